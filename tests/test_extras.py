@@ -14,7 +14,7 @@ from everlong.extras import install_command, package_command
 @pytest.mark.parametrize(
     ("prefix", "command"),
     [
-        ("/home/mira/project/.venv", "pip install 'everlong[inspector]'"),
+        ("/home/mira/project/.venv", "pip install aiohttp jinja2 markdown-it-py nh3"),
         ("/home/mira/.local/share/pipx/venvs/everlong", "pipx inject everlong aiohttp jinja2 markdown-it-py nh3"),
         (
             "/home/mira/.local/share/uv/tools/everlong",

@@ -249,11 +249,6 @@ def test_what_only_looks_like_a_secret_stays(text: str) -> None:
     assert redact(f"before it\n{text}\nbehind it") == f"before it\n{text}\nbehind it"
 
 
-def test_there_are_sixty_kinds_of_each() -> None:
-    assert len(TOKENS.strip().splitlines()) >= 60
-    assert len(LOOK_ALIKES.strip().splitlines()) >= 60
-
-
 @pytest.mark.parametrize(
     "key",
     [
@@ -274,8 +269,3 @@ def test_a_value_of_json_is_a_secret_if_its_name_says_so() -> None:
     cleaned = redact_values({"type": "tool_use", "id": "toolu_01A09q90qw90lq917835lq9", "input": arguments})
     assert cleaned["input"] == {**arguments, "password": "[redacted:password]", "api_key": "[redacted:secret]"}
     assert cleaned["id"] == "toolu_01A09q90qw90lq917835lq9"
-
-
-def test_the_schema_of_a_tool_stays_as_it_is() -> None:
-    schema = {"properties": {"api_key": {"type": "string", "description": "the key"}}, "required": ["api_key"]}
-    assert redact_values(schema) == schema

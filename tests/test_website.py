@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,18 @@ import pytest
 from bench.record_chat.still import STILLS
 from ruamel.yaml import YAML
 from website.hooks import OUTSIDE, inside_links
-from website.reference import api_page, commands_page, settings_page
+from website.reference import PACKAGES, PARTS, api_part, commands_part, settings_part
 from website.table_of_contents import first_sentence, llms_text, nav_pages
 
 import everlong
+from everlong.cli.chat.command import command_registry
 from everlong.cli.main import cli
 from everlong.config import load_settings
+from everlong.config.listing import NAMED
 
 ROOT = Path(__file__).parent.parent
 CONFIG: dict[str, Any] = YAML(typ="safe").load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
-MADE = {"reference-commands.md", "reference-library.md", "reference-settings.md", "changelog.md"}
+MADE = {"changelog.md"}
 """Pages that have no file in docs/."""
 
 
@@ -37,18 +40,16 @@ def test_nothing_of_the_theme_is_fetched_from_elsewhere() -> None:
 
 
 def test_the_reference_has_every_setting_with_its_default() -> None:
-    text = settings_page()
-    named = {"gateway.keys", "gateway.routes", "models", "providers"}  # sections of names that the user chooses
-    named |= {"channels.telegram.per_chat", "channels.discord.per_chat"}
-    keys = [key for key in load_settings().origins if not key.startswith("plugins.") and key not in named]
-    assert len(keys) > 60
+    text = settings_part()
+    keys = [key for key in load_settings().origins if not key.startswith("plugins.") and key not in NAMED]
+    assert len(keys) > 40
     assert [key for key in keys if f"| `{key}` |" not in text] == []
     assert "| `compression.protect_last_n` | `20` | a whole number from 1 to 1,000,000,000 |" in text
     assert "| `gateway.keys.NAME.dollars_per_day` |" in text
 
 
 def test_the_reference_has_every_command_and_option() -> None:
-    text = commands_page()
+    text = commands_part()
 
     def check(command: click.Command, path: str) -> None:
         assert f"## {path}\n" in text
@@ -61,18 +62,22 @@ def test_the_reference_has_every_command_and_option() -> None:
 
     check(cli, "everlong")
     assert "| `--why TEXT` |" in text
+    assert [name for name in command_registry().commands if f"| `/{name}" not in text] == []
 
 
 def test_the_reference_has_every_exported_name_with_its_example() -> None:
-    text = api_page()
+    text = api_part()
     for name in everlong.__all__:
         entry = re.search(rf"^### {name}\n(.*?)(?=^#{{2,3}} |\Z)", text, re.DOTALL | re.MULTILINE)
         assert entry is not None, name
         assert "```pycon\n>>> " in entry[1], name
+    others = {name for package in PACKAGES for name in import_module(package).__all__}
+    assert [name for name in others if f"### {name}\n" not in text] == []
 
 
 def test_blocks_of_the_reference_are_closed() -> None:
-    for text in (api_page(), commands_page(), settings_page()):
+    for name, part in PARTS.items():
+        text = (ROOT / "docs" / name).read_text(encoding="utf-8") + part()
         marks = re.findall(r"^```(\w*)$", text, re.MULTILINE)
         assert [bool(mark) for mark in marks] == [True, False] * (len(marks) // 2)
 
@@ -106,7 +111,7 @@ def test_the_first_sentence_of_a_page(page: str, sentence: str) -> None:
 def test_every_explained_message_is_one_of_the_program() -> None:
     code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
     spoken = re.sub(r'"\s*\n\s*f?"', "", code)  # a message may stand on several lines
-    page = (ROOT / "docs" / "error-messages.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     explained = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
     assert len(explained) > 15
     assert [words for words in explained if words not in spoken] == []

@@ -11,13 +11,6 @@ from everlong.workers import Failed, Overrun, Worker, iterate
 from tests.waiting import PATIENCE, until
 
 
-def test_all_calls_run_in_one_thread_of_their_own() -> None:
-    worker = Worker("one")
-    threads = {worker.call(threading.get_ident, PATIENCE) for _ in range(3)}
-    assert len(threads) == 1
-    assert threads != {threading.get_ident()}
-
-
 @pytest.mark.parametrize("error", [ValueError("x"), SystemExit(3), KeyboardInterrupt()], ids=repr)
 def test_whatever_a_call_raises_comes_back_wrapped(error: BaseException) -> None:
     def fail() -> None:
@@ -38,15 +31,6 @@ def test_a_call_that_takes_too_long_blocks_the_worker_until_it_returns() -> None
     released.set()
     until(lambda: not worker.is_stuck)
     assert worker.call(int, PATIENCE) == 0
-
-
-def test_a_closed_worker_starts_another_thread() -> None:
-    worker = Worker("four")
-    first = worker.call(threading.current_thread, PATIENCE)
-    worker.close()
-    first.join(PATIENCE)
-    assert not first.is_alive()
-    assert worker.call(threading.current_thread, PATIENCE) is not first
 
 
 def test_a_forgotten_worker_leaves_no_thread_behind() -> None:

@@ -1,4 +1,4 @@
-"""What mkdocs calls while it builds the site: pages that are made from the code, and links that lead out of docs/.
+"""What mkdocs calls while it builds the site: it appends the reference, and turns links that lead out of docs/.
 
 The pages in docs/ are written to be read in a checkout too. There they name files outside of docs/, such as the
 changelog; in the site the same links lead to pages.
@@ -16,18 +16,15 @@ for _place in (ROOT, ROOT / "src"):  # the site describes this checkout, whateve
     if str(_place) not in sys.path:
         sys.path.insert(0, str(_place))
 
-from website.reference import api_page, commands_page, settings_page  # noqa: E402 - after the path
+from website.reference import PARTS  # noqa: E402 - after the path
 from website.table_of_contents import llms_text  # noqa: E402 - as above
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
-OUTSIDE = {
-    "../README.md#install": "install.md",
-    "../README.md": "README.md",
-    "../CHANGELOG.md": "changelog.md",
-}
+OUTSIDE = {"../CHANGELOG.md": "changelog.md"}
 """Links of pages to files outside of docs/, and the pages that stand for them in the site."""
 _LINK = re.compile(r"\]\((\.\./[^)\s]+)\)")
 
@@ -42,16 +39,11 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages that are made from the code, and ``llms.txt``."""
+    """Add the changelog and ``llms.txt``."""
     from mkdocs.structure.files import File  # noqa: PLC0415 - so that tests can import this without mkdocs
 
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    made = {
-        "reference-settings.md": settings_page(),
-        "reference-commands.md": commands_page(),
-        "reference-library.md": api_page(),
-        "changelog.md": changelog.replace("](docs/", "]("),
-    }
+    made = {"changelog.md": changelog.replace("](docs/", "](")}
     pages = {file.src_uri: file.content_string for file in files.documentation_pages()} | made
     made["llms.txt"] = llms_text(config.nav or [], pages, config.site_description or "")
     for name, text in made.items():
@@ -59,9 +51,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Lead links out of docs/ to the pages that stand for those files."""
-    return inside_links(markdown)
+def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
+    """Append the reference that a page introduces, and turn its links that lead out of docs/."""
+    part = PARTS.get(page.file.src_uri)
+    return inside_links(markdown if part is None else f"{markdown}\n\n{part()}")
 
 
 def inside_links(markdown: str) -> str:

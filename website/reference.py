@@ -1,11 +1,15 @@
-"""The reference of the site, made from the code: settings, commands with their options, and the library's names."""
+"""The reference, made from the code: settings, commands with their options, the chat's commands, the library's names.
+
+The site appends each part to the page in docs/ that introduces it; ``PARTS`` says to which.
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
@@ -14,22 +18,25 @@ import click
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-__all__ = ["api_page", "commands_page", "settings_page"]
+__all__ = ["PARTS", "api_part", "commands_part", "settings_part"]
 
+PACKAGES = (
+    "everlong.agent",
+    "everlong.agent.tools",
+    "everlong.memory",
+    "everlong.plugins",
+    "everlong.providers",
+    "everlong.testing",
+)
+"""Public packages below ``everlong``; docs/integrations.md has the adapters, whose frameworks may not be installed."""
 _CODE = re.compile(r"(``?[^`]+``?)")
 
 
-def settings_page() -> str:
-    """Return the page of all settings: key, default, what is allowed, meaning, environment variable."""
+def settings_part() -> str:
+    """Return all settings: key, default, what is allowed, meaning."""
     from everlong.config.settings import Settings  # noqa: PLC0415 - after the path is set
 
-    lines = [
-        "# All settings",
-        "",
-        "Every key of `config.yaml`, as the code declares it. [Configuration](configuration.md) says where values come",
-        "from and explains the keys that need more than a line. `NAME` stands for a name that you choose.",
-        "",
-    ]
+    lines: list[str] = []
     for name, model in _sections(Settings, ""):
         lines += [f"## {name}", "", _spelled((inspect.getdoc(model) or "").partition("\n\n>>>")[0]), ""]
         lines += ["| key | default | allowed | meaning |", "|---|---|---|---|"]
@@ -73,16 +80,12 @@ def _cell(text: str) -> str:
     return re.sub(r"\s+", " ", text).replace("|", "\\|").strip()
 
 
-def commands_page() -> str:
-    """Return the page of all commands with their arguments and options, as ``--help`` has them."""
-    from everlong.cli.main import cli  # noqa: PLC0415 - after the path is set
+def commands_part() -> str:
+    """Return all commands with their arguments and options, as ``--help`` has them, and those of the chat."""
+    from everlong.cli.chat.command import command_registry  # noqa: PLC0415 - after the path is set
+    from everlong.cli.main import cli  # noqa: PLC0415 - as above
 
-    lines = [
-        "# All commands and options",
-        "",
-        "What `--help` says of every command. [Commands](commands.md) explains them with examples.",
-        "",
-    ]
+    lines: list[str] = []
     for path, command in _commands(cli, ("everlong",)):
         with click.Context(command, info_name=" ".join(path)) as context:
             usage = " ".join(command.collect_usage_pieces(context))
@@ -98,6 +101,9 @@ def commands_page() -> str:
             if records:
                 lines += ["| option | meaning |", "|---|---|"]
                 lines += [f"| `{_cell(name)}` | {_cell(meaning)} |" for name, meaning in records] + [""]
+    lines += ["## In the chat", "", "| command | meaning |", "|---|---|"]
+    for name, one in sorted(command_registry().commands.items()):
+        lines.append(f"| `{_cell(f'/{name} {one.takes}')}` | {_cell(one.about)} |")
     return "\n".join(lines)
 
 
@@ -111,18 +117,11 @@ def _commands(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[t
                 yield from _commands(below, (*path, name))
 
 
-def api_page() -> str:
-    """Return the page of all names that ``everlong`` exports, from their signatures and docstrings."""
+def api_part() -> str:
+    """Return all public names, from their signatures and docstrings."""
     import everlong  # noqa: PLC0415 - after the path is set
 
-    lines = [
-        "# The library, name by name",
-        "",
-        "Everything that `from everlong import …` offers, from the docstrings of the code. Every example is run by a",
-        "test; its `messages` are a list of chat messages that is too long for a small window. [Library](library.md)",
-        "is the guide.",
-        "",
-    ]
+    lines: list[str] = []
     groups = {
         "Engines and summaries": "everlong.context everlong.lossless",
         "Clients of model APIs": "everlong.integrations",
@@ -140,6 +139,13 @@ def api_page() -> str:
             lines += _entry(name, listed.pop(name))
     if listed:
         raise LookupError(f"no group of website/reference.py takes {', '.join(listed)}")
+    shown = set(everlong.__all__)
+    for package in map(import_module, PACKAGES):
+        lines += [f"## {package.__name__}", "", _spelled(inspect.getdoc(package) or "").partition("\n")[0], ""]
+        for name in package.__all__:
+            if name not in shown:
+                lines += _entry(name, getattr(package, name))
+        shown |= set(package.__all__)
     return "\n".join(lines)
 
 
@@ -173,7 +179,7 @@ def _docstring(name: str, value: Any) -> str:
     for one, following in pairwise(body):
         if isinstance(one, ast.AnnAssign) and ast.unparse(one.target) == name and isinstance(following, ast.Expr):
             return inspect.cleandoc(str(ast.literal_eval(following.value)))
-    raise LookupError(f"{name} has no docstring")
+    return f"`{_signature_text(str(value))}`"
 
 
 def _text(value: Any) -> str:
@@ -202,7 +208,10 @@ def _signature(value: Any) -> str:
         return "()"
     parameters = [one for one in found.parameters.values() if one.name not in {"self", "cls"}]
     shown = str(found.replace(parameters=parameters))
-    shown = re.sub(r"(: |-> )'([^']*)'", r"\1\2", shown)  # annotations are kept as text
+    return _signature_text(re.sub(r"(: |-> )'([^']*)'", r"\1\2", shown))  # annotations are kept as text
+
+
+def _signature_text(shown: str) -> str:
     shown = re.sub(r"\b(?:everlong|collections|typing)\.[\w.]*\.?(?=[A-Z])", "", shown)
     return re.sub(r"<[^<>]*(?:<[^<>]*>)?[^<>]*>", "…", shown)
 
@@ -239,3 +248,11 @@ def _spelled(text: str) -> str:
     words[::2] = [word.replace("<", "&lt;") for word in words[::2]]
     words[1::2] = [f"`{code.strip('`')}`" for code in words[1::2]]
     return "".join(words)
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "api.md": api_part,
+    "commands.md": commands_part,
+    "configuration.md": settings_part,
+}
+"""What the site appends to a page of docs/."""

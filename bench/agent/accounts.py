@@ -160,7 +160,7 @@ def main() -> int:
     parser.add_argument("--window", type=int, default=WINDOW)
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
-    found = play(asked.turns, asked.window, asked.seed, prefix_ttl="1h")
+    found = play(asked.turns, asked.window, asked.seed, cache_ttl="1h")
     total = found.told["total"]
     print(
         f"{asked.turns} turns: {found.requests} answered requests, {found.failures} failures, {found.pauses} pauses, "

@@ -31,7 +31,7 @@ install_rules()
 MODEL = "claude-sonnet-5"
 WINDOW = 40_000
 READ_SHARE = 0.9
-STRATEGIES = {name: values for name, values in simulation.STRATEGIES.items() if not values.get("keep_alive")}
+STRATEGIES = simulation.STRATEGIES
 """Those that need no pings, which nobody sends here."""
 _RULES = "Note in the log which berth a boat was given, at what hour, and who asked for it; never give one twice. "
 SYSTEM: Message = {"role": "system", "content": "You run the office of a small harbour. " + _RULES * 60}

@@ -9,7 +9,6 @@ from typing import Any
 from bench.caching.sessions import PROFILES, MadeUpCall, Shape, make_session
 from bench.measure import verdict
 from everlong.caching import PromptCache
-from everlong.caching.keepalive import keep_alive, ping_request
 from everlong.caching.simulation import CacheSimulator, Totals
 
 MODEL = "claude-sonnet-4-5"
@@ -18,13 +17,9 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "off": {"strategy": "off"},
     "system_and_3": {"strategy": "system_and_3"},
     "ledger": {"strategy": "ledger"},
-    "ledger, prefix 1h": {"strategy": "ledger", "prefix_ttl": "1h"},
-    "ledger, keep-alive": {"strategy": "ledger", "keep_alive": True},
 }
 BARS: dict[str, tuple[float, float, float]] = {
     "ledger": (1.19, 1.16, 1.13),
-    "ledger, prefix 1h": (1.17, 1.14, 1.11),
-    "ledger, keep-alive": (1.11, 1.08, 1.06),
 }
 
 
@@ -32,22 +27,9 @@ def play(shape: Shape, seed: int, settings: Mapping[str, Any]) -> Totals:
     """Play one session under one strategy, look-back counted per block."""
     simulator = CacheSimulator(MODEL, "anthropic", per_block=True)
     cache = PromptCache(MODEL, "anthropic", settings=settings, clock=lambda: 0.0)
-    before: tuple[float, dict[str, Any]] | None = None
     for call in make_session(shape, seed):
-        if before is not None and settings.get("keep_alive"):
-            _ping(simulator, cache, *before, call.at)
-        sent = cache.apply(call.body, call.at)
-        simulator.send(sent, call.at)
-        before = (call.at, sent)
+        simulator.send(cache.apply(call.body, call.at), call.at)
     return simulator.totals
-
-
-def _ping(simulator: CacheSimulator, cache: PromptCache, since: float, sent: dict[str, Any], until: float) -> None:
-    tokens = 0 if cache.last is None else cache.last.prompt_tokens
-    ping = ping_request(sent)
-    for at in keep_alive(sent, tokens, simulator.prices).times(since, until):
-        simulator.send(ping or sent, at, is_ping=True)
-        cache.touch(at)
 
 
 def compare(shapes: Mapping[str, Shape], names: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, list[Totals]]]:

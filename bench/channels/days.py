@@ -221,15 +221,15 @@ class Life:
 
 
 def settings_for(window: int, discord: DiscordStandIn) -> Settings:
-    """Return settings with idle compaction and without resets, for one person."""
+    """Return settings without resets, for one person."""
     return Settings.model_validate(
         {
             "models": {_MODEL: {"context_length": window, **_PRICES}},
-            "agent": {"idle_compaction": True},
             "auxiliary": {"compression": {"provider": "main"}},
             "channels": {
                 "time_zone": "UTC",
-                "discord": {"users": list(discord.people), "api_base": discord.api, "reset": "never", "stream": False},
+                "stream": False,
+                "discord": {"users": list(discord.people), "api_base": discord.api},
             },
         }
     )

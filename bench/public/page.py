@@ -214,16 +214,14 @@ too; LiteLLM speaks to a hundred providers; a sliding window is ten lines of cod
 def _contests(results: Results) -> Iterable[tuple[str, dict[str, float], bool]]:
     keeping = _rows(results, "keeping")
     for measure, title in {**_NAMES, "turns": "user turns"}.items():
-        for kind in dict.fromkeys(row["kind"] for row in keeping):
-            for chained in (False, True):
-                mine = [
-                    row
-                    for row in keeping
-                    if row["kind"] == kind and row["share"] == SHOWN and row["chained"] == chained and row[measure]
-                ]
-                where = f"{_KIND_NAMES.get(kind, kind)}{', after three compactions' if chained else ''}"
-                values = {row["method"]: row[measure]["value"] for row in mine}
-                yield f"{title}, {where}", values, False
+        for chained in (False, True):
+            mine = [
+                row
+                for row in keeping
+                if row["kind"] == "all" and row["share"] == SHOWN and row["chained"] == chained and row[measure]
+            ]
+            values = {row["method"]: row[measure]["value"] for row in mine}
+            yield f"{title}, {'after three compactions' if chained else 'one compaction'}", values, False
     for kind in KINDS:
         yield f"{kind}s in long chats", _values(_rows(results, "chats"), "method", kind), False
     for size in SIZES:
@@ -256,11 +254,7 @@ def _figure(value: float) -> str:
 def _keeping(keeping: Results) -> str:
     names = [one["kind"] for one in keeping["conversations"]]
     counted = ", ".join(f"{names.count(kind)} of {_KIND_NAMES.get(kind, kind)}" for kind in dict.fromkeys(names))
-    tables = "\n\n".join(
-        f"**{_KIND_NAMES.get(kind, kind).capitalize()}**, one compaction to {SHOWN:.0%} of the tokens\n\n"
-        + _keeping_table([row for row in _at(keeping, chained=False) if row["kind"] == kind])
-        for kind in dict.fromkeys(row["kind"] for row in keeping["rows"])
-    )
+    once = _keeping_table([row for row in _at(keeping, chained=False) if row["kind"] == "all"])
     chain = _keeping_table([row for row in _at(keeping, chained=True) if row["kind"] == "all"])
     missing = "".join(f"\n{name} is not in these tables: {reason}" for name, reason in keeping["missing"].items())
     failed = "".join(
@@ -280,10 +274,12 @@ conversations.
 
 ![Needed facts, with context and far, over the share of the tokens kept](benchmark/retention.svg)
 
-{tables}
+**One compaction** to {SHOWN:.0%} of the tokens, all conversations (`results.json` has long chats and coding sessions
+apart)
 
-**After a chain** of three compactions, each within {CHAIN_SHARE:.0%} of all the history that it stands for, all
-conversations
+{once}
+
+**After a chain** of three compactions, each within {CHAIN_SHARE:.0%} of all the history that it stands for
 
 {chain}
 {missing}{failed}
@@ -460,47 +456,32 @@ CPU hardly does.
 
 
 def _method(results: Results) -> str:
-    seconds = ", ".join(f"{name} {part['cpu_seconds']} s" for name, part in results.items() if "date" in part)
     names = ", ".join(one["name"] for one in results.get("keeping", {}).get("conversations", ()))
     shares = ", ".join(f"{share:.0%}" for share in SHARES)
     return f"""
 ## How it is measured
 
-**Model.** All packages that ask a model get the same stub (`bench/public/stub.py`): it reads the prompt that the
-package sends, copies the lines of the conversation that name most for their length and those with the words of a
-standing rule, within the limit that it is given, and never invents anything. So the tables compare what a package
-hands to its model, what it keeps beside the answer and what it does with it; they do not tell how well a real model
-writes with the prompt of one package or another.
+**Model.** All packages that ask a model get the same stub (`bench/public/stub.py`). It copies the lines of the prompt
+that name most for their length, and those with the words of a standing rule, and never invents anything. So the
+tables compare what a package hands to its model and what it keeps beside the answer, not how well a real model writes.
 
-**Room.** Results have at most {shares} of the tokens before, without the system prompt. Everlong, the sliding
-window and head + tail take that as a parameter. The others are asked with half of the room for the newest messages
-and the rest for the summary; with fewer of the newest until it fits, and with more of them while room is unused.
-Where nothing makes a result small enough, it counts as it is. Rooms under {LEAST_ROOM:,} tokens are left out: what
-a package says around its summary would be most of it.
+**Room.** Results have at most {shares} of the tokens before, without the system prompt. Packages that take no such
+parameter are asked with more or fewer of the newest messages until it fits. Rooms under {LEAST_ROOM:,} tokens are left
+out.
 
-**Settings.** Else the documented defaults: hermes-agent protects the first 3 and last 20 messages; LangChain's model
-reads the newest 4,000 tokens of what is summarized, and everything in the row *untrimmed*
-(`trim_tokens_to_summarize=None`); OpenHands keeps the first two events and shows its model the first 500 characters
-of each. Tokens of OpenHands' events are counted by length, as its own count would fetch a vocabulary. Every
-compaction is by a fresh engine that finds the former summary in the conversation.
+**Settings.** Else the documented defaults. LangChain's model reads the newest 4,000 tokens of what is summarized, and
+everything in the row *untrimmed*. Every compaction is by a fresh engine.
 
-**Not comparable.** hermes-agent is made for windows of 64,000 tokens and more; rooms of some thousand tokens are
-less than it protects, which the column *over* shows. LangChain and OpenHands decide by themselves when to compact,
-which is left out. Everlong, hermes-agent and OpenHands have stores or event logs from which a lost fact can be
-fetched again; that is not part of these figures. The needed facts are names and figures, which favours whoever copies
-lines, the stub among them; *user turns* and the chats look at what people said. The rules by which a fact is found
-are the benchmark's own, not the engine's.
+**Not comparable.** hermes-agent is made for windows of 64,000 tokens and more, which the column *over* shows. LangChain
+and OpenHands decide by themselves when to compact, which is left out. Fetching a lost fact again from a store is no
+part of these figures. The needed facts are names and figures, which favours whoever copies lines.
 
 **Conversations.** {names}. The transcripts are public, under MIT: badlogic/pi-mono (83378aad7e74) and
-gruckion/mini-swe-agent (d12a71affd95). The chats are of the BEAM benchmark, size 100K (mohammadtavakoli78/BEAM);
-it states no licence, so they are not part of this project. Only conversations of the half that nothing was tuned on
-are used.
-`--data` takes folders of *.jsonl files with `id` and `messages`, and for chats `questions`; without it, the
-session of `everlong demo` and the chats in `bench/retention/chats` are all there is.
+gruckion/mini-swe-agent (d12a71affd95). The chats are of the BEAM benchmark, size 100K, which states no licence and is
+not part of this project. Nothing was tuned on any of them.
 
-**Again.** `python -m bench.public --data FOLDER --data FOLDER --write` installs the pinned packages into
-`.bench-peers/` (once, 3 GB) and writes this page; OpenHands needs a Python 3.12 on the path.
-`--parts keeping,chats` runs some parts, `--page` only draws the page anew. CPU of this run: {seconds}.
+**Again.** `python -m bench.public --data FOLDER --write` installs the pinned packages into `.bench-peers/` (once, 3 GB)
+and writes this page; `--page` only draws it again.
 """
 
 

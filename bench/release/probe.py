@@ -143,13 +143,12 @@ def probe_postgres() -> None:
 def probe_objects() -> None:
     """Move a large content into a folder that stands for a bucket, and read it back."""
     chance = random.Random(1)
-    large = " ".join(f"{chance.getrandbits(40):010x}" for _ in range(20_000))
+    large = " ".join(f"{chance.getrandbits(40):010x}" for _ in range(100_000))
     with tempfile.TemporaryDirectory() as bucket:
         Path("large.json").write_text(json.dumps([{"role": "user", "content": f"cormorant {large}"}]), encoding="utf-8")
         names = {
             "EVERLONG_STORE__OBJECTS": Path(bucket).as_uri(),
-            "EVERLONG_STORE__OBJECTS_OVER_KILOBYTES": "50",
-            "EVERLONG_STORE__PATH": str(Path("large.db").resolve()),
+            "EVERLONG_STORE__URL": str(Path("large.db").resolve()),
         }
         everlong("sessions", "import", "large.json", **names)
         everlong("sessions", "maintain", **names)

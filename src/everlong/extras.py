@@ -13,24 +13,23 @@ _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
 
 
 def install_command(extra: str, prefix: Path | None = None) -> str:
-    """Return what to type to install an extra; pipx and uv keep a program where plain pip does not reach it."""
-    place = prefix or Path(sys.prefix)
-    return _command(place, packages_of(extra) or [f"'everlong[{extra}]'"]) or f"pip install 'everlong[{extra}]'"
+    """Return what to type to install an extra: its packages, which need no index that has Everlong itself."""
+    return _command(prefix or Path(sys.prefix), packages_of(extra) or [f"'everlong[{extra}]'"])
 
 
 def package_command(package: str, prefix: Path | None = None) -> str:
     """Return what to type to install a package beside Everlong."""
-    return _command(prefix or Path(sys.prefix), [package]) or f"pip install {package}"
+    return _command(prefix or Path(sys.prefix), [package])
 
 
 def _command(prefix: Path, packages: list[str]) -> str:
-    """Return the command of pipx or uv if it made this installation; else nothing."""
+    """Return what to type to install packages; pipx and uv keep a program where plain pip does not reach it."""
     place = prefix.as_posix()
     if "/pipx/venvs/" in place or (prefix / "pipx_metadata.json").exists():
         return f"pipx inject {prefix.name} {' '.join(packages)}"
     if "/uv/tools/" in place or (prefix / "uv-receipt.toml").exists():
         return f"uv pip install --python {place} {' '.join(packages)}"
-    return ""
+    return f"pip install {' '.join(packages)}"
 
 
 def list_extras() -> list[str]:

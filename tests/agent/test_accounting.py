@@ -11,13 +11,12 @@ from sqlalchemy import update
 
 from everlong import StoreFull
 from everlong.agent import AgentEvent, Notice
-from everlong.agent.accounting import Account, BookEntry, Effects, Estimate, Tokens, account, charts_of, dollars
-from everlong.caching.plot import draw_svg, draw_text
+from everlong.agent.accounting import Effects, Estimate, Tokens, account
 from everlong.config import Settings
 from everlong.model import Message
 from everlong.providers.catalogue import Rates
 from everlong.store import Compaction, Session, Store, Turn
-from everlong.store.costs import Receipt, Receipts
+from everlong.store.costs import Receipts
 from everlong.store.schema import session as sessions, turn as turns
 from everlong.testing import Ask
 from tests.agent.conftest import Opened
@@ -104,15 +103,6 @@ def test_after_a_pause_that_outlived_the_cache_nothing_counts_as_sent_anew() -> 
     assert unsent == Estimate(38_000, 38_000 * RATES.cache_write / 1_000_000)
 
 
-def test_a_call_on_the_side_that_read_from_the_cache_keeps_it_alive() -> None:
-    ping = Receipt(1, "s", "ping", SONNET, {}, None, 290.0)
-    effects = Effects([compaction(7, 50_000, 12_000)], {})
-    effects.take_turn(turn(1, 0, None), Tokens(0, 45_000, 3_000), RATES)
-    effects.take_receipt(replace(ping, model="other:model"), Tokens(0, 48_000))
-    effects.take_receipt(ping, Tokens(0, 48_000))
-    assert effects.take_turn(turn(2, 500, 7), Tokens(0, 0, 12_000), RATES)[0].tokens > 0
-
-
 def test_an_undone_compaction_spares_nothing_and_one_that_a_fork_took_over_does() -> None:
     effects = Effects([compaction(7, 50_000, 12_000)], {9: 7})
     effects.take_turn(turn(1, 0, 7), Tokens(0, 0, 12_000), RATES)
@@ -121,31 +111,7 @@ def test_an_undone_compaction_spares_nothing_and_one_that_a_fork_took_over_does(
     assert (anew, unsent.tokens) == (Estimate(), 38_000)
 
 
-def test_without_prices_or_figures_there_are_tokens_or_nothing() -> None:
-    blank = replace(compaction(7, 0, 0), tokens_before=None)
-    assert Effects([blank], {}).take_turn(turn(1, 0, 7), Tokens(5), RATES) == (Estimate(), Estimate())
-    assert Effects([compaction(7, 9, 4)], {}).take_turn(turn(1, 0, 7), Tokens(5), None) == (Estimate(), Estimate(5))
-
-
 # -- sums ----------------------------------------------------------------------------------------------------------
-
-
-def test_stored_usage_of_any_age_becomes_tokens_by_kind() -> None:
-    usage = {"input_tokens": 1, "output_tokens": 2, "cache_read_tokens": 3, "cache_write_tokens": 9}
-    assert Tokens.of(usage) == Tokens(1, 3, 9, 0, 2)
-    assert Tokens.of({**usage, "cache_write_1h_tokens": 4}) == Tokens(1, 3, 5, 4, 2)
-    assert Tokens.of({"prompt_tokens": 10, "completion_tokens": 2}) == Tokens(10, output=2)
-
-
-def test_a_hundred_thousand_tenths_are_ten_thousand() -> None:
-    one = Account()
-    for _ in range(100_000):
-        one.add(BookEntry(0.0, "conversation", "m", None, Tokens(1), Decimal("0.1"), Decimal("0.1")))
-    assert (one.cost, one.to_dict()["cost"]) == (Decimal(10_000), "10000")
-
-
-def test_amounts_are_written_in_plain_digits() -> None:
-    assert [dollars(Decimal(text)) for text in ("0E-7", "1.50", "100", "0.0000002")] == ["0", "1.5", "100", "0.0000002"]
 
 
 # -- a store -------------------------------------------------------------------------------------------------------
@@ -210,26 +176,6 @@ def test_what_has_no_price_is_counted_in_tokens_and_named(store: Store) -> None:
     own = Settings.model_validate({"models": {"custom:tiny": {"input_price": 0.1, "output_price": 0.3}}})
     assert account(store, own).groups["custom:tiny"].cost == Decimal("0.0000007")
     assert account(store, own).unpriced == []
-
-
-def test_a_deleted_session_takes_its_receipts_out_of_the_books(store: Store) -> None:
-    session = begun(store, "Harbour")
-    store.receipts.add(session.id, "memory", model=SONNET, usage={"output_tokens": 3})
-    assert account(store, Settings()).total.calls == 1
-    store.sessions.delete(session.id)
-    assert account(store, Settings()).total.calls == 0
-
-
-def test_the_picture_has_a_line_for_what_was_paid_and_stays_small(store: Store) -> None:
-    books = account(store, Settings())
-    assert draw_svg("Paid", charts_of(books)).startswith("<svg")
-    entry = BookEntry(0.0, "summary", SONNET, None, Tokens(1), Decimal("0.5"), Decimal("0.75"), unsent=Estimate(1))
-    books.entries = [entry] * 50_000
-    picture = draw_svg("Paid", charts_of(books))
-    assert len(picture) < 100_000
-    assert all(name in picture for name in ("paid", "without a cache", "not sent (estimated)", "summaries"))
-    assert all(label in picture for label in (">call<", ">US dollars<", ">50,000<"))
-    assert "call 50,000" in draw_text(charts_of(books))
 
 
 # -- the agent -----------------------------------------------------------------------------------------------------

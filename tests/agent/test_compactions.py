@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import threading
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from everlong import ContextCompressor, ContextOverflow, StoreFull
 from everlong.agent import Agent, AgentEvent, CompactionFinished, Notice, tool
-from everlong.context.literals import SUMMARY_PREFIX
 from everlong.memory import MemoryManager, MemoryProvider
 from everlong.model import Message
 from everlong.store import Store
@@ -83,15 +81,6 @@ def test_an_overflow_is_compacted_and_the_true_window_learned(
         assert len(refused) <= 2  # the prompt, and perhaps the summary of it
 
 
-def test_a_window_that_only_has_no_room_for_the_answer_is_no_reason_to_compact(
-    serve: Serve, opened: Opened, heard: list[AgentEvent]
-) -> None:
-    server = serve(talker, window=9_000)
-    talk(opened(server, window=60_000), 2)
-    assert len([record for record in server.requests if record.status != 200]) == 1
-    assert not compactions(heard)
-
-
 @pytest.mark.spec("4.4")
 def test_a_request_that_never_fits_is_a_clear_error_after_three_tries(serve: Serve, opened: Opened) -> None:
     server = serve(talker, window=WINDOW)
@@ -106,30 +95,6 @@ def test_a_request_that_never_fits_is_a_clear_error_after_three_tries(serve: Ser
     server.fail_next()
     agent2 = opened(server, resume=agent.conversation.session_id)
     assert agent2.conversation.messages[-1]["content"] == "One more."
-
-
-def test_a_refused_request_gets_shorter_however_much_of_it_its_tools_are(serve: Serve, opened: Opened) -> None:
-    agent = opened(serve(talker, window=60_000), window=60_000)
-    talk(agent, 6)
-    assert isinstance(agent.engine, ContextCompressor)
-    agent.engine.overhead_tokens = 40_000
-    before = agent.compactor.tokens
-    assert agent.compactor.after_overflow(ContextOverflow("too long"), 1, 500)
-    assert agent.compactor.tokens < before - 1_000
-
-
-@pytest.mark.spec("4.4")
-def test_overflows_wait_for_nothing_else_and_stream_nothing_before(
-    serve: Serve, opened: Opened, heard: list[AgentEvent]
-) -> None:
-    server = serve(talker, window=WINDOW)
-    agent = opened(server)
-    talk(agent, 6)
-    heard.clear()
-    server.fail_next(Fault("overflow"))
-    agent.run("One more.")
-    kinds = [type(event).__name__ for event in heard]
-    assert [kind for kind in kinds if kind != "CompactionProgress"][:2] == ["CompactionStarted", "CompactionFinished"]
 
 
 @pytest.mark.spec("4.4")
@@ -167,66 +132,6 @@ def test_a_full_session_is_compacted_before_the_model_sees_it_again(
     assert [event.reason for event in compactions(heard)] == ["hygiene"]
     assert "Session hygiene: auto-compress" in caplog.text
     assert narrow.compactor.tokens < narrow.engine.threshold_tokens
-
-
-@pytest.mark.spec("4.2")
-def test_a_session_below_85_percent_is_left_alone(serve: Serve, opened: Opened, heard: list[AgentEvent]) -> None:
-    server = serve(talker, window=60_000)
-    agent = opened(server)
-    talk(agent, 16)
-    opened(server, window=int(agent.compactor.tokens / 0.75), resume=agent.conversation.session_id).run("go on")
-    assert "hygiene" not in [event.reason for event in compactions(heard)]
-
-
-@pytest.mark.spec("4.4", "5.7")
-def test_compacting_by_hand_takes_a_focus(serve: Serve, opened: Opened, heard: list[AgentEvent]) -> None:
-    asked: list[str] = []
-
-    def script(ask: Ask) -> str:
-        asked.append(ask.last_user)
-        return talker(ask)
-
-    agent = opened(serve(script, window=24_000))
-    talk(agent, 14)
-    assert agent.compress("the outer buoy").outcome == "compacted"
-    assert any("the outer buoy" in text and "## Goal" in text for text in asked)
-    (event,) = compactions(heard)
-    assert (event.reason, event.outcome) == ("manual", "compacted")
-    assert any(SUMMARY_PREFIX[:40] in str(message.get("content")) for message in agent.conversation.messages)
-
-
-def test_a_pause_is_used_before_the_provider_forgets(serve: Serve, opened: Opened, heard: list[AgentEvent]) -> None:
-    server = serve(talker, window=16_000)
-    agent = opened(server, settings={"agent": {"idle_compaction": True}})
-    assert agent.rest(280.0) is None  # nothing was said yet
-    while agent.compactor.tokens < 0.75 * agent.engine.threshold_tokens:
-        talk(agent, 1)
-    assert agent.rest(100.0) == pytest.approx(170.0)
-    assert not compactions(heard)
-    assert agent.rest(280.0) is None
-    assert [event.reason for event in compactions(heard)] == ["idle"]
-    plain = opened(server)
-    assert plain.rest(280.0) is None
-
-
-def test_a_pause_is_bridged_with_pings_as_long_as_that_is_cheaper(serve: Serve, opened: Opened, store: Store) -> None:
-    server = serve(talker, window=60_000)
-    agent = opened(server, settings={"prompt_caching": {"keep_alive": True}})
-    talk(agent, 2)
-    asked = len(server.requests)
-    assert agent.rest(100.0) == pytest.approx(190.0)
-    assert len(server.requests) == asked
-    assert agent.rest(290.0) == pytest.approx(290.0)
-    ping = server.requests[-1]
-    assert (ping.body["max_tokens"], ping.status) == (0, 200)
-    assert agent.pauses.last_ping is not None
-    assert agent.pauses.last_ping.cache_read_tokens > 0
-    assert [receipt.kind for receipt in store.receipts.of_session(agent.conversation.session_id)] == ["ping"]
-    assert agent.rest(10_000.0) is None  # too late, it is forgotten
-    assert len(server.requests) == asked + 1
-    assert server.rejections == []
-    talk(agent, 1, 2)
-    assert agent.pauses.pings == 0
 
 
 @pytest.mark.spec("1.4")
@@ -399,29 +304,6 @@ def test_what_is_not_stored_is_not_compacted(
     assert store.context(agent.conversation.branch) == agent.conversation.messages  # type: ignore[arg-type]
 
 
-@pytest.mark.spec("7.6")
-def test_each_session_that_a_compaction_ends_has_its_log(serve: Serve, opened: Opened, tmp_path: Path) -> None:
-    agent = opened(serve(talker, window=WINDOW), log_folder=tmp_path / "logs")
-    first = agent.conversation.session_id
-    talk(agent, 12)
-    agent.end()
-    last = agent.conversation.session_id
-    logs = {path.name: json.loads(path.read_text()) for path in (tmp_path / "logs").iterdir()}
-    assert {f"session_{first}.json", f"session_{last}.json"} <= set(logs)
-    assert logs[f"session_{first}.json"]["end_reason"] == "compression"
-    assert logs[f"session_{last}.json"]["end_reason"] == "exit"
-
-
-def test_a_log_that_cannot_be_written_is_said_and_costs_nothing(
-    serve: Serve, opened: Opened, tmp_path: Path, heard: list[AgentEvent]
-) -> None:
-    (tmp_path / "logs").write_text("a file, not a folder")
-    agent = opened(serve(talker, window=WINDOW), log_folder=tmp_path / "logs")
-    talk(agent, 12)
-    assert compactions(heard)
-    assert any("log of session" in event.text for event in heard if isinstance(event, Notice))
-
-
 @pytest.mark.spec("5.7")
 def test_a_dead_summarizer_costs_quality_not_turns(
     serve: Serve, opened: Opened, heard: list[AgentEvent], store: Store
@@ -458,19 +340,3 @@ def test_a_call_under_way_when_the_program_ended_gets_a_result_that_says_so(serv
     assert "ended while this was running" in again.conversation.messages[-1]["content"]
     assert again.run().text.startswith("[The program ended")
     assert server.rejections == []
-
-
-def test_what_is_told_of_a_compaction_is_what_the_history_has(
-    serve: Serve, opened: Opened, heard: list[AgentEvent], store: Store
-) -> None:
-    agent = opened(serve(talker, window=3 * WINDOW))
-    talk(agent, 12)
-    branch = agent.conversation.branch
-    assert branch is not None
-    store.pin(next(entry.id for entry in store.entries(branch) if entry.id and entry.depth == 5))
-    agent.compress()
-    (told,) = [event for event in heard if isinstance(event, CompactionFinished)]
-    (kept,) = store.compactions()
-    assert told.tokens_after == agent.compactor.tokens
-    assert (told.tokens_before, told.tokens_after) == (kept.tokens_before, kept.tokens_after)
-    assert (told.messages_before, told.messages_after) == (kept.messages_before, kept.messages_after)

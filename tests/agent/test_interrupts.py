@@ -76,22 +76,6 @@ def test_stopped_while_the_answer_comes_what_was_said_is_kept(
     assert server.rejections == []
 
 
-def test_stopped_before_a_word_came_the_prompt_is_kept(serve: Serve, opened: Opened) -> None:
-    server = serve("Here I am.")
-    server.fail_next(Fault("silent", seconds=PATIENCE))
-    agent = opened(server)
-
-    def interrupt() -> None:
-        until(lambda: server.requests)
-        agent.interrupt()
-
-    threading.Thread(target=interrupt).start()
-    assert agent.run("Hello?").stop == "interrupted"
-    assert agent.conversation.messages[-1]["role"] == "user"
-    assert agent.run("Hello again?").text == "Here I am."
-    assert server.rejections == []
-
-
 def test_ctrl_c_in_the_program_leaves_a_session_that_can_be_resumed(serve: Serve, tmp_path: Path) -> None:
     server = serve("Too late.")
     server.fail_next(Fault("silent", seconds=PATIENCE))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -13,12 +12,8 @@ from everlong.agent import (
     Answered,
     Limits,
     Loop,
-    Notice,
     Restarted,
     ToolFinished,
-    TurnFinished,
-    as_dict,
-    refuse_everything,
     tool,
 )
 from everlong.store import Store
@@ -88,17 +83,6 @@ def test_whatever_a_model_calls_it_gets_a_result_that_it_can_act_on(serve: Serve
     assert "no fish today" in told[3]
 
 
-def test_what_changes_something_is_refused_where_nobody_approves(serve: Serve, opened: Opened, root: Path) -> None:
-    def script(ask: Ask) -> Answer:
-        if ask.results:
-            return Answer(ask.results[-1][1])
-        return Answer(calls=[Call("write_file", {"path": "new.txt", "content": "x"})])
-
-    finished = opened(serve(script), approver=refuse_everything("not on a Sunday")).run("Write it.")
-    assert "not on a Sunday" in finished.text
-    assert not (root / "new.txt").exists()
-
-
 def endless(ask: Ask) -> Answer:
     """Never done."""
     del ask
@@ -107,7 +91,7 @@ def endless(ask: Ask) -> Answer:
 
 @pytest.mark.parametrize(
     ("limits", "said"),
-    [(Limits(steps=3), "3 of 3 answers"), (Limits(tokens=1), "of 1 tokens"), (Limits(cost=0.0), "agent.max_cost")],
+    [(Limits(steps=3), "3 of 3 answers"), (Limits(cost=0.0), "agent.max_cost")],
 )
 def test_a_limit_ends_the_turn_and_the_conversation_goes_on(
     serve: Serve, opened: Opened, limits: Limits, said: str
@@ -124,7 +108,7 @@ def test_a_limit_ends_the_turn_and_the_conversation_goes_on(
 
 def test_time_is_a_limit_also_while_the_model_is_silent(serve: Serve, opened: Opened) -> None:
     server = serve("Hello.")
-    server.fail_next(Fault("silent", seconds=30))
+    server.fail_next(Fault("silent", seconds=5))
     agent = opened(server, limits=Limits(seconds=0.2))
     finished = agent.run("Are you there?")
     assert finished.stop == "limit"
@@ -161,16 +145,6 @@ def test_a_model_that_cannot_be_asked_is_an_error_and_the_prompt_is_kept(
     assert server.rejections == []
 
 
-def test_pictures_reach_the_model(serve: Serve, opened: Opened) -> None:
-    def script(ask: Ask) -> str:
-        kinds = [part["type"] for part in ask.body["messages"][-1]["content"]]
-        return ",".join(kinds)
-
-    pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{pixel}"}}
-    assert opened(serve(script)).run([{"type": "text", "text": "What is this?"}, image]).text == "text,image"
-
-
 def test_each_verb_can_be_overridden(serve: Serve, opened: Opened, root: Path) -> None:
     (root / "notes.md").write_text("x")
     agent = opened(serve(reader))
@@ -185,13 +159,3 @@ def test_each_verb_can_be_overridden(serve: Serve, opened: Opened, root: Path) -
     loop = Counting(agent.asker, agent.conversation, agent.compactor, agent.tools)
     loop.run("Read.")
     assert Counting.steps == 2
-
-
-def test_every_event_can_be_written_as_json(serve: Serve, opened: Opened, root: Path, heard: list[AgentEvent]) -> None:
-    (root / "notes.md").write_text("x")
-    opened(serve(reader)).run("Read.")
-    kinds = {as_dict(event)["type"] for event in heard}
-    assert {"session", "text", "answer", "tool_start", "tool_end", "end"} <= kinds
-    assert all(json.loads(json.dumps(as_dict(event))) for event in heard)
-    assert isinstance(heard[-1], TurnFinished)
-    assert not [event for event in heard if isinstance(event, Notice)]

@@ -15,6 +15,7 @@ from everlong.model import text_of
 from everlong.store import Store
 from everlong.testing import Ask, ModelServer
 from tests.agent.conftest import MODELS, connected, settings_for
+from tests.examples import few
 from tests.testing_server.conftest import Serve, serve
 
 __all__ = ["serve"]
@@ -23,7 +24,7 @@ API = "openai"
 WINDOW = 6_000
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=few(["sqlite", "postgresql"]))
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "sqlite":
         with Store.open(tmp_path / "store.db") as opened:

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import json
-from datetime import date
 from pathlib import Path
 
-import pytest
-
-from everlong import ConfigError, ContextCompressor, NotStored
-from everlong.agent import AgentOptions, open_agent
-from everlong.agent.opening import project_instructions, system_prompt
-from everlong.config import Settings
-from everlong.store import Store
+from everlong.agent.opening import project_instructions
 from everlong.testing.server import Answer, Call
 from tests.agent.conftest import Opened
-from tests.agent.test_compactions import WINDOW, talk, talker
 from tests.testing_server.conftest import Serve
 
 
@@ -34,20 +26,6 @@ def test_the_projects_own_instructions_are_in_the_prompt_once_and_within_their_b
     assert project_instructions(tmp_path, 0) == ""
 
 
-def test_instructions_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
-    (tmp_path / "AGENTS.md").mkdir()
-    (tmp_path / "CLAUDE.md").write_bytes(b"\xff\xfe broken \x00 text")
-    assert "broken" in project_instructions(tmp_path, 100)
-    assert "\0" not in project_instructions(tmp_path, 100)
-
-
-def test_the_prompt_is_the_same_bytes_for_the_same_day_and_folder(tmp_path: Path) -> None:
-    made = [system_prompt(tmp_path, today=date(2026, 1, 2), memory="- likes tea") for _ in range(2)]
-    assert made[0] == made[1]
-    assert made[0].endswith("- likes tea")
-    assert "2026-01-02" in made[0]
-
-
 def test_the_prompt_of_a_session_stays_when_files_change(serve: Serve, opened: Opened, root: Path) -> None:
     server = serve("Fine.")
     (root / "AGENTS.md").write_text("Use tabs.")
@@ -59,30 +37,6 @@ def test_the_prompt_of_a_session_stays_when_files_change(serve: Serve, opened: O
     again.run("Three.")
     assert len({ask.system for ask in server.model.asked}) == 1
     assert "Use tabs." in server.model.asked[-1].system
-
-
-def test_the_engine_knows_what_tokens_cost_where_that_is_known(serve: Serve, opened: Opened) -> None:
-    prices = {"input_price": 2.0, "output_price": 10.0, "cache_read_price": 0.5, "cache_write_price": 4.0}
-    models = {"anthropic:claude-sonnet-5": {"context_length": 50_000, **prices}}
-    engine = opened(serve("Hi."), settings={"models": models, "compression": {"threshold": "auto"}}).engine
-    assert isinstance(engine, ContextCompressor)
-    assert (engine.prices.cache_read, engine.prices.cache_write, engine.prices.output) == (0.25, 2.0, 5.0)
-
-
-def test_a_conversation_is_routed_by_one_name_whatever_its_session_is_called(serve: Serve, opened: Opened) -> None:
-    agent = opened(serve(talker, window=WINDOW), "openai")
-    first = agent.conversation.session_id
-    talk(agent, 12)
-    assert agent.conversation.session_id != first
-    assert agent.asker.cache is not None
-    assert agent.asker.cache.session_id == first
-
-
-def test_without_a_model_or_a_session_the_error_says_what_to_do(store: Store) -> None:
-    with pytest.raises(ConfigError, match="--model PROVIDER:MODEL"):
-        open_agent(Settings(), store=store)
-    with pytest.raises(NotStored, match="there is no conversation"):
-        open_agent(Settings(), "openai:gpt-5", AgentOptions(resume="nothing"), store=store)
 
 
 def test_instructions_of_the_repository_come_before_those_of_the_folder(tmp_path: Path) -> None:

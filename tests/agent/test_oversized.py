@@ -155,30 +155,6 @@ def test_a_stub_stays_the_same_after_a_restart_and_a_resume(serve: Serve, opened
     assert [(one.reason, one.engine) for one in store.compactions()] == [("oversized", "spill")]
 
 
-def test_undoing_brings_the_whole_back_and_the_next_request_spills_it_again(serve: Serve, opened: Opened) -> None:
-    server = serve(reads, window=WINDOW)
-    agent = opened(server, "openai", tools=HISTORY)
-    agent.run(LOG)
-    stub = next(message for message in agent.conversation.messages if is_stub(message))
-    assert agent.conversation.undo_compaction()
-    assert LOG in [message["content"] for message in agent.conversation.messages]
-    assert agent.run("And?").text == "Fine."
-    assert stub in agent.conversation.messages
-    assert server.rejections == []
-
-
-def test_a_pinned_giant_stays_a_stub(serve: Serve, opened: Opened, store: Store) -> None:
-    server = serve(reads, window=WINDOW)
-    agent = opened(server, "openai", tools=HISTORY)
-    agent.run(LOG)
-    assert agent.conversation.branch is not None
-    node = next(e.id for e in store.entries(agent.conversation.branch) if e.message["content"] == LOG and e.id)
-    store.pin(node)
-    agent.conversation.messages = store.context(agent.conversation.branch)
-    assert agent.run("And?").text == "Fine."
-    assert server.rejections == []
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_window_that_turns_out_smaller_is_learned_and_the_message_spilled(
     serve: Serve, opened: Opened, engine: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from everlong.agent import ToolContext, Workspace
@@ -12,13 +11,6 @@ from everlong.store import Store
 
 QUESTION = "Because of which neighbour do we darken the pier late in the evening?"
 FACT = "The pier lamps go off early because Mrs Halloran's bedroom faces them."
-
-
-def looked_up(ident: str, given: str) -> list[Message]:
-    function = {"name": "recall", "arguments": json.dumps({"query": QUESTION})}
-    call: Message = {"role": "assistant", "content": "", "tool_calls": []}
-    call["tool_calls"] = [{"id": ident, "type": "function", "function": function}]
-    return [call, {"role": "tool", "tool_call_id": ident, "content": given}]
 
 
 def said(store: Store, root: Path, *messages: Message) -> ToolContext:
@@ -44,12 +36,3 @@ def test_neither_the_question_nor_what_stands_before_it_is_found_for_it(store: S
     found = entries(recall(QUESTION, context))
     assert FACT in found[0]
     assert not [entry for entry in found if QUESTION in entry or "Berth 3 is taken" in entry]
-
-
-def test_asking_again_finds_the_same(store: Store, root: Path) -> None:
-    asked: Message = {"role": "user", "content": QUESTION}
-    begun: list[Message] = [{"role": "user", "content": FACT}, *talk(1), *talk(2), *talk(3), asked]
-    first = recall(QUESTION, said(store, root, *begun))
-    again = [message for number in range(12) for message in looked_up(f"c{number}", first)]
-    found = entries(recall(QUESTION, said(store, root, *begun, *again)))
-    assert FACT in found[0]

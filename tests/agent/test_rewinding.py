@@ -38,16 +38,6 @@ def test_a_retry_asks_again_and_keeps_both_answers(serve: Serve, opened: Opened,
     assert server.rejections == []
 
 
-def test_going_back_to_the_very_beginning_begins_anew(serve: Serve, opened: Opened) -> None:
-    server = serve(numbered)
-    agent = opened(server)
-    agent.run("First.")
-    assert agent.conversation.rewind() == {"role": "user", "content": "First."}
-    assert agent.conversation.rewind() is None
-    assert agent.run("Another beginning.").text == "Answer 1 to 1 turns."
-    assert server.rejections == []
-
-
 def test_a_compaction_is_undone_and_done_again(serve: Serve, opened: Opened, store: Store) -> None:
     server = serve(talker, window=3 * WINDOW)
     agent = opened(server)
@@ -93,22 +83,6 @@ def test_who_resumes_a_session_finds_it_where_it_was_taken_back_to(serve: Serve,
     assert server.rejections == []
 
 
-def test_the_same_said_once_more_is_where_it_was(serve: Serve, opened: Opened, store: Store) -> None:
-    agent = opened(serve("Yes."))
-    agent.run("First.")
-    agent.run("Second.")
-    agent.conversation.rewind()
-    agent.run("Second.")
-    session = agent.conversation.session_id
-    assert [text_of(entry.message) for entry in store.sessions.entries(session)] == [
-        "First.",
-        "Yes.",
-        "Second.",
-        "Yes.",
-    ]
-    assert opened(serve("Yes."), resume=session).conversation.messages == agent.conversation.messages
-
-
 def test_a_conversation_that_was_taken_back_whole_is_the_same_one_when_it_is_resumed(
     serve: Serve, opened: Opened, store: Store
 ) -> None:
@@ -125,16 +99,3 @@ def test_a_conversation_that_was_taken_back_whole_is_the_same_one_when_it_is_res
     said = [text_of(entry.message) for entry in store.sessions.entries(again.conversation.session_id)]
     assert said[0] == "Another beginning."
     assert store.search("First").hits
-
-
-def test_a_rewound_conversation_stays_so_when_it_is_compacted(serve: Serve, opened: Opened, store: Store) -> None:
-    server = serve(talker, window=3 * WINDOW)
-    agent = opened(server)
-    talk(agent, 12)
-    agent.conversation.rewind()
-    assert agent.compress().outcome == "compacted"
-    again = opened(server, resume=agent.conversation.session_id)
-    assert again.conversation.messages == agent.conversation.messages
-    talk(again, 1, 12)
-    assert again.conversation.session_id == agent.conversation.session_id
-    assert store.verify().problems == []

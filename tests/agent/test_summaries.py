@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 
 from everlong.agent import AgentEvent, CompactionFinished, CompactionProgress
-from everlong.agent.compaction import SummaryMeter
-from everlong.context import SummaryProgress
 from everlong.testing import Answer, Ask, Fault
 from tests.agent.conftest import APIS, Opened
 from tests.testing_server.conftest import Serve
@@ -56,14 +54,3 @@ def test_a_summary_that_breaks_off_is_asked_for_again_and_its_progress_is_told(
     assert [event.fallback for event in heard if isinstance(event, CompactionFinished)] == [None]
     assert progress[0].share == progress[0].tokens == 0
     assert progress[1].share == progress[1].tokens / progress[1].budget > 0
-
-
-def test_a_summary_in_parts_is_told_by_its_parts() -> None:
-    heard: list[AgentEvent] = []
-    meter = SummaryMeter(heard.append)
-    for level, done, total in [(0, 0, 3), (0, 1, 3), (0, 3, 3), (1, 0, 1), (1, 1, 1)]:
-        meter.parts_done(SummaryProgress(level, done, total))
-    assert [(event.parts_done, event.parts) for event in heard if isinstance(event, CompactionProgress)] == [
-        (0, 3),
-        (1, 3),
-    ]

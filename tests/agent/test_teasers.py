@@ -21,7 +21,6 @@ WINDOW = 8_000
 FACT = "The spare key of the boathouse lies under the third flowerpot."
 FILLER = "The pilot boat reports wind from the west and a swell of two metres at the outer buoy. "
 QUESTION = "Where did I say the spare key of the boathouse lies?"
-PUSH = {"agent": {"recall": "push"}}
 BEGINNING = "<everlong-recall>"
 
 
@@ -56,7 +55,7 @@ def teasers(server: ModelServer, number: int = -1) -> list[str]:
 def forgetful(serve: Serve, opened: Opened, api: str = "anthropic", **more: Any) -> tuple[ModelServer, Agent]:
     """Return an agent that was told the fact first and has compacted it away."""
     server = serve(talker, window=WINDOW)
-    agent = opened(server, api, settings={"compression": {"protect_last_n": 4, "protect_first_n": 0}, **PUSH, **more})
+    agent = opened(server, api, settings={"compression": {"protect_last_n": 4, "protect_first_n": 0}, **more})
     agent.run("Good morning, let us begin the log of the harbour.")
     agent.run(f"{FACT} Remember it, and now let us go on with the wind.")
     talk(agent)
@@ -133,58 +132,10 @@ def test_a_resumed_conversation_sends_the_same_bytes(serve: Serve, opened: Opene
     (told,) = teasers(server)
     before = stripped(messages(server))
     agent.close()
-    again = opened(server, resume=agent.conversation.session_id, settings=PUSH)
+    again = opened(server, resume=agent.conversation.session_id)
     again.run("Thank you.")
     assert stripped(messages(server))[: len(before)] == before
     assert teasers(server) == [told]
-
-
-def test_the_model_opens_a_teaser_with_read_turn(serve: Serve, opened: Opened) -> None:
-    def reads(ask: Ask) -> Answer | str:
-        told = [text for text in blocks(ask.body["messages"][-1]) if BEGINNING in text]
-        if told:
-            ident = next(line for line in told[0].splitlines() if line.startswith("- ")).split()[1]
-            return Answer("", [Call("read_turn", {"id": ident})])
-        return ask.results[-1][1] if ask.results else talker(ask)
-
-    server = serve(reads, window=WINDOW)
-    agent = opened(server, settings={"compression": {"protect_last_n": 4, "protect_first_n": 0}, **PUSH})
-    agent.run("Good morning, let us begin the log of the harbour.")
-    agent.run(f"{FACT} Remember it, and now let us go on with the wind.")
-    talk(agent)
-    assert FACT in agent.run(QUESTION).text
-
-
-def test_nothing_is_put_beside_a_message_without_confidence(serve: Serve, opened: Opened) -> None:
-    server, agent = forgetful(serve, opened)
-    for words in ("Please go on with the next entry.", "What is the capital of Portugal?", "Yes.", "…"):
-        agent.run(words)
-        assert not teasers(server), words
-
-
-def test_nothing_is_put_beside_a_question_about_words_in_sight(serve: Serve, opened: Opened) -> None:
-    server = serve(talker, window=WINDOW)
-    agent = opened(server, settings=PUSH)
-    agent.run(FACT)
-    agent.run(QUESTION)
-    assert not teasers(server)
-
-
-def test_without_push_there_are_no_teasers(serve: Serve, opened: Opened) -> None:
-    server, agent = forgetful(serve, opened, agent={"recall": "tools"})
-    agent.run(QUESTION)
-    assert not teasers(server)
-
-
-def test_a_teaser_counts_in_the_window(serve: Serve, opened: Opened) -> None:
-    server, agent = forgetful(serve, opened)
-    agent.run(QUESTION)
-    (told,) = teasers(server)
-    agent.close()
-    again = opened(server, resume=agent.conversation.session_id, settings=PUSH)
-    engine: Any = again.engine
-    without = engine.estimate_tokens(again.conversation.messages)
-    assert again.compactor.tokens - without == counter_for(None).count_text(told) > 50
 
 
 def test_forgotten_words_are_gone_from_teasers(serve: Serve, opened: Opened, store: Store) -> None:
@@ -202,15 +153,6 @@ def test_forgotten_words_are_gone_from_teasers(serve: Serve, opened: Opened, sto
         left = connection.exec_driver_sql("SELECT count(*) FROM annex WHERE kind = 'teaser'").scalar_one()
     assert left == 0
     assert store.verify().problems == []
-
-
-def test_a_question_taken_back_takes_its_teaser_along(serve: Serve, opened: Opened) -> None:
-    server, agent = forgetful(serve, opened)
-    agent.run(QUESTION)
-    assert teasers(server)
-    agent.conversation.rewind()
-    agent.run("What is the capital of Portugal?")
-    assert not teasers(server)
 
 
 def test_a_store_that_fails_costs_no_turn(
@@ -238,7 +180,7 @@ def test_a_tool_loop_carries_the_teaser_through_all_its_steps(serve: Serve, open
         return talker(ask)
 
     server = serve(looks, window=WINDOW)
-    settings = {"compression": {"protect_last_n": 4, "protect_first_n": 0}, **PUSH}
+    settings = {"compression": {"protect_last_n": 4, "protect_first_n": 0}}
     agent = opened(server, settings=settings, tools=[look])
     agent.run("Good morning, let us begin the log of the harbour.")
     agent.run(FACT)

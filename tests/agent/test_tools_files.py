@@ -56,13 +56,6 @@ def test_a_very_large_file_is_read_in_the_middle_without_being_loaded(desk: Desk
     assert "large.log: larger than 20 MB and not searched" in desk.done("search_files", pattern="after block")
 
 
-def test_one_enormous_line_is_cut_and_says_how_much_is_missing(desk: Desk) -> None:
-    desk.file("min.js", b"a" * 3_000_000 + b"\nlast\r\n")
-    first, second = desk.done("read_file", path="min.js").splitlines()[1:]
-    assert first == f"     1\t{'a' * 2_000} [… 2,998,000 more bytes on this line …]"
-    assert second == "     2\tlast"
-
-
 def test_what_is_no_text_is_said_to_be_none(desk: Desk) -> None:
     desk.file("a.bin", b"\x7fELF\0\0\1")
     assert desk.failed("read_file", path="a.bin").startswith("a.bin is a binary file of 7 bytes")
@@ -72,29 +65,6 @@ def test_what_is_no_text_is_said_to_be_none(desk: Desk) -> None:
     )
     desk.file("bom.txt", "\ufeffhi\n")
     assert desk.done("read_file", path="bom.txt").endswith("\thi")
-
-
-def test_a_folder_is_no_file_and_a_file_no_folder(desk: Desk) -> None:
-    desk.file("docs/a.md", "x")
-    assert desk.failed("read_file", path="docs") == "docs is a folder; list_files shows what is in it"
-    assert desk.failed("write_file", path="docs", content="") == "docs is a folder; give the path of a file"
-    assert "is a folder" in desk.failed("edit_file", path="docs", old="a", new="b")
-    assert "is a file, not a folder" in desk.failed("list_files", path="docs/a.md")
-    assert "a part of its path is a file" in desk.failed("write_file", path="docs/a.md/b.md", content="")
-
-
-def test_a_missing_file_is_answered_with_names_like_it(desk: Desk) -> None:
-    desk.file("src/settings.py")
-    assert desk.failed("read_file", path="src/setings.py") == "there is no file src/setings.py; there is settings.py"
-    assert desk.failed("read_file", path="lib/x.py") == "there is no file lib/x.py; its folder is not there either"
-
-
-def test_writing_makes_folders_and_says_what_it_did(desk: Desk) -> None:
-    assert desk.done("write_file", path="a/b/c.txt", content="één\n") == "Made a/b/c.txt: 1 lines, 6 bytes."
-    assert desk.done("write_file", path="a/b/c.txt", content="") == "Replaced a/b/c.txt: 0 lines, 0 bytes."
-    assert (desk.root / "a/b/c.txt").read_bytes() == b""
-    assert "half of a surrogate pair at character 1" in desk.failed("write_file", path="x", content="a\ud800")
-    assert [path.name for path in (desk.root / "a/b").iterdir()] == ["c.txt"]
 
 
 @posix
@@ -152,16 +122,6 @@ def test_files_without_permission_are_left_alone(guarded: Desk) -> None:
 # -- listing ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_is_listed_folders_first(desk: Desk) -> None:
-    desk.file("b.txt", "12345")
-    desk.file("a.txt")
-    desk.file("src/x.py")
-    assert desk.done("list_files") == "src/\na.txt (0 bytes)\nb.txt (5 bytes)"
-    assert desk.done("list_files", path="src") == "x.py (0 bytes)"
-    (desk.root / "empty").mkdir()
-    assert desk.done("list_files", path="empty") == "[empty is empty]"
-
-
 @pytest.mark.parametrize(
     ("pattern", "names"),
     [
@@ -185,19 +145,6 @@ def test_a_pattern_lists_what_matches_below(desk: Desk, pattern: str, names: lis
     assert [line.partition(" ")[0] for line in said.splitlines() if not line.startswith("[")] == names
 
 
-def test_a_pattern_that_stands_for_too_much_is_refused(desk: Desk) -> None:
-    assert "use a simpler one" in desk.failed("list_files", pattern="{a,b}" * 10)
-
-
-def test_a_long_list_says_that_it_is_not_all(desk: Desk) -> None:
-    for number in range(finding.MOST_LISTED + 5):
-        desk.file(f"f{number:04}")
-    for arguments in ({}, {"pattern": "f*"}):
-        lines = desk.done("list_files", **arguments).splitlines()
-        assert len(lines) == finding.MOST_LISTED + 1
-        assert lines[-1].startswith("[only the first 500 are shown")
-
-
 # -- searching --------------------------------------------------------------------------------------------------------
 
 
@@ -216,21 +163,6 @@ def test_matches_are_told_by_path_and_line(desk: Desk) -> None:
     assert desk.done("search_files", pattern="8437$", path="a.py") == "a.py:2: PORT = 8437"
     assert desk.done("search_files", pattern="PORT", path=".git") == ".git/config:1: PORT"
     assert desk.done("search_files", pattern="nowhere") == "[no match for 'nowhere' in 3 files]"
-
-
-def test_a_match_in_a_long_line_is_shown_with_what_is_around_it(desk: Desk) -> None:
-    desk.file("min.js", "a" * 5_000 + "NEEDLE" + "b" * 5_000)
-    said = desk.done("search_files", pattern="NEEDLE")
-    assert len(said) < 330
-    assert "aaNEEDLEbb" in said
-
-
-def test_there_are_at_most_so_many_matches(desk: Desk) -> None:
-    desk.file("a.txt", "x\n" * 1_000)
-    desk.file("b.txt", "x\n")
-    lines = desk.done("search_files", pattern="x").splitlines()
-    assert len(lines) == finding.MOST_MATCHES + 1
-    assert lines[-1].startswith("[stopped after 200 matches")
 
 
 def test_a_pattern_that_would_take_for_ever_is_given_up(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,15 +88,6 @@ def test_a_hit_says_who_when_and_where_and_its_id_opens_the_whole_message(compac
     assert compacted.failed("read_turn", id=found[2], page=4) == "there is no page 4; it has 3"
 
 
-def test_the_answer_comes_with_the_question_that_was_found(compacted: Desk) -> None:
-    said = compacted.done("search_sessions", query="pilot", role="user")
-    entry = next(part for part in said.split("\n\n[") if part.startswith("user") and "pilot" in part)
-    assert "[and then, id " in entry
-    assert "Marit Solheim" in entry
-    found = compacted.done("recall", query="who is the pilot?").split("\n\n[")
-    assert sum("That would be Marit Solheim." in part for part in found if not part.startswith("summary")) == 1
-
-
 def test_earlier_look_ups_and_summaries_come_after_what_they_repeat(compacted: Desk) -> None:
     store = compacted.store
     question = "lighthouse beam.toml"
@@ -111,29 +102,6 @@ def test_earlier_look_ups_and_summaries_come_after_what_they_repeat(compacted: D
     again = compacted.done("recall", query=question)
     places = [again.index(words) for words in (" turn 9, id ", "recall({", "\n[summary, ")]
     assert places == sorted(places)
-
-
-def test_more_hits_are_on_more_pages(compacted: Desk) -> None:
-    first = compacted.done("recall", query="bollard painted")
-    second = compacted.done("recall", query="bollard painted", page=2)
-    assert first.startswith("Found for 'bollard painted' (page=2 has more):\n\n[")
-
-    def ids(said: str) -> set[str]:
-        return set(re.findall(r"turn \d+, id (\w{12})\]", said))
-
-    assert len(ids(first)) == len(ids(second)) == 6
-    assert not ids(first) & ids(second)
-    assert compacted.done("recall", query="bollard painted", page=99) == "[nothing more for 'bollard painted']"
-    assert compacted.done("recall", query="zeppelin") == "[nothing found for 'zeppelin'; try other words]"
-
-
-def test_words_in_quotes_must_be_there_unless_they_are_nowhere(compacted: Desk) -> None:
-    exact = compacted.done("recall", query='"port 8437"')
-    assert "Set up the harbour service" in exact
-    said = [entry for entry in exact.split("\n\n[")[1:] if not entry.startswith("summary")]
-    assert len(said) == 2
-    assert all("port 8437" in entry.lower() for entry in said)
-    assert "8437" in compacted.done("recall", query='"the port was 8437"')
 
 
 def test_recall_stays_in_this_conversation_and_search_sessions_does_not(compacted: Desk) -> None:
@@ -158,12 +126,6 @@ def test_a_title_cannot_pass_for_a_mark_of_ours(compacted: Desk) -> None:
     assert marks[0].count("[") == marks[0].count("]") == 1
 
 
-def test_before_anything_is_stored_there_is_nothing_to_recall(desk: Desk) -> None:
-    assert desk.done("recall", query="port") == "[nothing of this conversation is stored yet; all of it is in sight]"
-    desk.context.session_id = desk.store.sessions.start().id
-    assert desk.done("recall", query="port") == "[nothing found for 'port'; try other words]"
-
-
 @pytest.mark.spec("9.6")
 def test_the_id_of_a_rule_that_had_no_room_opens_its_words(compacted: Desk) -> None:
     said = "Only use port 8437 for it."
@@ -175,16 +137,6 @@ def test_the_id_of_a_rule_that_had_no_room_opens_its_words(compacted: Desk) -> N
 def test_an_id_of_no_message_is_a_failed_call(compacted: Desk, ident: str) -> None:
     said = compacted.failed("read_turn", id=ident)
     assert "is no id of a message; one has 8 to 32" in said or "there is no message with the id" in said
-
-
-def test_a_turn_with_a_whole_output_says_how_to_read_it(desk: Desk) -> None:
-    at = desk.store.record(conversation()[:7])
-    whole = "the whole of it\n" * 100
-    desk.store.outputs.keep(at.head, whole)
-    ident = desk.store.outputs.ident(whole)
-    assert desk.done("read_turn", id=at.head.hex(), page=3).endswith(
-        f'[the whole output: read_output(id="{ident}", page=1)]'
-    )
 
 
 def test_what_was_forgotten_does_not_come_back(compacted: Desk) -> None:

@@ -31,13 +31,6 @@ def is_running(pid: int) -> bool:
     return False
 
 
-def test_output_and_errors_come_in_order_with_the_exit_code(desk: Desk) -> None:
-    assert desk.done("run_command", command="echo one; echo two >&2; echo three") == "one\ntwo\nthree\n[exit code 0]"
-    assert desk.failed("run_command", command="printf 'no line end'; exit 3") == "no line end\n[exit code 3]"
-    assert desk.done("run_command", command="true") == "[exit code 0]"
-    assert "not found" in desk.failed("run_command", command="no-such-program")
-
-
 def test_every_command_begins_in_the_root_folder_with_no_input_and_no_terminal(desk: Desk) -> None:
     assert desk.done("run_command", command="cd /; pwd").startswith("/\n")
     assert desk.done("run_command", command="pwd").startswith(f"{desk.root}\n")
@@ -163,16 +156,6 @@ def test_a_daemon_that_has_left_the_group_does_not_keep_us_waiting(desk: Desk) -
         os.kill(int((desk.root / "daemon").read_text()), signal.SIGKILL)
 
 
-def test_a_server_in_the_background_with_its_output_in_a_file_is_no_matter(desk: Desk) -> None:
-    said = desk.done("run_command", command="sleep 600 > log.txt 2>&1 & echo $!")
-    os.kill(int(said.splitlines()[0]), signal.SIGKILL)
-    assert said.splitlines()[1:] == ["[exit code 0]"]
-
-
-def test_a_command_ended_by_a_signal_says_so(desk: Desk) -> None:
-    assert desk.failed("run_command", command="kill -SEGV $$").splitlines()[-1] == "[ended by signal 11 (SIGSEGV)]"
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -186,14 +169,3 @@ def test_a_command_ended_by_a_signal_says_so(desk: Desk) -> None:
 )
 def test_what_cannot_be_run_is_a_failed_call(desk: Desk, arguments: dict[str, object], said: str) -> None:
     assert said in desk.failed("run_command", **arguments)
-
-
-def test_the_root_folder_may_be_gone(desk: Desk) -> None:
-    desk.root.rmdir()
-    assert "the command could not be started" in desk.failed("run_command", command="true")
-
-
-def test_a_long_output_can_be_read_in_full(desk: Desk) -> None:
-    result = desk.run("run_command", command="seq 1 30000")
-    assert result.whole == "".join(f"{number}\n" for number in range(1, 30_001)) + "[exit code 0]"
-    assert result.message["content"].endswith("30000\n[exit code 0]")

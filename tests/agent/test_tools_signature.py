@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from everlong.agent.tools import Tool, ToolContext, tool
-from everlong.errors import ConfigError, ToolError
+from everlong.errors import ConfigError
 from tests.agent.desk import Desk
 
 
@@ -26,11 +26,6 @@ class Colour(enum.Enum):
 class Berth(BaseModel):
     number: int
     title: str = "none"
-
-
-class Folder(BaseModel):
-    name: str
-    inside: list[Folder] = []
 
 
 def moor(
@@ -86,15 +81,6 @@ def test_the_schema_has_all_that_the_signature_says_and_nothing_else() -> None:
     }
 
 
-def test_a_model_that_contains_itself_is_told_by_reference() -> None:
-    def tidy(folder: Folder) -> str:
-        return folder.name
-
-    made = tool(tidy)
-    assert made.parameters["$defs"]["Folder"]["properties"]["inside"]["items"] == {"$ref": "#/$defs/Folder"}
-    assert "title" not in json.dumps(made.parameters)
-
-
 def test_schemas_are_the_same_bytes_on_every_run() -> None:
     code = """
 import json
@@ -140,24 +126,6 @@ def test_wrong_arguments_are_named_with_their_value_and_what_is_wanted(
     said = desk.with_tools([tool(moor)]).failed("moor", **arguments)
     assert said.startswith("The arguments of moor are wrong, so nothing was done:\n")
     assert sentence in said
-
-
-def test_names_that_pydantic_uses_itself_are_fine_as_parameters(desk: Desk) -> None:
-    def odd(schema: str, model_config: int, _hidden: bool = True) -> str:
-        return f"{schema} {model_config} {_hidden}"
-
-    assert desk.with_tools([tool(odd)]).done("odd", schema="s", model_config=1, _hidden=False) == "s 1 False"
-
-
-def test_a_decorator_takes_effect_and_name(desk: Desk) -> None:
-    @tool(effect="writes", name="set_sail")
-    def sail(to: str) -> dict[str, str]:
-        """Sail somewhere."""
-        return {"to": to}
-
-    assert (sail.name, sail.effect, sail.description) == ("set_sail", "writes", "Sail somewhere.")
-    assert desk.with_tools([sail]).done("set_sail", to="Ystad") == '{"to": "Ystad"}'
-    assert [request.summary for request in desk.asked] == ["set_sail Ystad"]
 
 
 def untyped(ship) -> str:  # type: ignore[no-untyped-def]
@@ -223,13 +191,6 @@ def test_a_schema_in_any_usual_form_is_a_tool(desk: Desk, schema: dict[str, Any]
     assert desk.failed("grep") == "'query' missing; grep needs query"
 
 
-def test_a_tool_may_be_invoked_without_a_toolbox(desk: Desk) -> None:
-    made = tool(moor)
-    assert "Mia" in str(made.invoke({"ship": "Mia", "berth": {"number": 1}}, desk.context))
-    with pytest.raises(ToolError, match="'ship' is missing"):
-        made.invoke({}, desk.context)
-
-
 @pytest.mark.parametrize("arguments", ["", "{", "[]", '"x"', '{"command": 5}', '{"command": null}', '{"other": 1}'])
 def test_a_call_can_be_described_whatever_is_wrong_with_it(desk: Desk, arguments: str) -> None:
     from everlong.model import ToolCall  # noqa: PLC0415
@@ -237,14 +198,6 @@ def test_a_call_can_be_described_whatever_is_wrong_with_it(desk: Desk, arguments
     for one in [*desk.toolbox, "nonsense"]:
         name = one if isinstance(one, str) else one.name
         assert desk.toolbox.describe(ToolCall("c", name, arguments)).startswith(name)
-
-
-def test_a_description_is_one_line_in_which_nothing_can_hide(desk: Desk) -> None:
-    run = desk.toolbox.get("run_command")
-    assert run is not None
-    assert run.describe({"command": "echo a\n  rm -rf x"}) == "run_command echo a rm -rf x"
-    assert run.describe({"command": "ls \x1b[8m; rm x\u202e"}) == "run_command ls \\x1b[8m; rm x\\u202e"
-    assert len(run.describe({"command": "x" * 9_999})) == 200
 
 
 def test_a_function_that_is_defined_again_is_read_once_and_keeps_its_own_work(desk: Desk) -> None:
@@ -258,15 +211,3 @@ def test_a_function_that_is_defined_again_is_read_once_and_keeps_its_own_work(de
     here, there = for_place("here"), for_place("there")
     assert here.checker is there.checker
     assert [one.handler({"text": "psst"}, desk.context) for one in (here, there)] == ["here: psst", "there: psst"]
-
-
-def test_functions_that_only_look_alike_are_read_apart() -> None:
-    def with_default(value: Any) -> Tool:
-        def wait(seconds: float = value) -> str:
-            """Wait."""
-            return str(seconds)
-
-        return tool(wait)
-
-    defaults = [with_default(value).parameters["properties"]["seconds"]["default"] for value in (1, True, 2.5)]
-    assert list(map(repr, defaults)) == ["1", "True", "2.5"]

@@ -19,14 +19,6 @@ def call(name: str, arguments: str) -> Message:
     return {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": name, "arguments": arguments}}]}
 
 
-def test_the_whole_list_comes_back_in_its_own_words(desk: Desk) -> None:
-    said = desk.done("update_todo", items=ITEMS)
-    assert said == "[x] Read the tide table\n[>] Mend  the pier:\n  two planks\n[ ] Paint"
-    assert desk.context.todo.text == said
-    assert desk.done("update_todo", items=[]) == "[the list is empty]"
-    assert desk.context.todo == TodoList()
-
-
 def test_a_wrong_item_is_named_and_the_list_stays_as_it_was(desk: Desk) -> None:
     desk.done("update_todo", items=ITEMS)
     said = desk.failed("update_todo", items=[{"text": "x", "status": "later"}, {"text": ""}, "z"])
@@ -50,9 +42,3 @@ def test_the_latest_valid_list_is_found_in_a_conversation() -> None:
     assert [item.text for item in found.items] == [*(item["text"] for item in ITEMS), "New"]
     assert found.items[3] == TodoItem(text="New", status="pending")
     assert TodoList.from_messages([]).text == ""
-
-
-def test_a_call_is_described_by_how_much_is_done(desk: Desk) -> None:
-    update = desk.toolbox.get("update_todo")
-    assert update is not None
-    assert update.describe({"items": ITEMS}) == "update_todo 1 of 3 done"

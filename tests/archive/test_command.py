@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import plistlib
 import signal
@@ -13,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from everlong.cli.archive.places import days_until_deletion
 from everlong.cli.archive.service import service_file, service_text
 from everlong.config import load_settings
 from everlong.store import Store
@@ -68,22 +66,6 @@ def test_a_folder_is_read_so_that_sub_agents_find_those_they_work_for(run: Run, 
     assert agent["works_for"] == main["id"]
 
 
-def test_only_the_named_client_is_archived(run: Run, home: Path) -> None:  # noqa: ARG001 - the logs
-    assert run("archive", "--once", "--client", "codex", "--json").json["clients"] == {"codex": 1}
-
-
-def test_a_folder_may_be_named(run: Run, home: Path, tmp_path: Path) -> None:  # noqa: ARG001 - the logs
-    other = tmp_path / "backup" / "deep"
-    other.mkdir(parents=True)
-    (other / "chat.json").write_text(json.dumps(samples.gemini_session()))
-    (other / "note.json").write_text('{"sessionId": 1}')
-    told = run("archive", "--once", "--folder", str(tmp_path / "backup"), "--json").json
-    assert told["clients"] == {"claude-code": 1, "codex": 1, "gemini": 1}
-    for more in ((), ("--client", "codex")):
-        missing = run("archive", "--once", "--folder", str(tmp_path / "nothing"), *more)
-        assert (missing.code, "is no folder" in missing.err) == (2, True)
-
-
 def test_it_goes_on_until_it_is_stopped(home: Path) -> None:
     log = next((home / ".claude").rglob("*.jsonl"))
     command = [*everlong_program(), "archive", "--interval", "0.1"]
@@ -118,14 +100,6 @@ def test_the_doctor_warns_of_logs_that_will_be_deleted(run: Run, home: Path) -> 
     )
     run("archive", "--once")
     assert finding()["state"] == "ok"
-
-
-def test_the_days_are_those_of_the_clients_settings(home: Path) -> None:
-    assert days_until_deletion("claude-code", {}, home) == 30
-    (home / ".claude" / "settings.json").write_text('{"cleanupPeriodDays": 365}')
-    assert days_until_deletion("claude-code", {}, home) == 365
-    assert days_until_deletion("gemini", {}, home) == 30
-    assert days_until_deletion("codex", {}, home) is None
 
 
 def test_the_service_runs_this_program(home: Path) -> None:
@@ -188,19 +162,7 @@ def test_a_conversation_of_the_gateway_appears_once(tmp_path: Path) -> None:
             assert store.verify().problems == []
 
 
-QUESTION: dict[str, object] = {"role": "user", "content": "Which berth is free?"}
 REPLY: dict[str, object] = {"role": "assistant", "content": "The south berth."}
-
-
-def test_a_conversation_of_the_gateway_with_one_question_appears_once(tmp_path: Path) -> None:
-    path = tmp_path / "named.jsonl"
-    path.write_text(samples.ClaudeLog("named").ask("Which berth is free?").say("The south berth.").text())
-    with Store.open(tmp_path / "store.db") as store:
-        session = through_the_gateway(store, [QUESTION, REPLY], "named/")
-        found = samples.OwnLogs(store).add(path)
-        assert found is not None
-        assert dict(found.outcomes) == {"known": 1}
-        assert [(one.id, one.messages) for one in store.conversations.newest()] == [(session, 2)]
 
 
 def test_a_reply_that_the_gateway_has_after_other_words_is_not_added_again(tmp_path: Path) -> None:
@@ -213,17 +175,6 @@ def test_a_reply_that_the_gateway_has_after_other_words_is_not_added_again(tmp_p
             samples.OwnLogs(store).add(path)
             assert [(one.id, one.messages) for one in store.conversations.newest()] == [(session, 2)]
         assert store.verify().problems == []
-
-
-def test_the_same_question_under_another_name_is_a_conversation_of_its_own(tmp_path: Path) -> None:
-    path = tmp_path / "named.jsonl"
-    path.write_text(samples.ClaudeLog("named").ask("Which berth is free?").say("The north berth.").text())
-    with Store.open(tmp_path / "store.db") as store:
-        through_the_gateway(store, [QUESTION, REPLY], "other/")
-        found = samples.OwnLogs(store).add(path)
-        assert found is not None
-        assert dict(found.outcomes) == {"new": 1}
-        assert [one.messages for one in store.conversations.newest()] == [2, 2]
 
 
 def test_hermes_moves_in_with_one_command(run: Run, home: Path) -> None:
@@ -245,11 +196,3 @@ def test_hermes_moves_in_with_one_command(run: Run, home: Path) -> None:
     assert "key-of-nobody" not in (home / "everlong" / "config.yaml").read_text()
     again = run("import", "hermes", "--json").json["done"]
     assert (again.get("new", 0), again["notes"], again["settings"]) == (0, 0, 0)
-
-
-def test_a_folder_that_is_no_hermes_is_an_error(run: Run, home: Path, tmp_path: Path) -> None:  # noqa: ARG001 - a home
-    ran = run("import", "hermes", "--home", str(tmp_path / "nothing"))
-    assert (ran.code, "there is no Hermes at" in ran.err) == (1, True)
-    (tmp_path / "state.db").write_bytes(b"no database")
-    ran = run("import", "hermes", "--home", str(tmp_path))
-    assert (ran.code, "is no database of Hermes" in ran.err) == (1, True)

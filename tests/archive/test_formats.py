@@ -125,17 +125,6 @@ def test_a_sub_agent_of_claude_code_belongs_to_its_session(store: Store, tmp_pat
     assert (agent.works_for, agent.messages, main.agents) == (main.id, 2, 1)
 
 
-def test_a_reminder_between_messages_has_the_time_of_its_line(store: Store, tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    log = samples.ClaudeLog().ask("Which berth is free?").say("The south berth is free.")
-    log.ask("<system-reminder>The tide turns.</system-reminder>").ask("Sure?").say("Yes.")
-    path.write_text(log.text(), encoding="utf-8")
-    (one,) = imported(store, path)
-    entries = [line.entry for line in store.conversations.lines(one.id)]
-    assert "The tide turns" in str([entry.message for entry in entries])
-    assert max(entry.ts for entry in entries) == one.active
-
-
 def test_codex(store: Store, tmp_path: Path) -> None:
     (one,) = imported(store, write_log(tmp_path, "codex"))
     assert (one.folder, one.model, one.client_session) == ("/srv/harbour", "gpt-5", "01a1-codex")

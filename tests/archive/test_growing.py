@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import sqlite3
 import subprocess
@@ -78,17 +77,6 @@ def test_a_log_read_after_every_line_ends_as_one_that_is_read_at_once(store: Sto
     assert store.verify().problems == []
 
 
-def test_a_log_that_is_taken_for_complete_after_every_line_has_every_word_once(store: Store, tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    with path.open("a") as file:
-        for line in long_log(6).text().splitlines(keepends=True):
-            file.write(line)
-            file.flush()
-            samples.OwnLogs(store).add(path)
-    assert (spoken(store), len(store.conversations.newest())) == (every_word(6), 1)
-    assert store.verify().problems == []
-
-
 def test_the_last_message_waits_until_the_client_has_written_it(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     log = long_log(2)
@@ -100,27 +88,6 @@ def test_the_last_message_waits_until_the_client_has_written_it(store: Store, tm
     now += 60
     archive.add(path, is_growing=True)
     assert spoken(store) == every_word(2)
-
-
-def test_half_a_line_is_left_until_it_is_whole(store: Store, tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    text = long_log(3).text()
-    for cut in range(0, len(text), 1_997):
-        path.write_text(text[:cut])
-        samples.OwnLogs(store).add(path)
-    path.write_text(text)
-    samples.OwnLogs(store).add(path)
-    assert spoken(store) == every_word(3)
-    assert len(store.conversations.newest()) == 1
-
-
-def test_a_line_that_is_no_json_costs_only_itself(store: Store, tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    lines = long_log(3).text().splitlines(keepends=True)
-    path.write_text("".join([*lines[:4], '{"type": "user", "mess\n', "\x00\x00\n", *lines[4:]]))
-    found = samples.OwnLogs(store).add(path)
-    assert found is not None
-    assert (found.broken, spoken(store)) == (2, every_word(3))
 
 
 def test_a_large_log_is_stored_in_parts(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,26 +123,6 @@ def test_a_truncated_log_keeps_what_was_archived(store: Store, tmp_path: Path) -
     path.write_text(text)
     samples.OwnLogs(store).add(path)
     assert spoken(store) == every_word(5)
-
-
-def test_a_deleted_log_stays_archived(store: Store, tmp_path: Path) -> None:
-    path = tmp_path / "logs" / "log.jsonl"
-    path.parent.mkdir()
-    path.write_text(long_log(2).text())
-    scan = Scan(store, [LogFolder("claude-code", path.parent, ("*.jsonl",))])
-    assert scan.run().changed == 1
-    path.unlink()
-    assert (scan.run().files, spoken(store)) == (0, every_word(2))
-
-
-def test_unchanged_logs_are_not_read_again(store: Store, tmp_path: Path) -> None:
-    for number in range(5):
-        (tmp_path / f"{number}.jsonl").write_text(ClaudeLog(f"s{number}").ask(f"{number}?").say("Yes.").text())
-    (tmp_path / "note.jsonl").write_text("no log\n")
-    scan = Scan(store, [LogFolder("claude-code", tmp_path, ("*.jsonl",))])
-    first, second = scan.run(), scan.run()
-    assert (first.changed, second.changed, second.files) == (5, 0, 6)
-    assert (second.outcomes, second.sessions) == ({}, [])
 
 
 def test_a_rewind_keeps_both_ways(store: Store, tmp_path: Path) -> None:
@@ -302,31 +249,3 @@ def test_a_database_is_read_where_it_has_changed(store: Store, tmp_path: Path) -
     assert found is not None
     assert (found.outcomes["grown"], found.outcomes["new"]) == (1, 0)
     assert "And wire?" in spoken(store)
-
-
-def test_a_log_in_which_nothing_was_said_is_empty(store: Store, tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    path.write_text(json.dumps({"type": "queue-operation", "sessionId": "s"}) + "\n")
-    found = samples.OwnLogs(store).add(path)
-    assert found is not None
-    assert (dict(found.outcomes), store.conversations.count()) == ({"empty": 1}, 0)
-
-
-def test_a_log_that_may_not_be_read_is_named(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "log.jsonl"
-    path.write_text(long_log(1).text())
-
-    def refuse(name: Path, *_: object, **__: object) -> None:  # file modes do not stop root
-        raise PermissionError(13, "Permission denied", str(name))
-
-    monkeypatch.setattr("everlong.cli.archive.formats.open_regular", refuse)
-    result = Scan(store, [LogFolder("claude-code", tmp_path, ("*.jsonl",))]).run()
-    assert list(result.skipped) == [str(path)]
-
-
-def test_a_scan_that_is_stopped_leaves_the_other_logs_to_the_next(store: Store, tmp_path: Path) -> None:
-    for number in range(3):
-        (tmp_path / f"{number}.jsonl").write_text(ClaudeLog(f"session-{number}").ask("Ready?").text())
-    scan = Scan(store, [LogFolder("", tmp_path, ("*.jsonl",))])
-    assert scan.run(is_stopped=lambda: True).changed == 1
-    assert scan.run().changed == 2

@@ -19,7 +19,6 @@ from everlong.errors import EverlongError, TranscriptError
 from everlong.store import Store
 from everlong.wire.logs.cline import read_cline_session, read_cline_task
 from everlong.wire.logs.gemini import read_gemini_records, read_gemini_session
-from everlong.wire.logs.log import count_of
 from tests.archive import samples
 
 STRANGE: tuple[Any, ...] = (None, -1, True, 10**30, float("inf"), float("nan"), "", "x", [], {}, [[]], [{}], [1])
@@ -87,36 +86,12 @@ def test_a_database_of_another_version_is_told_as_such(tmp_path: Path) -> None:
         samples.OwnLogs(store).add(path)
 
 
-@pytest.mark.parametrize("value", [float("inf"), float("nan"), 10**30, -1, True, "7", None, []])
-def test_a_count_that_is_none_counts_nothing(value: object) -> None:
-    assert count_of(value) == 0
-
-
 def test_other_data_is_no_log_and_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "data.json"
     path.write_text(json.dumps([{"ts": 1, "role": "user", "text": "x" * 100_000}]))
     assert format_of_log(path) == "cline"
     monkeypatch.setattr("everlong.cli.archive.formats._LARGEST_DOCUMENT", 50_000)
     assert format_of_log(path) is None
-
-
-def test_an_entry_whose_parent_is_missing_is_kept(tmp_path: Path) -> None:
-    lines = [json.loads(line) for line in samples.pi_session().splitlines()]
-    lines[-1]["parentId"] = "nowhere"
-    path = tmp_path / "log.jsonl"
-    path.write_text(samples.lines(lines))
-    with Store.open(tmp_path / "store.db") as store:
-        found = samples.OwnLogs(store).add(path)
-    assert found is not None
-    assert dict(found.outcomes) == {"new": 1}
-
-
-def test_more_turns_taken_back_than_there_are_leave_none(tmp_path: Path) -> None:
-    back = {"type": "event_msg", "payload": {"type": "thread_rolled_back", "num_turns": 99}}
-    path = tmp_path / "log.jsonl"
-    path.write_text(samples.codex_rollout() + samples.lines([back]))
-    with Store.open(tmp_path / "store.db") as store:
-        assert samples.OwnLogs(store).add(path) is not None
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,7 @@ import pytest
 from everlong.cli.archive import log_import
 from everlong.cli.archive.log_import import FileImport
 from everlong.cli.archive.log_reading import LogEnd, LogTask
-from everlong.cli.archive.places import LogFolder
 from everlong.cli.archive.reading_processes import ReadingFailed, ReadingProcesses
-from everlong.cli.archive.scan import Scan
 from everlong.errors import EverlongError
 from everlong.store import Store
 from everlong.store.log_files import LogFiles
@@ -93,31 +91,6 @@ def _told(found: list[FileImport | OSError | EverlongError | None]) -> list[obje
     return [one.outcomes if isinstance(one, FileImport) else one for one in found]
 
 
-def test_what_became_of_each_log_is_told_in_order(store: Store, logs: Path) -> None:
-    first, again = _told(import_all(store, logs, 2)), _told(import_all(store, logs, 2))
-    assert first == [*[{"new": 1}] * 5, {"new": 2}, {"new": 1}, None, {"empty": 1}]
-    assert again[:7] == [{"known": 1}] * 7
-
-
-def test_a_log_that_is_gone_or_damaged_is_told_as_such(store: Store, logs: Path) -> None:
-    paths = [logs / "0.jsonl", logs / "nothing.jsonl", logs / "1.jsonl"]
-    found = [one for _, one in samples.OwnLogs(store).add_all(paths, processes=2)]
-    assert isinstance(found[1], FileNotFoundError)
-    assert _told([found[0], found[2]]) == [{"new": 1}, {"new": 1}]
-
-
-def test_a_conversation_that_was_deleted_is_imported_again(store: Store, logs: Path) -> None:
-    path = logs / "0.jsonl"
-    list(samples.OwnLogs(store).add_all([path], processes=1))
-    store.forget_session(store.conversations.newest()[0].id)
-    log = ClaudeLog("other").ask("Anew?").say("Anew.")
-    with path.open("a") as file:
-        file.write(log.text())
-    ((_, found),) = samples.OwnLogs(store).add_all([path], processes=1)
-    assert isinstance(found, FileImport)
-    assert store.verify().problems == []
-
-
 def test_secrets_are_taken_out_by_the_processes_too(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text(ClaudeLog().ask(f"Use {KEY}, please.").say("Done.").text())
@@ -144,15 +117,6 @@ def test_the_end_of_a_process_is_noticed(tmp_path: Path) -> None:
                 list(readers.submit(task))
     finally:
         readers.close()
-
-
-def test_a_small_scan_starts_no_process(logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("a process was started")
-
-    monkeypatch.setattr(subprocess, "Popen", refuse)
-    with Store.open(tmp_path / "store.db") as store:
-        assert Scan(store, [LogFolder("claude-code", logs, ("*.jsonl",))]).run().changed == 8
 
 
 def test_an_archiver_with_processes_that_is_killed_goes_on(logs: Path, tmp_path: Path) -> None:

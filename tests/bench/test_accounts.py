@@ -8,7 +8,7 @@ from bench.agent import accounts
 
 
 def test_the_program_tells_the_servers_own_bill_to_the_token() -> None:
-    found = accounts.play(45, window=14_000, prefix_ttl="1h")
+    found = accounts.play(45, window=14_000, cache_ttl="1h")
     assert found.compactions >= 2
     assert found.failures > 0
     total = found.told["total"]

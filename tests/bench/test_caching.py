@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import pytest
-from bench.caching import clearing, placement
-from bench.caching.sessions import PROFILES, make_session, tokens_of
+from bench.caching import placement
+from bench.caching.sessions import PROFILES
 
 
 @pytest.mark.parametrize("width", [12, 60])
@@ -23,22 +22,3 @@ def test_with_forks_and_rewinds_the_ledger_is_never_behind(profile: str) -> None
         plain = placement.play(shape, seed, placement.STRATEGIES["system_and_3"])
         ledger = placement.play(shape, seed, placement.STRATEGIES["ledger"])
         assert ledger.cost <= plain.cost * 1.0001
-
-
-def test_clearing_by_decision_is_no_dearer_than_never_and_clearing_always_is() -> None:
-    shape = replace(PROFILES["serial"], calls=80)
-    never, always, decided = (
-        clearing.play(shape, 3, clearing.POLICIES[name]) for name in ("never", "every request", "decision")
-    )
-    assert decided <= never < always
-
-
-def test_sessions_have_the_shape_that_they_promise() -> None:
-    calls = list(make_session(PROFILES["wide"], 1))
-    assert len(calls) == 200
-    gaps = [later.at - earlier.at for earlier, later in itertools.pairwise(calls)]
-    assert all(gap == 30 or 360 <= gap <= 2_400 for gap in gaps)
-    assert 2 <= sum(gap > 30 for gap in gaps) <= 18
-    sizes = [tokens_of(call.messages, call.tools) for call in calls]
-    assert max(sizes) < 110_000
-    assert [call.messages for call in make_session(PROFILES["wide"], 1)] == [call.messages for call in calls]

@@ -6,21 +6,17 @@ import json
 from typing import Any
 
 import pytest
-from bench.retention.data import Conversation, cuts
+from bench.retention.data import Conversation
 from bench.retention.entities import entities, stands
-from bench.retention.facts import Fact, Transcript, common_entities, own_entities
-from bench.retention.measures import Share, files_written, held_facts, held_files, held_turns, invented
+from bench.retention.facts import Fact, Transcript
+from bench.retention.measures import Share, held_facts, held_turns
 from bench.retention.methods import METHODS, body_tokens
-from bench.retention.plots import picture
 from bench.retention.retrieval import found_facts, masked
 from bench.retention.rules import BARS, load_chats, measure
-from bench.retention.summary import interval, rows
 from bench.retention.texts import Text
 from bench.retention.trials import Trial, Work, try_all
 from bench.retention.validity import problems
-from bench.retention.words import plain_words
 
-from everlong.context.literals import SUMMARY_PREFIX
 from everlong.model import Message
 
 
@@ -109,53 +105,6 @@ def needed(*later: Message) -> list[Fact]:
     return Transcript([*PAST, *later]).facts_after(len(PAST))
 
 
-def test_what_the_assistant_uses_first_and_only_the_past_states_is_needed() -> None:
-    assert names(needed(assistant("check_token is wrong"))) == ["check_token"]
-
-
-def test_values_of_arguments_count_and_their_keys_do_not() -> None:
-    assert names(needed(assistant("", ("edit", {"check_token": "4711"})))) == ["4711"]
-
-
-def test_what_someone_else_said_after_the_cut_is_not_needed() -> None:
-    assert names(needed(user("what of check_token?"), assistant("check_token is wrong"))) == []
-    assert names(needed(assistant("4711"), assistant("4711 again"))) == ["4711"]
-
-
-def test_what_is_new_is_not_needed() -> None:
-    assert names(needed(assistant("I add brand_new"))) == []
-
-
-def test_what_the_system_prompt_states_is_not_needed() -> None:
-    stated = [*PAST, user("mind rule_zero"), assistant("ok"), assistant("by rule_zero")]
-    assert names(Transcript(stated).facts_after(len(PAST) + 1)) == []
-
-
-def test_of_a_path_and_its_file_name_only_the_path_counts() -> None:
-    assert names(needed(assistant("now src/auth.py again"))) == ["src/auth.py"]
-
-
-def test_what_three_other_conversations_state_is_nobodys_own() -> None:
-    counted = common_entities([own_entities([user("uses np_array")]) for _ in range(4)])
-    assert counted["np_array"] == 4
-    assert names(Transcript([*PAST, assistant("4711")]).facts_after(len(PAST), {"4711"})) == []
-
-
-def test_a_fact_is_far_if_it_was_last_said_before_the_final_fifth() -> None:
-    long_past = [user("the code is 4711"), user("plain words " * 100), user("the other is 4812")]
-    facts = Transcript([*long_past, assistant("4711 and 4812")]).facts_after(3)
-    assert {fact.text: fact.far for fact in facts} == {"4711": True, "4812": False}
-
-
-def test_company_is_what_stands_near_a_fact_both_before_and_where_it_is_used() -> None:
-    (fact,) = needed(assistant("the login fails with an error: 4711"))
-    assert fact.company == {"login", "error"}
-
-
-def test_words_inside_names_are_no_company() -> None:
-    assert plain_words("Read lib/patches.py, foo.bar and PyVariable; then decide") == {"read", "decide"}
-
-
 # -- what a context holds ----------------------------------------------------------------------------------------------
 
 
@@ -179,20 +128,6 @@ def test_a_fact_is_bound_by_two_words_of_its_company_in_the_same_message() -> No
     assert held_facts(wanted, Text([user("login error" + " x" * 200 + " a_one")])).bound == Share(0, 1)
 
 
-def test_any_sighting_may_bind_a_fact() -> None:
-    context = Text([user("a_one"), user("login error: a_one")])
-    assert held_facts([fact("a_one", "login", "error")], context).bound == Share(1, 1)
-
-
-def test_a_bare_list_recalls_and_does_not_bind() -> None:
-    held = held_facts([fact("a_one", "login", "error")], Text([user("a_one\nb_two\nsrc/login/error.py")]))
-    assert (held.recall, held.bound) == (Share(1, 1), Share(0, 1))
-
-
-def test_a_fact_without_company_is_left_out_of_bound() -> None:
-    assert held_facts([fact("a_one", "login")], Text([user("a_one")])).bound == Share(0, 0)
-
-
 def test_a_user_turn_survives_if_half_of_its_words_stand_together() -> None:
     turn = user("Rename the harbour planner and delete old berths")  # rename harbour planner delete old berths
     assert held_turns([turn], Text([user("harbour planner: delete")])) == Share(1, 1)
@@ -201,35 +136,7 @@ def test_a_user_turn_survives_if_half_of_its_words_stand_together() -> None:
     assert held_turns([turn], Text([user("harbour" + " x" * 300 + "planner" + " x" * 300 + " delete")])) == Share(0, 1)
 
 
-def test_a_user_turn_that_says_nothing_is_not_asked_for() -> None:
-    assert held_turns([user("yes, please do it")], Text([])) == Share(0, 0)
-
-
-def test_files_are_written_by_tools_redirections_and_sed() -> None:
-    body = "cat <<'EOF' > made.py\nif a > b.c:\n  pass\nEOF\necho x >> log.txt 2>/dev/null; sed -i 's/a/b/' lib/old.py"
-    history = [
-        assistant("", ("Write", {"file_path": "/app/new.py", "content": "x"}), ("bash", {"command": body})),
-        assistant("", ("read", {"path": "seen.py"}), ("TodoWrite", {"file": "no.md"})),
-    ]
-    assert files_written(history) == ["/app/new.py", "made.py", "log.txt", "lib/old.py"]
-
-
-def test_a_file_is_named_by_as_much_of_its_path_as_tells_it_from_the_others() -> None:
-    history = [assistant("", *(("edit", {"path": path}) for path in ("a/index.ts", "b/index.ts", "c/only.ts")))]
-    assert held_files(history, Text([user("index.ts only.ts")])) == Share(1, 3)
-    assert held_files(history, Text([user("b/index.ts only.ts")])) == Share(2, 3)
-
-
-def test_invented_is_what_the_summary_states_and_no_source_has_even_inside_a_word() -> None:
-    context = [user(f"{SUMMARY_PREFIX}\n\nfixed a_one and made_up"), assistant("not_ours")]
-    assert invented(context, [user("about xa_one")]) == ["made_up"]
-
-
 # -- validity ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_valid_context_has_no_problems() -> None:
-    assert problems(PAST, PAST) == []
 
 
 @pytest.mark.parametrize(
@@ -267,24 +174,6 @@ def test_every_method_stays_within_its_room(method: str) -> None:
     assert context[0]["role"] == "system"
 
 
-def test_the_engine_says_when_it_cannot_reach_a_share() -> None:
-    assert METHODS["extractive"](long_conversation()[:-1], 5) is None
-
-
-def test_keep_last_starts_at_a_group() -> None:
-    context = METHODS["keep-last"](long_conversation()[:-1], 400)
-    assert context is not None
-    assert [message["role"] for message in context[:2]] == ["system", "assistant"]
-
-
-def test_cuts_lie_where_the_model_is_asked_next() -> None:
-    messages = long_conversation()
-    found = cuts(messages, (0.35, 0.5))
-    assert len(found) == 2
-    assert all(messages[cut]["role"] == "assistant" for cut in found)
-    assert cuts(messages[:8], (0.5,)) == []
-
-
 @pytest.mark.parametrize("chain", ["", "history", "context"])
 def test_a_conversation_goes_through_every_cut_share_and_method(chain: str) -> None:
     conversation = Conversation("made", "coding", long_conversation())
@@ -295,11 +184,6 @@ def test_a_conversation_goes_through_every_cut_share_and_method(chain: str) -> N
         assert trial.tokens <= 0.4 * trial.tokens_before
         assert trial.recall.of == trial.facts
         assert len([miss for miss in trial.misses if not miss.unbound]) == trial.recall.of - trial.recall.kept
-
-
-def test_the_split_of_a_conversation_depends_on_its_name_alone() -> None:
-    assert Conversation("made", "coding", []).split == Conversation("made", "other", [user("x")]).split
-    assert {Conversation(f"made {n}", "coding", []).split for n in range(20)} == {"dev", "test"}
 
 
 # -- search, means, plots ----------------------------------------------------------------------------------------------
@@ -316,32 +200,6 @@ def test_a_search_finds_a_fact_by_the_other_words_of_the_message_that_uses_it() 
 
 def trial(name: str, kept: int, of: int, *, reached: bool = True) -> Trial:
     return Trial(name, "coding", "extractive", 0.25, 1, reached=reached, recall=Share(kept, of), tokens_before=1)
-
-
-def test_every_conversation_counts_once_whatever_its_facts() -> None:
-    (row,) = rows([trial("a", 1, 1), trial("a", 0, 1), trial("b", 100, 100)])
-    mean = row.means["recall"]
-    assert mean is not None
-    assert (mean.value, mean.conversations) == (0.75, 2)
-    assert mean.low <= mean.value <= mean.high
-
-
-def test_a_cut_without_facts_or_not_reached_is_left_out_and_counted() -> None:
-    (row,) = rows([trial("a", 1, 1), trial("b", 0, 0), trial("c", 0, 0, reached=False)])
-    mean = row.means["recall"]
-    assert mean is not None
-    assert (mean.value, mean.conversations, row.unreached) == (1.0, 1, 1)
-
-
-def test_intervals_are_the_same_every_time() -> None:
-    values = [0.1, 0.5, 0.9, 0.3]
-    assert interval(values) == interval(values)
-
-
-def test_a_plot_has_a_line_for_every_method() -> None:
-    drawn = picture(rows([trial("a", 1, 2)]), "recall", "a & b")
-    assert drawn.count("<polyline") == 1
-    assert "a &amp; b" in drawn
 
 
 def test_a_chat_that_was_written_without_a_look_at_the_program_keeps_what_its_user_said() -> None:

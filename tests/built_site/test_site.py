@@ -59,7 +59,7 @@ def page(path: Path) -> Page:
 
 def pages(site: Path) -> list[Path]:
     found = sorted(site.rglob("*.html"))
-    assert len(found) > 40
+    assert len(found) > 20
     return found
 
 
@@ -106,11 +106,16 @@ def test_every_page_of_the_documentation_is_there(site: Path) -> None:
 def test_the_table_of_contents_for_programs_names_pages_that_exist(site: Path) -> None:
     text = (site / "llms.txt").read_text(encoding="utf-8")
     named = re.findall(r"^- \[[^\]]+\]\(([^)]+)\): .{10,}\.$", text, re.MULTILINE)
-    assert len(named) == text.count("\n- ") > 30
+    assert len(named) == text.count("\n- ") > 20
     assert [name for name in named if not (site / name).is_file()] == []
 
 
-def test_the_search_knows_the_pages_that_are_made_from_the_code(site: Path) -> None:
+def test_the_search_knows_what_is_made_from_the_code(site: Path) -> None:
     index = (site / "search" / "search_index.js").read_text(encoding="utf-8")
-    for page_name in ("reference-settings.html", "reference-commands.html", "reference-library.html", "changelog.html"):
-        assert page_name in index
+    for place in (
+        "configuration.html#compression",
+        "commands.html#everlong-compress",
+        "api.html#contextcompressor",
+        "changelog.html",
+    ):
+        assert place in index

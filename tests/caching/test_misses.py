@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from everlong.caching.misses import REASONS, CacheTokens, Miss, Parts, find_miss
+from everlong.caching.misses import REASONS, CacheTokens, Parts, find_miss
 from everlong.caching.rules import Provider, cache_rules, model_rules
 
 OLD = Parts(1_000.0, "claude-sonnet-5", [1, 2], [3], {"thinking": 4}, [5, 6, 7], [1, 1, 1], None, ["5m", "5m"])
@@ -24,11 +24,6 @@ def missed(
 
 
 COLD = CacheTokens(21_000, 0, 21_000)
-
-
-def test_what_was_left_is_read_and_nothing_is_said() -> None:
-    assert missed(CacheTokens(21_000, 19_000, 2_000)) is None
-    assert missed(CacheTokens(21_000, 18_900, 2_100)) is None  # a trifle
 
 
 @pytest.mark.parametrize(
@@ -67,24 +62,6 @@ def test_an_hour_for_the_beginning_and_five_minutes_for_the_rest() -> None:
     assert missed(got, old=old, at=9_000.0, system=[9])[0] == "expired"
 
 
-def test_a_prompt_that_nobody_marked_is_missed_from_the_least_size_on() -> None:
-    plain = replace(OLD, marks=[])
-    assert missed(CacheTokens(21_000, 0, 0), left=CacheTokens(20_000, 0, 0), old=plain, marks=[]) == (
-        "no marker",
-        "in this request",
-        20_000,
-    )
-    assert missed(CacheTokens(21_000, 0, 21_000), left=CacheTokens(20_000, 0, 0), old=plain)[:2] == (
-        "no marker",
-        "in the request before",
-    )
-    assert missed(CacheTokens(1_020, 0, 0), left=CacheTokens(1_000, 0, 0), old=plain, marks=[]) is None
-
-
-def test_a_request_that_became_shorter_missed_no_more_than_it_has() -> None:
-    assert missed(CacheTokens(5_000, 3_000, 2_000), view=7, messages=[70, 8]) == ("compaction", "", 2_000)
-
-
 def test_caches_that_keep_by_themselves_are_expected_to_and_servers_that_may_have_none_are_not() -> None:
     old, new = replace(OLD, model="gpt-5", marks=[]), {"model": "gpt-5", "marks": []}
     left, cold = CacheTokens(20_000, 0, 0), CacheTokens(21_000, 0, 0)
@@ -93,11 +70,3 @@ def test_caches_that_keep_by_themselves_are_expected_to_and_servers_that_may_hav
     assert missed(cold, "openai", left, old, **new, at=9_000.0)[0] == "expired"
     assert missed(cold, "unknown", left, old, **new) is None
     assert missed(cold, "unknown", CacheTokens(20_000, 10_000, 0), old, **new) == ("provider", "", 20_000)
-
-
-def test_what_is_stored_of_it_has_no_empty_fields() -> None:
-    assert Miss("tools", 9_000, "tool 2 of 2").to_dict() == {
-        "reason": "tools",
-        "tokens": 9_000,
-        "detail": "tool 2 of 2",
-    }

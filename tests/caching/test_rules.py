@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import get_args, get_type_hints
 
 import pytest
-from anthropic.types import ContentBlockParam
-from anthropic.types.beta import BetaContentBlockParam
 
-from everlong.caching.rules import cache_rules, model_rules, prices_for, provider_of, takes_marker
+from everlong.caching.rules import model_rules, prices_for, provider_of
 
 
 @pytest.mark.parametrize(
@@ -57,34 +54,7 @@ def test_a_provider_is_told_by_name_address_or_model(name: str, base_url: str, m
     assert provider_of(name, base_url, model) == provider
 
 
-@pytest.mark.parametrize(
-    "provider", ["anthropic", "openrouter", "bedrock", "vertex", "openai", "gemini", "deepseek", "xai"]
-)
-def test_every_providers_rules_say_where_they_are_from(provider: str) -> None:
-    rules = cache_rules(provider)  # type: ignore[arg-type]
-    assert rules.source.document
-    assert re.fullmatch(r"\d{4}-\d{2}", rules.source.date)
-
-
-def test_only_the_newer_claude_api_collapses_runs() -> None:
-    assert [cache_rules(name).collapses_tool_runs for name in ("anthropic", "bedrock", "vertex")] == [
-        True,
-        False,
-        False,
-    ]
-
-
 @pytest.mark.spec("9.2")
 def test_the_compressors_prices_are_those_of_the_model() -> None:
     prices = prices_for("claude-haiku-5-5", cold_share=0.1)
     assert (prices.cache_read, prices.cache_write, prices.cold_share, prices.dearer_above) == (0.1, 1.25, 0.1, 100_000)
-
-
-def test_only_content_that_the_api_lets_carry_a_marker_is_given_one() -> None:
-    blocks = [*get_args(ContentBlockParam), *get_args(BetaContentBlockParam)]
-    hints = [get_type_hints(block) for block in blocks if isinstance(block, type)]  # not those of answers
-    takes = {get_args(hint["type"])[0]: "cache_control" in hint for hint in hints}
-    assert (takes["text"], takes["thinking"]) == (True, False)
-    assert not [kind for kind, takes_one in takes.items() if takes_marker(kind) and not takes_one]
-    assert takes_marker("tool_result")
-    assert not [kind for kind in ("future_block", "future_tool_result", None, ["text"]) if takes_marker(kind)]

@@ -126,7 +126,7 @@ def opener_on(store: Store, clock: Clock) -> Opened:
             store,
             settings,
             settings.channels.telegram,
-            asyncio.Semaphore(settings.channels.turns_at_once),
+            asyncio.Semaphore(8),
             ChannelClock(clock.now, clock.sleep),
             opener_for(server, engines),
         )

@@ -29,14 +29,14 @@ __all__ = ["DiscordProgram", "serving", "settings_values"]
 MODEL = "custom-model"
 
 
-def settings_values(discord: DiscordStandIn, **section: Any) -> dict[str, Any]:
+def settings_values(discord: DiscordStandIn, *, stream: bool = True, **section: Any) -> dict[str, Any]:
     """Return settings in which everybody of the stand-in may talk, unless a test says who."""
     own = {"api_base": discord.api, "users": list(discord.people), **section}
     return {
         "models": {MODEL: {"context_length": 32_768}},
         "auxiliary": {"compression": {"provider": "main"}},
         "memory": {"enabled": False},
-        "channels": {"time_zone": "UTC", "discord": own},
+        "channels": {"time_zone": "UTC", "stream": stream, "discord": own},
     }
 
 

@@ -56,7 +56,7 @@ class LastingPlatform(RecordingPlatform):
 
 async def answer(store_path: str, url: str, folder: Path, when: str) -> None:
     """Receive the message, answer it, and die on the way if that is wanted."""
-    settings = settings_for(32_000, channels={"telegram": {"stream": False}})
+    settings = settings_for(32_000, channels={"stream": False})
     platform = LastingPlatform(folder, when)
     with Store.open(store_path) as store:
         opener: Any = opener_for(_Server(url))  # type: ignore[arg-type]

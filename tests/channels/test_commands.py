@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-from datetime import UTC
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from everlong.channels.commands import CHANNEL_COMMANDS, command_of
+from everlong.channels.commands import CHANNEL_COMMANDS
 from everlong.channels.platform import Person, Place
-from everlong.channels.reminders import Reminders
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ScriptedModel
 from tests.channels.conftest import ON_BOTH_DATABASES, Clock, Opened, opener_on, run
@@ -16,18 +14,6 @@ from tests.channels.recorder import ADA, RecordingPlatform
 from tests.channels.test_queueing import words
 
 HERE = Place("telegram", "10")
-
-
-def test_a_command_is_a_slash_and_a_name(platform: RecordingPlatform) -> None:
-    given = {
-        "/help": "help",
-        "/Compress the plan": "compress",
-        "/new@my_bot": "new",
-        "hello /new": "",
-        "/a/b": "",
-        "/": "",
-    }
-    assert {text: command_of(platform.message(text)) for text in given} == given
 
 
 @pytest.mark.spec("8", "11")
@@ -129,14 +115,6 @@ def test_nobody_finds_or_resumes_the_conversation_of_another_chat(
     run(talk)
 
 
-def test_a_reminder_is_cancelled_with_the_words_that_set_it(store: Store, clock: Clock) -> None:
-    reminders = Reminders(store, UTC, clock.now)
-    for text in ("Call Bob", "  Call Bob ", "x" * 3_000):
-        reminders.add(HERE, text, clock.now() + 60)
-        assert reminders.cancel(HERE, text) == 1
-    assert reminders.waiting(HERE) == []
-
-
 def test_a_reminder_survives_restarts_and_comes_once(
     opened: Opened, platform: RecordingPlatform, serve: Any, clock: Clock
 ) -> None:
@@ -213,7 +191,7 @@ def test_a_chat_goes_through_all_of_it_and_is_forgotten(
     opened = opener_on(store, clock)
 
     async def talk() -> None:
-        async with opened(server, platform, channels={"telegram": {"reset": "idle:8"}}) as channel:
+        async with opened(server, platform, channels={"reset": "idle:8"}) as channel:
             event = platform.message("one")
             for _ in range(2):
                 await channel.receive(event)

@@ -10,7 +10,6 @@ from everlong.channels.delivery import split_files
 from everlong.channels.platform import (
     Place,
     PlatformBusy,
-    PlatformMoved,
     PlatformRefused,
     PlatformUnreachable,
 )
@@ -56,20 +55,6 @@ def test_faults_of_the_platform_never_lead_to_a_second_answer(
     assert len(model.asked) == 20
 
 
-def test_an_answer_streams_into_one_message(opened: Opened, platform: RecordingPlatform, serve: Any) -> None:
-    server = serve("word " * 400)
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            await channel.receive(platform.message("tell me"))
-            await channel.settle()
-        (text,) = platform.texts()
-        assert text == ("word " * 400).strip()
-        assert [method for method, _ in platform.requests if method == "send"] == ["send"]
-
-    run(talk)
-
-
 def test_a_long_answer_takes_several_messages_and_a_longer_one_a_file(opened: Opened, serve: Any) -> None:
     platform = RecordingPlatform(text=1_000)
     texts = iter(["a" * 2_500, "b" * 9_000])
@@ -85,14 +70,6 @@ def test_a_long_answer_takes_several_messages_and_a_longer_one_a_file(opened: Op
         assert list(platform.shown.values())[-1].data == b"b" * 9_000
 
     run(talk)
-
-
-def test_long_code_becomes_a_file_and_short_code_stays() -> None:
-    long = "".join(f"print({number})\n" for number in range(80))
-    text, files = split_files(f"Here:\n```python\n{long}```\nand\n```\nls\n```\n")
-    assert [(file.name, file.data.decode()) for file in files] == [("code-1.py", long)]
-    assert "see the file code-1.py" in text
-    assert "```\nls\n```" in text
 
 
 @pytest.mark.parametrize("text", ["~~~x\n" * 30_000, "```\n" * 30_001, "```a```\n" * 30_000, "````\n```\n" * 20_000])
@@ -119,28 +96,6 @@ def test_a_file_whose_fate_is_unknown_is_not_sent_twice(opened: Opened, serve: A
             await channel.settle()
         assert platform.texts()[-1] == "(The file answer.md may be missing; ask me to send it again.)"
         assert platform.texts().count("[answer.md]") == (1 if moment == "after" else 0)
-
-    run(talk)
-
-
-def test_with_a_nonce_a_file_is_sent_until_it_is_there(opened: Opened, serve: Any) -> None:
-    platform = RecordingPlatform(text=1_000, nonce_seconds=60)
-    server = serve("b" * 9_000)
-    left = [1, 2, 3]
-
-    def fault(method: str, at: str) -> None:
-        if method == "send_file" and at == "after" and left:
-            left.pop()
-            raise PlatformUnreachable("a time-out")
-
-    platform.fault = fault
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            await channel.receive(platform.message("more"))
-            await channel.settle()
-        assert platform.texts()[-1] == "[answer.md]"
-        assert platform.texts().count("[answer.md]") == 1
 
     run(talk)
 
@@ -185,7 +140,7 @@ def test_a_message_that_was_deleted_by_hand_is_written_anew(opened: Opened, serv
     platform.fault = fault
 
     async def talk() -> None:
-        async with opened(server, platform, channels={"telegram": {"stream": False}}) as channel:
+        async with opened(server, platform, channels={"stream": False}) as channel:
             await channel.receive(platform.message("hello"))
             await channel.settle()
 
@@ -214,45 +169,3 @@ def test_a_group_that_becomes_a_supergroup_keeps_its_conversation(
         assert platform.texts("-1005") == ["2"]
 
     run(talk)
-
-
-def test_an_answer_under_way_follows_its_chat(opened: Opened, platform: RecordingPlatform, serve: Any) -> None:
-    server = serve(words)
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            send = platform.send
-
-            async def moved(place: Place, text: str, **more: Any) -> str:
-                if place.chat == "-5":
-                    raise PlatformMoved("it is a supergroup now", "-1005")
-                return await send(place, text, **more)
-
-            platform.send = moved  # type: ignore[method-assign]
-            await channel.receive(platform.message("hello", "-5"))
-            await channel.settle()
-        assert platform.texts("-1005") == ["hello"]
-
-    run(talk)
-
-
-def test_a_bug_in_the_delivery_is_logged_and_the_answer_comes_all_the_same(
-    opened: Opened, platform: RecordingPlatform, serve: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    split, failures = platform.pieces, [RuntimeError("a bug")]
-
-    def pieces(markdown: str) -> list[str]:
-        if failures and markdown == "hello":
-            raise failures.pop()
-        return split(markdown)
-
-    platform.pieces = pieces  # type: ignore[method-assign]
-
-    async def talk() -> None:
-        async with opened(serve(words), platform, channels={"telegram": {"stream": False}}) as channel:
-            await channel.receive(platform.message("hello"))
-            await channel.settle()
-
-    run(talk)
-    assert platform.texts() == ["hello"]
-    assert "something went wrong in a chat of telegram" in caplog.text

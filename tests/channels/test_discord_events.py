@@ -13,8 +13,7 @@ from everlong.channels.discord_gateway import Feed
 from everlong.channels.platform import Inbound, Place, PlatformRefused
 from tests.channels.conftest import until as until_soon
 from tests.channels.discord_bot import Bot, bot, listening
-from tests.channels.discord_shapes import next_id
-from tests.channels.discord_stand_in import DiscordStandIn, Fault, discord_stand_in
+from tests.channels.discord_stand_in import DiscordStandIn, discord_stand_in
 from tests.waiting import until
 
 
@@ -69,12 +68,6 @@ def test_in_a_server_only_a_mention_or_a_reply_addresses_the_bot(
     assert {event.guild for event in heard.events} == {discord.channels[room]["guild_id"]}
 
 
-def test_other_people_are_named_in_the_text(discord: DiscordStandIn, ada: str, room: str, heard: Bot) -> None:
-    bea = discord.add_person("bea")
-    discord.say(ada, room, f"remind <@{bea}> and <@123456789012345678>", mentions=True)
-    assert until(lambda: heard.texts) == ["remind @Bea and <@123456789012345678>"]
-
-
 def test_threads_are_topics_of_their_channel(discord: DiscordStandIn, ada: str, room: str, heard: Bot) -> None:
     thread = discord.add_thread(room)
     discord.say(ada, room, "in the channel")
@@ -116,43 +109,12 @@ def test_edits_and_deletions_arrive_in_order(discord: DiscordStandIn, ada: str, 
     assert len({event.update for event in heard.events}) == 7
 
 
-def test_the_preview_of_a_link_is_no_edit(discord: DiscordStandIn, ada: str, room: str, heard: Bot) -> None:
-    message = discord.say(ada, room, "see https://example.org")
-    discord.edit_message(message, "", is_preview=True)
-    discord.say(ada, room, "next")
-    until(lambda: len(heard.events) == 2)
-    assert [event.kind for event in heard.events] == ["message", "message"]
-
-
 def test_notices_and_own_messages_are_not_handed_on(discord: DiscordStandIn, ada: str, room: str, heard: Bot) -> None:
     heard.do(lambda platform: platform.send(Place("discord", room), "my own words"))
     discord.say(ada, room, "", type=7)  # somebody joined
     discord.say(ada, room, "a pin", type=6)
     discord.say(ada, room, "real words")
     assert until(lambda: heard.texts) == ["real words"]
-
-
-def test_other_bots_and_webhooks_are_told_apart(discord: DiscordStandIn, ada: str, room: str, heard: Bot) -> None:
-    discord.say(ada, room, "as a webhook", webhook_id=next_id())
-    discord.people[ada]["bot"] = True
-    discord.say(ada, room, "as a bot")
-    until(lambda: len(heard.events) == 2)
-    assert [event.person.is_bot for event in heard.events] == [True, True]
-
-
-def test_a_forwarded_message_is_marked(discord: DiscordStandIn, ada: str, heard: Bot) -> None:
-    chat = discord.add_private_chat(ada)
-    shot = {"type": 0, "content": "/new", "embeds": [], "attachments": [], "timestamp": "2026-01-01T00:00:00+00:00"}
-    discord.say(
-        ada,
-        chat,
-        "",
-        message_snapshots=[{"message": {**shot, "edited_timestamp": None, "flags": 0}}],
-        message_reference={"type": 1, "message_id": next_id(), "channel_id": next_id()},
-    )
-    event = until(lambda: heard.events)[0]
-    assert event.is_forwarded
-    assert (event.text, event.replies_to) == ("/new", "")
 
 
 def test_files_are_named_by_kind(discord: DiscordStandIn, ada: str, heard: Bot) -> None:
@@ -171,12 +133,6 @@ def test_files_are_named_by_kind(discord: DiscordStandIn, ada: str, heard: Bot) 
         ("document", "notes.txt", "text/plain", 5),
         ("voice", "voice-message.ogg", "audio/ogg", 3),
     ]
-
-
-def test_a_sticker_alone_is_named(discord: DiscordStandIn, ada: str, heard: Bot) -> None:
-    chat = discord.add_private_chat(ada)
-    discord.say(ada, chat, "", sticker_items=[{"id": next_id(), "name": "wave", "format_type": 1}])
-    assert until(lambda: heard.texts) == ["[sticker: wave]"]
 
 
 def test_a_slash_command_arrives_as_its_text(discord: DiscordStandIn, ada: str, room: str, heard: Bot) -> None:
@@ -239,35 +195,6 @@ def test_a_restarted_program_fetches_a_night_of_private_messages(discord: Discor
         assert morning.texts == said
 
 
-def test_a_channel_without_stored_messages_is_looked_into_as_well(discord: DiscordStandIn, ada: str, room: str) -> None:
-    chat = discord.add_private_chat(ada)
-    with listening(discord) as evening:
-        discord.say(ada, room, "too old, and nobody stored it")
-        discord.say(ada, chat, "good night")
-        until(lambda: len(evening.events) == 2)
-    thread = discord.add_thread(room)
-    discord.say(ada, thread, "new thread", mentions=True)
-    discord.say(ada, room, "first word here", mentions=True)
-    with listening(discord, evening.events[1:]) as morning:
-        until(lambda: len(morning.events) == 2)
-        assert sorted(morning.texts) == ["first word here", "new thread"]
-
-
-def test_a_channel_that_is_closed_to_the_bot_does_not_stop_the_others(
-    discord: DiscordStandIn, ada: str, room: str
-) -> None:
-    chat = discord.add_private_chat(ada)
-    with listening(discord) as evening:
-        discord.say(ada, chat, "one")
-        discord.say(ada, room, "one")
-        until(lambda: len(evening.events) == 2)
-    discord.closed_to_bot.add(room)
-    discord.say(ada, chat, "two")
-    discord.say(ada, room, "two")
-    with listening(discord, evening.events) as morning:
-        assert until(lambda: morning.texts) == ["two"]
-
-
 def test_an_event_that_cannot_be_stored_comes_again(discord: DiscordStandIn, ada: str, heard: Bot) -> None:
     chat = discord.add_private_chat(ada)
     heard.failures = 1
@@ -277,31 +204,11 @@ def test_an_event_that_cannot_be_stored_comes_again(discord: DiscordStandIn, ada
     assert heard.texts == ["one", "two"]
 
 
-def test_a_gateway_that_is_down_at_the_start_is_tried_again(discord: DiscordStandIn, ada: str) -> None:
-    chat = discord.add_private_chat(ada)
-    discord.gateway.is_down = True
-    with bot(discord) as made:
-        made.listen()
-        until(lambda: any(request.path == "/gateway/bot" for request in discord.requests))
-        discord.gateway.is_down = False
-        until(lambda: discord.gateway.is_connected)
-        discord.say(ada, chat, "hello")
-        assert until(lambda: made.texts) == ["hello"]
-
-
 def test_a_wrong_token_is_refused_with_what_to_do(discord: DiscordStandIn) -> None:
     with bot(discord) as made:
         discord.token = "another"  # noqa: S105 - made up
         with pytest.raises(PlatformRefused, match=r"refuses the bot's token.*everlong setup discord"):
             made.do(lambda platform: platform.identify())
-
-
-def test_a_token_that_was_taken_back_ends_the_connection(discord: DiscordStandIn, heard: Bot) -> None:
-    discord.token = "another"  # noqa: S105 - made up
-    discord.call(discord.gateway.ask_to_reconnect)
-    stopped = until(lambda: heard.stopped)
-    assert isinstance(stopped, PlatformRefused)
-    assert "token" in str(stopped)
 
 
 def test_without_the_intent_the_person_is_told_which_switch_to_use(discord: DiscordStandIn) -> None:
@@ -311,26 +218,6 @@ def test_without_the_intent_the_person_is_told_which_switch_to_use(discord: Disc
         stopped = until(lambda: made.stopped)
     assert isinstance(stopped, PlatformRefused)
     assert "MESSAGE CONTENT INTENT" in str(stopped)
-
-
-def test_heartbeats_keep_the_connection(discord: DiscordStandIn, ada: str) -> None:
-    discord.gateway.heartbeat_ms = 50
-    with listening(discord) as made:
-        until(lambda: discord.gateway.heartbeats >= 4)
-        discord.say(ada, discord.add_private_chat(ada), "still there?")
-        assert until(lambda: made.texts) == ["still there?"]
-    assert discord.gateway.identified == 1
-
-
-def test_a_fault_while_fetching_is_tried_again(discord: DiscordStandIn, ada: str) -> None:
-    chat = discord.add_private_chat(ada)
-    with listening(discord) as evening:
-        discord.say(ada, chat, "one")
-        until(lambda: evening.events)
-    discord.say(ada, chat, "two")
-    discord.faults.append(Fault("GET", r"/channels/\d+/messages", status=503))
-    with listening(discord, evening.events) as morning:
-        assert until(lambda: morning.texts) == ["two"]
 
 
 def test_an_event_that_cannot_be_read_holds_up_no_other() -> None:

@@ -56,30 +56,6 @@ def test_plain_words_do_not_become_markup(markdown: str, shown: str) -> None:
     assert written(markdown) == shown
 
 
-def test_a_table_is_a_block_of_code() -> None:
-    assert written("| a | b |\n|---|---|\n| 1 | 22 |") == "```\na  b\n─  ──\n1  22\n```"
-
-
-def test_code_that_contains_a_fence_stays_one_block() -> None:
-    shown = written("````md\n```py\nx\n```\n````")
-    assert shown.count("```") == 2
-    assert shown.startswith("```md\n")
-
-
-def test_long_code_is_code_again_in_the_next_message() -> None:
-    code = "\n".join(f"line {number}" for number in range(600))
-    pieces = discord_pieces(f"```py\n{code}\n```", 2000)
-    assert len(pieces) > 1
-    assert all(piece.startswith("```py\n") and piece.endswith("\n```") for piece in pieces)
-    inside = [piece.removeprefix("```py\n").removesuffix("\n```") for piece in pieces]
-    assert "\n".join(inside) == code
-
-
-def test_nothing_visible_is_no_message() -> None:
-    assert discord_pieces("", 2000) == []
-    assert discord_pieces(" \n\u200b\n", 2000) == []
-
-
 @settings(max_examples=150, deadline=None)
 @given(strategies.text(alphabet="ab _*~`|#>-[]()<@\n1.😀ש\\", max_size=300), strategies.integers(60, 200))
 def test_no_message_is_too_long_and_no_letter_is_lost(text: str, limit: int) -> None:

@@ -10,8 +10,6 @@ import pytest
 from everlong.channels.platform import (
     Button,
     Place,
-    PlatformBusy,
-    PlatformCommand,
     PlatformRefused,
     PlatformUnreachable,
 )
@@ -49,26 +47,10 @@ def speaking(discord: DiscordStandIn) -> Iterator[Bot]:
         yield made
 
 
-def test_the_bot_knows_itself(discord: DiscordStandIn, speaking: Bot) -> None:
-    found = speaking.do(lambda platform: platform.identify())
-    assert (found.id, found.name) == (discord.bot["id"], "everlong")
-
-
 def test_a_bot_that_may_not_read_messages_is_refused_at_once(discord: DiscordStandIn, speaking: Bot) -> None:
     discord.allows_content = False
     with pytest.raises(PlatformRefused, match="MESSAGE CONTENT INTENT"):
         speaking.do(lambda platform: platform.identify())
-
-
-def test_people_channels_and_servers_are_named(discord: DiscordStandIn, ada: str, chat: str, speaking: Bot) -> None:
-    guild = discord.add_guild("the lab")
-    room = discord.add_channel(guild, "birds")
-    named = [("user", ada, "Ada"), ("chat", chat, "Ada"), ("chat", room, "#birds"), ("guild", guild, "the lab")]
-    for kind, ident, name in named:
-        found = speaking.do(lambda platform, kind=kind, ident=ident: platform.describe(kind, ident))  # type: ignore[misc]
-        assert found == name
-        with pytest.raises(PlatformRefused):
-            speaking.do(lambda platform, kind=kind: platform.describe(kind, "123456789012345678"))  # type: ignore[misc]
 
 
 def test_the_same_nonce_is_one_message_also_after_a_restart(discord: DiscordStandIn, place: Place) -> None:
@@ -89,45 +71,6 @@ def test_an_answer_that_got_lost_can_be_sent_again(discord: DiscordStandIn, plac
     assert discord.posted(place.chat) == ["hello"]
 
 
-def test_without_a_nonce_the_librarys_own_retries_send_once(
-    discord: DiscordStandIn, place: Place, speaking: Bot
-) -> None:
-    speaking.do(lambda platform: platform.identify())
-    discord.faults.append(Fault("POST", "/messages", status=502))
-    speaking.do(lambda platform: platform.send(place, "hello"))
-    bodies = [request.body for request in discord.requests if request.path.endswith("/messages")]
-    assert len(bodies) == 2
-    assert bodies[0]["nonce"] == bodies[1]["nonce"]
-    assert all(body["enforce_nonce"] for body in bodies)
-
-
-def test_a_reply_points_to_its_message_and_pings_nobody(
-    discord: DiscordStandIn, ada: str, place: Place, speaking: Bot
-) -> None:
-    asked = discord.say(ada, place.chat, "why?")
-    speaking.do(lambda platform: platform.send(place, "because, @everyone", replies_to=asked))
-    sent = discord.posted_messages(place.chat)[0]
-    assert sent["message_reference"]["message_id"] == asked
-    body = discord.requests[-1].body
-    assert body["allowed_mentions"] == {"parse": [], "replied_user": False}
-
-
-def test_a_reply_to_a_deleted_message_is_sent_all_the_same(
-    discord: DiscordStandIn, ada: str, place: Place, speaking: Bot
-) -> None:
-    asked = discord.say(ada, place.chat, "why?")
-    discord.delete_message(asked)
-    speaking.do(lambda platform: platform.send(place, "because", replies_to=asked))
-    assert discord.posted(place.chat) == ["because"]
-
-
-def test_an_answer_goes_into_the_thread(discord: DiscordStandIn, speaking: Bot) -> None:
-    room = discord.add_channel(discord.add_guild())
-    thread = discord.add_thread(room)
-    speaking.do(lambda platform: platform.send(Place("discord", room, thread), "here"))
-    assert (discord.posted(thread), discord.posted(room)) == (["here"], [])
-
-
 def test_a_message_is_edited_with_its_buttons(discord: DiscordStandIn, place: Place, speaking: Bot) -> None:
     buttons = [Button(f"choice {number}", f"v{number}") for number in range(7)]
     sent = speaking.do(lambda platform: platform.send(place, "choose", buttons=buttons))
@@ -142,47 +85,6 @@ def test_a_message_is_edited_with_its_buttons(discord: DiscordStandIn, place: Pl
     assert (message["content"], message["components"]) == ("chosen", [])
 
 
-def test_what_is_gone_cannot_be_edited_but_deleted(discord: DiscordStandIn, place: Place, speaking: Bot) -> None:
-    sent = speaking.do(lambda platform: platform.send(place, "soon gone"))
-    speaking.do(lambda platform: platform.delete(place, sent))
-    speaking.do(lambda platform: platform.delete(place, sent))
-    assert discord.posted(place.chat) == []
-    with pytest.raises(PlatformRefused, match="Unknown Message"):
-        speaking.do(lambda platform: platform.edit(place, sent, "too late"))
-
-
-@pytest.mark.parametrize("text", ["", "x" * 2001])
-def test_an_impossible_text_is_refused(place: Place, speaking: Bot, text: str) -> None:
-    with pytest.raises(PlatformRefused, match="Discord refuses"):
-        speaking.do(lambda platform: platform.send(place, text))
-
-
-def test_a_person_is_written_to_by_id(discord: DiscordStandIn, ada: str, speaking: Bot) -> None:
-    for text in ("one", "two"):
-        speaking.do(lambda platform, text=text: platform.send(Place("discord", f"@{ada}"), text))  # type: ignore[misc]
-    assert discord.posted(discord.add_private_chat(ada)) == ["one", "two"]
-    assert sum(request.path == "/users/@me/channels" for request in discord.requests) == 1
-
-
-@pytest.mark.parametrize("chat_id", ["general", "@nobody", "123456789012345678"])
-def test_an_unknown_chat_is_refused(speaking: Bot, chat_id: str) -> None:
-    with pytest.raises(PlatformRefused):
-        speaking.do(lambda platform: platform.send(Place("discord", chat_id), "hello"))
-
-
-def test_a_person_who_takes_no_messages_is_a_refusal(
-    discord: DiscordStandIn, ada: str, place: Place, speaking: Bot
-) -> None:
-    discord.closed_to_bot.add(ada)
-    with pytest.raises(PlatformRefused, match="Cannot send messages to this user"):
-        speaking.do(lambda platform: platform.send(place, "hello"))
-
-
-def test_typing_is_shown(discord: DiscordStandIn, place: Place, speaking: Bot) -> None:
-    speaking.do(lambda platform: platform.show_typing(place))
-    assert discord.typing == [place.chat]
-
-
 # -- limits -----------------------------------------------------------------------------------------------------------
 def test_the_limit_of_a_channel_is_kept_without_a_refusal(discord: DiscordStandIn, place: Place, speaking: Bot) -> None:
     discord.limits["POST messages"] = (5, 0.3)
@@ -192,37 +94,6 @@ def test_the_limit_of_a_channel_is_kept_without_a_refusal(discord: DiscordStandI
     assert discord.posted(place.chat) == [str(number) for number in range(12)]
     assert discord.refused_for_speed == 0
     assert time.monotonic() - begun >= 0.6
-
-
-def test_the_global_limit_is_waited_for(discord: DiscordStandIn, place: Place, speaking: Bot) -> None:
-    speaking.do(lambda platform: platform.identify())
-    discord.global_limit = (3, 0.3)
-    for number in range(5):
-        speaking.do(lambda platform, number=number: platform.send(place, f"{number}"))  # type: ignore[misc]
-    assert discord.posted(place.chat) == ["0", "1", "2", "3", "4"]
-    assert discord.refused_for_speed >= 1
-
-
-def test_a_long_wait_is_left_to_the_caller(discord: DiscordStandIn, place: Place, speaking: Bot) -> None:
-    discord.limits["PATCH messages"] = (1, 600)
-    sent = speaking.do(lambda platform: platform.send(place, "one"))
-    speaking.do(lambda platform: platform.edit(place, sent, "two"))
-    with pytest.raises(PlatformBusy) as caught:
-        speaking.do(lambda platform: platform.edit(place, sent, "three"))
-    assert 500 < caught.value.retry_after <= 601
-
-
-# -- commands and buttons ---------------------------------------------------------------------------------------------
-def test_commands_are_registered_once(discord: DiscordStandIn, speaking: Bot) -> None:
-    commands = [PlatformCommand("new", "Start anew"), PlatformCommand("compress", "Compact", argument="focus")]
-    for _ in range(2):
-        speaking.do(lambda platform: platform.register_commands(commands))
-    assert [command["name"] for command in discord.commands] == ["new", "compress"]
-    assert discord.commands[1]["options"][0]["name"] == "focus"
-    assert all(command["contexts"] == [0, 1] for command in discord.commands)
-    assert sum(request.method == "PUT" for request in discord.requests) == 1
-    speaking.do(lambda platform: platform.register_commands(commands[:1]))
-    assert [command["name"] for command in discord.commands] == ["new"]
 
 
 def test_a_command_is_answered_in_its_own_reply(discord: DiscordStandIn, ada: str, place: Place) -> None:
@@ -310,21 +181,6 @@ def test_a_file_is_sent_once(discord: DiscordStandIn, place: Place, speaking: Bo
     (message,) = discord.posted_messages(place.chat)
     assert (message["content"], message["attachments"][0]["filename"]) == ("the log", "a.txt")
     assert next(iter(discord.files.values()))[1] == b"words"
-
-
-def test_a_file_as_the_answer_to_a_command_ends_the_waiting(discord: DiscordStandIn, ada: str, place: Place) -> None:
-    with listening(discord) as heard:
-        discord.run_command(ada, place.chat, "history")
-        event = until(lambda: heard.events)[0]
-        heard.do(lambda platform: platform.acknowledge(event))
-        heard.do(lambda platform: platform.send_file(place, "a.txt", b"words", replies_to=event.message))
-    assert discord.posted(place.chat) == ["a.txt", ""]
-
-
-def test_a_file_that_is_too_large_is_not_sent(discord: DiscordStandIn, place: Place, speaking: Bot) -> None:
-    with pytest.raises(PlatformRefused, match="at most 10485760 bytes"):
-        speaking.do(lambda platform: platform.send_file(place, "big.bin", b"\0" * (10 * 1024**2 + 1)))
-    assert discord.requests == []
 
 
 def test_files_are_fetched_up_to_a_limit(discord: DiscordStandIn, ada: str, place: Place) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ScriptedModel
 from tests.channels.discord_service import DiscordProgram, serving
 from tests.channels.discord_stand_in import DiscordStandIn, Fault, discord_stand_in
-from tests.waiting import PATIENCE, until
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -89,59 +88,6 @@ def test_messages_are_answered_once_across_a_reconnect_and_a_restart(
         assert store.verify().problems == []
 
 
-def test_threads_are_kept_apart(discord: DiscordStandIn, ada: str, path: Path, serve: Any) -> None:
-    room = discord.add_channel(discord.add_guild())
-    threads = [discord.add_thread(room), discord.add_thread(room, is_told=False)]
-    places = [room, *threads]
-    server = serve(lambda ask: " | ".join(_said(turn.text)[0] for turn in ask.turns if turn.role == "user"))
-    with serving(discord, path, server.openai_url):
-        for round_ in ("first", "second"):
-            for number, place in enumerate(places):
-                discord.say(ada, place, f"{round_} {number}", mentions=True)
-            for place in places:
-                answers(discord, place, 1 if round_ == "first" else 2)
-    for number, place in enumerate(places):
-        assert discord.posted(place) == [f"first {number}", f"first {number} | second {number}"]
-        replied = [message["message_reference"]["message_id"] for message in discord.posted_messages(place)]
-        asked = [key for key, message in discord.messages[place].items() if message["author"]["id"] == ada]
-        assert replied == asked
-
-
-def test_edits_and_deletions_of_waiting_messages_count(
-    discord: DiscordStandIn, ada: str, chat: str, path: Path, serve: Any
-) -> None:
-    is_free = threading.Event()
-
-    def slow(ask: Ask) -> str:
-        if "long work" in ask.last_user:
-            is_free.wait(PATIENCE)
-        return echo(ask)
-
-    model = ScriptedModel(slow)
-    server = serve(model)
-    with serving(discord, path, server.openai_url, stream=False):
-        discord.say(ada, chat, "long work")
-        until(lambda: model.asked)
-        second = discord.say(ada, chat, "sceond")
-        third = discord.say(ada, chat, "not meant for you")
-        discord.edit_message(second, "second")
-        discord.delete_message(third)
-        with Store.open(path) as store:
-            _until_stored(store, 5)
-        is_free.set()
-        shown = answers(discord, chat, 2)
-    assert shown == ["You said: long work", "You said: second"]
-    assert not any("not meant" in ask.text for ask in model.asked)
-
-
-def _until_stored(store: Store, count: int) -> None:
-    def counted() -> bool:
-        with store.database.read() as connection:
-            return int(connection.exec_driver_sql("SELECT count(*) FROM channel_update").scalar() or 0) >= count
-
-    until(counted)
-
-
 def test_a_command_is_answered_where_discord_waits_for_it(
     discord: DiscordStandIn, ada: str, chat: str, path: Path, serve: Any
 ) -> None:
@@ -210,37 +156,6 @@ def test_strangers_bots_and_foreign_servers_get_nothing(
     with Store.open(path) as store, store.database.read() as connection:
         stored = connection.exec_driver_sql("SELECT count(*) FROM channel_update").scalar()
     assert stored == 1
-
-
-def test_a_forwarded_command_is_words(discord: DiscordStandIn, ada: str, chat: str, path: Path, serve: Any) -> None:
-    model = ScriptedModel("I see.")
-    shot = {"type": 0, "content": "/new", "embeds": [], "attachments": [], "timestamp": "2026-01-01T00:00:00+00:00"}
-    server = serve(model)
-    with serving(discord, path, server.openai_url):
-        discord.say(
-            ada,
-            chat,
-            "",
-            message_snapshots=[{"message": {**shot, "edited_timestamp": None, "flags": 0}}],
-            message_reference={"type": 1, "message_id": "1", "channel_id": "1"},
-        )
-        assert answers(discord, chat, 1) == ["I see."]
-    assert len(model.asked) == 1
-
-
-def test_the_limits_of_discord_are_kept_with_a_long_answer(
-    discord: DiscordStandIn, ada: str, chat: str, path: Path, serve: Any
-) -> None:
-    for kind in ("POST messages", "PATCH messages"):
-        discord.limits[kind] = (2, 0.4)
-    text = "\n\n".join(f"Paragraph {number}: " + "word " * 60 for number in range(20))
-    server = serve(text)
-    with serving(discord, path, server.openai_url):
-        discord.say(ada, chat, "tell me everything")
-        shown = answers(discord, chat, 4)
-    assert discord.refused_for_speed == 0
-    assert all(len(piece) <= 2_000 for piece in shown)
-    assert [f"Paragraph {number}:" in "\n".join(shown) for number in range(20)] == [True] * 20
 
 
 def test_a_kill_between_sending_and_storing_leaves_one_answer(

@@ -54,51 +54,13 @@ def test_an_answer_becomes_text_and_entities() -> None:
     }
 
 
-def test_entities_count_utf_16_units() -> None:
-    assert styles("😀😀 **fett 😀**") == {"bold": ["fett 😀"]}
-
-
-def test_html_in_an_answer_is_shown_as_it_stands() -> None:
-    assert shown("<b>x</b> &amp;lt; <script>") == ["<b>x</b> &lt; <script>"]
-    assert styles("<b>x</b>") == {}
-
-
-def test_text_that_never_was_a_piece_loses_nothing() -> None:
-    assert read_piece("a < b & c > d <x> </b>")[0] == "a < b & c > d <x> "
-
-
 def test_links_that_telegram_would_not_open_are_written_out() -> None:
     assert shown("see [the file](docs/a.md)") == ["see the file (docs/a.md)"]
     assert "text_link" not in styles("[x](javascript:alert(1))")
 
 
-def test_small_tables_are_aligned_and_wide_ones_become_lists() -> None:
-    assert shown("| a | b |\n|---|---|\n| 漢字 | 2 |") == ["a     b\n────  ─\n漢字  2"]
-    wide = f"| name | about |\n|---|---|\n| x | {'long ' * 20}|"
-    assert shown(wide)[0].startswith("• x\nabout: long long")
-
-
-def test_code_that_is_still_being_written_is_code() -> None:
-    assert styles("so:\n\n```sh\nls -l") == {"pre": ["ls -l"]}
-
-
 def test_nothing_to_see_is_no_message() -> None:
     assert write_pieces("", 4096) == write_pieces(" \n\u200b\n", 4096) == write_pieces("\x00\x01", 4096) == []
-
-
-def test_halves_of_surrogate_pairs_do_not_go_out() -> None:
-    assert shown("a\ud83d b") == ["a� b"]
-
-
-def test_a_message_ends_between_paragraphs() -> None:
-    pieces = shown("\n\n".join(["word " * 200] * 10))
-    assert [len(piece) for piece in pieces] == [3 * 999 + 2 * 2 + 999 + 2] * 2 + [1999 + 1]
-    assert all(piece.startswith("word") and piece.endswith("word") for piece in pieces)
-
-
-def test_a_heading_goes_with_what_follows() -> None:
-    pieces = shown(f"{'a' * 3000}\n\n## Next\n\n{'b' * 3000}")
-    assert [piece[:6] for piece in pieces] == ["aaaaaa", "Next\n\n"]
 
 
 def test_long_code_is_opened_again_in_the_same_language() -> None:
@@ -107,26 +69,6 @@ def test_long_code_is_opened_again_in_the_same_language() -> None:
     assert len(pieces) > 3
     assert all(piece.startswith('<pre lang="python">') and piece.endswith("</pre>") for piece in pieces)
     assert "\n".join(read_piece(piece)[0] for piece in pieces) == code
-
-
-def test_long_paragraphs_end_after_a_sentence() -> None:
-    text = " ".join(f"This is sentence number {number}." for number in range(400))
-    pieces = shown(text)
-    assert all(piece.endswith(".") for piece in pieces)
-    assert " ".join(pieces) == text
-
-
-def test_arabic_and_hebrew_end_after_words_and_stay_as_they_are() -> None:
-    text = " ".join(["שלום", "مرحبا"] * 900)
-    pieces = shown(text)
-    assert len(pieces) == 3
-    assert " ".join(pieces) == text
-
-
-def test_a_family_is_not_torn_apart() -> None:
-    family = "👨‍👩‍👧‍👦"
-    for piece in shown(family * 900):
-        assert piece.replace(family, "") == ""
 
 
 def test_exactly_the_limit_is_one_message() -> None:
@@ -140,11 +82,6 @@ def test_exactly_the_limit_is_one_message() -> None:
 )
 def test_hostile_text_is_shown_too(text: str) -> None:
     assert all(utf16_length(piece) <= 4096 for piece in shown(text))
-
-
-def test_a_novel_is_split_too() -> None:
-    text = "\n\n".join(f"Paragraph {number} {'of words ' * 40}".strip() for number in range(1000))
-    assert "\n\n".join(shown(text)) == text
 
 
 MARKDOWN = st.lists(

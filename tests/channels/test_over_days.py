@@ -1,15 +1,15 @@
 from __future__ import annotations
 
 import threading
-import time
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from everlong.channels import service
 from everlong.channels.platform import Place
-from everlong.channels.resets import reset_reason, zone_for
+from everlong.channels.resets import reset_reason
 from everlong.store import Store
 from everlong.testing import Ask, ScriptedModel
 from tests.channels.conftest import ON_SQLITE_AND_IN_SOAK_ON_BOTH, Clock, Opened, run
@@ -49,20 +49,6 @@ def test_a_daily_reset_goes_by_the_local_clock() -> None:
     assert reset_reason("daily:04:00", 0.0, after, zone) is None
 
 
-@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the zone of this system cannot be changed")
-def test_the_zone_of_the_system_knows_summer_and_winter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TZ", "Europe/Vienna")
-    time.tzset()
-    try:
-        named, own = zone_for("Europe/Vienna"), zone_for(None)
-        for moment in range(int(at("2026-01-01")), int(at("2027-01-01")), 1_800):
-            shown, meant = datetime.fromtimestamp(moment, own), datetime.fromtimestamp(moment, named)
-            assert (f"{shown:%F %T %z}", shown.timestamp()) == (f"{meant:%F %T %z}", moment)
-    finally:
-        monkeypatch.undo()
-        time.tzset()
-
-
 @pytest.mark.spec("1.4")
 @ON_SQLITE_AND_IN_SOAK_ON_BOTH
 def test_an_idle_reset_keeps_the_message_that_triggers_it_and_says_what_it_did(
@@ -72,7 +58,7 @@ def test_an_idle_reset_keeps_the_message_that_triggers_it_and_says_what_it_did(
     server = serve(model)
 
     async def talk() -> None:
-        async with opened(server, platform, channels={"telegram": {"reset": "idle:8"}}) as channel:
+        async with opened(server, platform, channels={"reset": "idle:8"}) as channel:
             for text in ("one", "two"):
                 await channel.receive(platform.message(text))
                 await channel.settle()
@@ -93,22 +79,6 @@ def test_an_idle_reset_keeps_the_message_that_triggers_it_and_says_what_it_did(
             await channel.receive(platform.message("four"))
             await channel.settle()
             assert platform.texts()[-1] == "heard four after 3"
-
-    run(talk)
-
-
-def test_without_a_rule_nothing_is_ever_reset(
-    opened: Opened, platform: RecordingPlatform, serve: Any, clock: Clock
-) -> None:
-    server = serve(lambda ask: str(len([turn for turn in ask.turns if turn.role == "user"])))
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            for _ in range(3):
-                await channel.receive(platform.message("again"))
-                await channel.settle()
-                clock.time += 90 * 86_400
-        assert platform.texts() == ["1", "2", "3"]
 
     run(talk)
 
@@ -143,31 +113,12 @@ def test_a_compaction_never_changes_what_a_topic_is_bound_to(
     assert store.verify().problems == []
 
 
-@pytest.mark.spec("1.4")
-def test_agents_that_are_put_away_end_no_session(
-    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any
-) -> None:
-    server = serve(lambda ask: str(len([turn for turn in ask.turns if turn.role == "user"])))
-
-    async def talk() -> None:
-        async with opened(server, platform, channels={"agents_kept": 1}) as channel:
-            for _ in range(2):
-                for chat in ("10", "20", "30"):
-                    await channel.receive(platform.message("hello", chat))
-                    await channel.settle()
-            assert len(channel.conversations.idle()) == 1
-        for chat in ("10", "20", "30"):
-            assert platform.texts(chat) == ["1", "2"]
-
-    run(talk)
-    assert [one.ended for one in store.sessions.newest()] == [None] * 3
-
-
 @pytest.mark.spec("4.2")
 @ON_SQLITE_AND_IN_SOAK_ON_BOTH
 def test_a_compaction_that_takes_too_long_leaves_the_conversation_as_it_was(
-    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any
+    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(service, "COMPACTION_SECONDS", 1.0)
     long = "Some words about the harbour and its ships. " * 100
     may_end = threading.Event()
 
@@ -179,7 +130,7 @@ def test_a_compaction_that_takes_too_long_leaves_the_conversation_as_it_was(
     server = serve(say, window=200_000)
 
     async def talk() -> None:
-        about = {"channels": {"compaction_seconds": 1}, "compression": {"threshold": 0.99, "protect_last_n": 2}}
+        about = {"compression": {"threshold": 0.99, "protect_last_n": 2}}
         async with opened(server, platform, window=16_000, **about) as channel:
             notices: list[str] = []
             for number in range(30):

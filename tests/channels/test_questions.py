@@ -5,17 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import insert
 
-from everlong.agent.approval import NOTES_TOOL, ApprovalRequest, Decision
-from everlong.channels.conversations import Seat
-from everlong.channels.platform import Inbound, Person, Place
+from everlong.channels.platform import Person
 from everlong.channels.questions import CLOSED, NOT_NAMED, NOT_YOURS
-from everlong.store import Store
-from everlong.store.schema import channel_question
 from everlong.testing import Answer, Ask, Call, ScriptedModel
 from tests.channels.conftest import Clock, Opened, run, until
-from tests.channels.recorder import ADA, BOB, RecordingPlatform, Shown
+from tests.channels.recorder import ADA, BOB, RecordingPlatform
 
 
 def writing(ask: Ask) -> Answer:
@@ -90,31 +85,12 @@ def test_a_policy_decides_without_asking(
 
     async def talk() -> None:
         per_chat = {"10": {"tools": policy}}
-        async with opened(server, platform, channels={"telegram": {"per_chat": per_chat}}) as channel:
+        async with opened(server, platform, channels={"per_chat": per_chat}) as channel:
             await channel.receive(platform.message("write it"))
             await channel.settle()
         (text,) = platform.texts()
         assert said in text
         assert note(tmp_path).exists() == (policy == "yes")
-
-    run(talk)
-
-
-def test_after_a_restart_an_old_question_is_closed_politely(
-    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any
-) -> None:
-    server = serve("fine")
-    place = Place("telegram", "10")
-    platform.shown["55"] = Shown(place, "May I do this?", [])
-    values = {"id": "abc", "tenant": store.tenant, "platform": "telegram", "chat": "10", "topic": "", "person": "1"}
-    row = insert(channel_question).values(**values, message="55", state="open", expires=9e9)
-    store.database.write(lambda connection: connection.execute(row))
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            assert CLOSED in platform.shown["55"].text
-            await channel.receive(platform.message("", kind="button", button="ask:abc:y", callback="c"))
-            assert platform.acknowledged[-1][1] == CLOSED
 
     run(talk)
 
@@ -149,24 +125,6 @@ def test_the_whole_of_a_long_call_is_in_sight_before_it_can_be_allowed(
             await channel.receive(platform.press("Allow"))
             await channel.settle()
             assert note(tmp_path).read_text() == content
-
-    run(talk)
-
-
-def test_a_call_that_fits_a_message_is_shown_whole_in_it(
-    opened: Opened, platform: RecordingPlatform, serve: Any
-) -> None:
-    content = "harmless line\n" * 200 + "the last words"
-    server = serve(ScriptedModel(calling("write_file", path="note.txt", content=content)))
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            await channel.receive(platform.message("write it"))
-            message, _ = await until(lambda: next((one for one in [platform.button("Refuse")] if one[0]), None))
-            assert "+the last words" in platform.shown[message].text
-            await channel.receive(platform.press("Refuse"))
-            await channel.settle()
-            await until(lambda: any(text.endswith("→ refused") for text in platform.texts()))
 
     run(talk)
 
@@ -225,20 +183,6 @@ def test_a_message_of_nobody_known_causes_no_call(
         assert "nobody" in platform.texts()[-1]
 
     run(talk)
-
-
-def test_a_tool_that_is_called_like_the_memory_is_asked_about(platform: RecordingPlatform) -> None:
-    asked: list[str] = []
-
-    def ask(_event: Inbound, request: ApprovalRequest) -> Decision:
-        asked.append(request.tool)
-        return "no"
-
-    seat = Seat(Place("telegram", "10"), "ask", ask)
-    seat.event = platform.message("note it")
-    assert seat.approve(ApprovalRequest("memory", "writes", "of a plugin", "everything")) == "no"
-    assert seat.approve(ApprovalRequest(NOTES_TOOL, "writes", "1 change", "a note")) == "once"
-    assert asked == ["memory"]
 
 
 def test_a_member_who_was_not_let_in_by_name_allows_nothing_and_an_owner_decides(

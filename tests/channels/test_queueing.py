@@ -3,8 +3,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from everlong.channels import service
 from everlong.channels.places import Places
 from everlong.channels.platform import Inbound, Person, Place
 from everlong.store import Store
@@ -12,6 +13,9 @@ from everlong.testing import Ask, ScriptedModel
 from tests.channels.conftest import ON_BOTH_DATABASES, Clock, Opened, run, until
 from tests.channels.recorder import ADA, BOB, RecordingPlatform
 from tests.waiting import PATIENCE
+
+if TYPE_CHECKING:
+    import pytest
 
 pytestmark = ON_BOTH_DATABASES
 HERE = Place("telegram", "10")
@@ -102,27 +106,6 @@ def test_an_edit_of_a_waiting_message_replaces_it_and_a_deletion_drops_it(
     run(talk)
 
 
-def test_an_edit_of_an_answered_message_is_told_to_the_agent(
-    opened: Opened, platform: RecordingPlatform, serve: Any
-) -> None:
-    model = ScriptedModel(words)
-    server = serve(model)
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            said = platform.message("Meet me at nine")
-            await channel.receive(said)
-            await channel.settle()
-            await channel.receive(replace(said, kind="edit", update="e1", text="Meet me at ten"))
-            await channel.settle()
-            await channel.receive(replace(said, kind="deletion", update="d1", text=""))
-            await channel.settle()
-        assert platform.texts() == ["Meet me at nine", "Meet me at ten"]
-
-    run(talk)
-    assert "edited an earlier message" in model.asked[-1].last_user
-
-
 def test_stop_ends_a_turn_and_the_next_message_is_answered(
     opened: Opened, platform: RecordingPlatform, serve: Any
 ) -> None:
@@ -148,13 +131,14 @@ def test_stop_ends_a_turn_and_the_next_message_is_answered(
 
 
 def test_a_flood_gets_one_word_and_what_was_taken_is_answered(
-    opened: Opened, platform: RecordingPlatform, serve: Any
+    opened: Opened, platform: RecordingPlatform, serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(service, "QUEUE_MESSAGES", 5)
     busy = Busy()
     server = serve(busy.model)
 
     async def talk() -> None:
-        async with opened(server, platform, channels={"telegram": {"queue_messages": 5}}) as channel:
+        async with opened(server, platform) as channel:
             await channel.receive(platform.message("first"))
             await until(lambda: busy.model.asked)
             for number in range(200):

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from everlong.channels.outbox import Outbox
-from everlong.channels.platform import Identity, Place, Platform, PlatformUnreachable
+from everlong.channels.platform import Place, Platform
 from everlong.channels.service import ChannelClock, ChannelService, deliver_now, lease_key
 from everlong.errors import EverlongError
 from everlong.store import Store, leases
@@ -102,37 +102,6 @@ def test_a_service_that_cannot_run_all_its_platforms_leaves_the_others_free(
             await both_on(store, server, [platform, on_discord()], clock).run()
         async with running(service_on(store, server, RecordingPlatform(), clock)):
             pass
-
-    run(talk)
-
-
-def test_a_platform_that_cannot_be_reached_holds_up_no_other(
-    store: Store, platform: RecordingPlatform, serve: Any, clock: Clock, caplog: pytest.LogCaptureFixture
-) -> None:
-    discord, is_up = on_discord(), asyncio.Event()
-
-    is_reachable = False
-
-    async def identify() -> Identity:
-        if not is_reachable:
-            raise PlatformUnreachable("no route to telegram")
-        return Identity("99", "a bot")
-
-    platform.identify = identify  # type: ignore[method-assign]
-
-    async def talk() -> None:
-        nonlocal is_reachable
-        task = asyncio.ensure_future(both_on(store, serve(words), [platform, discord], clock).run(is_up.set))
-        receive = await until(lambda: discord.receive)
-        await receive(discord.message("anybody there?"))
-        await until(lambda: discord.texts() == ["anybody there?"])
-        await until(lambda: "telegram: no route to telegram; trying again" in caplog.text)
-        assert not is_up.is_set()
-        is_reachable = True
-        await until(is_up.is_set)
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
     run(talk)
 

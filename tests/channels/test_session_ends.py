@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from everlong.channels import conversations
 from everlong.channels.platform import Place
 from everlong.context import ContextCompressor
+from everlong.memory import manager
 from everlong.model import Message
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ScriptedModel
@@ -18,7 +20,7 @@ from tests.memory.providers import Diary
 
 pytestmark = ON_SQLITE_AND_IN_SOAK_ON_BOTH
 HERE = Place("telegram", "10")
-DAILY = {"telegram": {"reset": "idle:8"}}
+DAILY = {"reset": "idle:8"}
 
 
 class Killed(BaseException):
@@ -61,13 +63,24 @@ def say(ask: Ask) -> Answer | str:
     return words(ask).splitlines()[0]
 
 
+@pytest.fixture(autouse=True)
+def _short_sessions_are_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager, "FLUSH_MIN_TURNS", 1)
+
+
 @pytest.mark.spec("1.4", "7.3")
 @pytest.mark.parametrize("way", ["automatic", "/new", "/reset"])
 def test_a_reset_tells_engine_and_memory_once_and_flushes(
-    opened: Opened, platform: RecordingPlatform, serve: Any, clock: Clock, ends: Ends, diary: Diary, way: str
+    opened: Opened,
+    platform: RecordingPlatform,
+    serve: Any,
+    clock: Clock,
+    ends: Ends,
+    diary: Diary,
+    way: str,
 ) -> None:
     about: dict[str, Any] = {
-        "memory": {"enabled": True, "provider": "diary", "flush_min_turns": 2},
+        "memory": {"enabled": True, "provider": "diary"},
         "context": {"engine": "listening"},
         "channels": DAILY,
     }
@@ -101,12 +114,17 @@ def test_a_reset_tells_engine_and_memory_once_and_flushes(
 
 @pytest.mark.spec("1.4")
 def test_an_agent_that_is_put_away_tells_neither_engine_nor_memory(
-    opened: Opened, platform: RecordingPlatform, serve: Any, ends: Ends, diary: Diary
+    opened: Opened,
+    platform: RecordingPlatform,
+    serve: Any,
+    ends: Ends,
+    diary: Diary,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(conversations, "AGENTS_KEPT", 1)
     about: dict[str, Any] = {
-        "memory": {"enabled": True, "provider": "diary", "flush_min_turns": 1},
+        "memory": {"enabled": True, "provider": "diary"},
         "context": {"engine": "listening"},
-        "channels": {"agents_kept": 1},
     }
     server = serve(ScriptedModel(say))
 

@@ -54,27 +54,6 @@ def test_the_same_update_counts_once(opened: Opened, platform: RecordingPlatform
     assert len(model.asked) == 1
 
 
-def test_chats_and_topics_have_conversations_of_their_own(
-    opened: Opened, platform: RecordingPlatform, serve: Any
-) -> None:
-    server = serve(lambda ask: " | ".join(turn.text.splitlines()[0] for turn in ask.turns if turn.role == "user"))
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            places = [("10", ""), ("20", ""), ("20", "a"), ("20", "b")]
-            for chat, topic in places:
-                for word in ("first", "second"):
-                    await channel.receive(platform.message(f"{word} {chat}{topic}", chat, topic=topic))
-                    await channel.settle()
-            for chat, topic in places:
-                name = f"{chat}{topic}"
-                assert platform.texts(chat, topic) == [f"first {name}", f"first {name} | second {name}"]
-            bound = {channel.places.get(Place("telegram", *place)).conversation for place in places}
-            assert len(bound) == 4
-
-    run(talk)
-
-
 @ON_BOTH_DATABASES
 @pytest.mark.parametrize("odd", ["half \ud83d of a pair", "nothing \x00 inside"])
 def test_letters_that_no_database_takes_hold_up_nobody(

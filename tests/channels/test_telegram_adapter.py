@@ -14,18 +14,16 @@ import pytest
 from everlong.channels.platform import (
     Attachment,
     Button,
-    Identity,
     Inbound,
     Place,
     PlatformBusy,
-    PlatformCommand,
     PlatformMoved,
     PlatformRefused,
     PlatformUnreachable,
 )
 from everlong.channels.telegram import TelegramPlatform
 from everlong.config.channels import TelegramSettings
-from tests.channels.telegram_stand_in import BOT_ID, BOT_NAME, TOKEN, Call, Fault, TelegramStandIn, stand_in
+from tests.channels.telegram_stand_in import BOT_NAME, TOKEN, Call, Fault, TelegramStandIn, stand_in
 from tests.waiting import PATIENCE
 
 T = TypeVar("T")
@@ -96,24 +94,11 @@ def once(method: str, fault: Fault) -> Callable[[Call], Fault | None]:
     return faults
 
 
-# -- who ---------------------------------------------------------------------------------------------------------------
-def test_the_bot_says_who_it_is(api: TelegramStandIn) -> None:
-    assert act(api, lambda bot: bot.identify()) == Identity(str(BOT_ID), BOT_NAME)
-
-
 @pytest.mark.parametrize("token", ["", "not-a-token", "123:wrong", "123:wr/../ong"])
 def test_a_wrong_token_is_refused_and_not_shown(api: TelegramStandIn, token: str) -> None:
     with pytest.raises(PlatformRefused, match="BotFather") as caught:
         act(api, lambda bot: bot.identify(), token)
     assert not token or token not in str(caught.value)
-
-
-def test_a_wrong_token_ends_the_run(api: TelegramStandIn) -> None:
-    async def keep(_: Inbound) -> None:
-        raise AssertionError
-
-    with pytest.raises(PlatformRefused):
-        act(api, lambda bot: bot.run(keep), "1:wrong")
 
 
 def test_the_token_is_in_no_log(api: TelegramStandIn, caplog: pytest.LogCaptureFixture) -> None:
@@ -165,52 +150,11 @@ def test_an_event_that_could_not_be_stored_comes_again_in_order(api: TelegramSta
     assert len({event.update for event in events}) == 3
 
 
-def test_what_was_not_acknowledged_comes_again_with_the_same_id(api: TelegramStandIn) -> None:
-    api.say(ANNA, ANNA, "hello")
-    ids: list[str] = []
-
-    async def keep(event: Inbound) -> None:
-        ids.append(event.update)
-        raise asyncio.CancelledError  # a kill
-
-    for _ in range(2):
-        with suppress(asyncio.CancelledError):
-            act(api, lambda bot: bot.run(keep))
-    assert len(ids) == 2
-    assert len(set(ids)) == 1
-
-
 @pytest.mark.parametrize("fault", ["busy", "error", "before", "after"])
 def test_polling_goes_on_after_a_fault(api: TelegramStandIn, fault: Fault) -> None:
     api.faults = once("getUpdates", fault)
     api.say(ANNA, ANNA, "hello")
     assert [event.text for event in receive(api, 1)] == ["hello"]
-
-
-def test_polling_goes_on_when_another_program_stops_asking(api: TelegramStandIn) -> None:
-    def disturb(call: Call) -> None:
-        if call.method == "getUpdates" and api.counts["getUpdates"] == 1:
-            api._loop.call_later(0.05, api.refuse_all_polls)
-            api._loop.call_later(0.1, lambda: api.say(ANNA, ANNA, "hello"))
-
-    api.faults = disturb
-    assert [event.text for event in receive(api, 1)] == ["hello"]
-
-
-def test_an_old_webhook_is_ended_before_polling(api: TelegramStandIn) -> None:
-    api.webhook = {"url": "http://127.0.0.1:9/nowhere"}
-    api.say(ANNA, ANNA, "hello")
-    assert receive(api, 1)
-    assert api.webhook == {}
-
-
-def test_an_update_that_nobody_can_read_stops_no_other(api: TelegramStandIn) -> None:
-    api.push_raw({"message": {"message_id": "x", "chat": 5}})
-    api.push_raw({"message": {"date": None}})
-    api.push_raw({"something_new": {}})
-    api.say(ANNA, ANNA, "hello")
-    assert [event.text for event in receive(api, 1)] == ["hello"]
-    assert api.waiting() == 0
 
 
 def test_updates_come_through_a_webhook(api: TelegramStandIn) -> None:
@@ -269,15 +213,6 @@ def test_the_webhook_takes_nothing_from_strangers(api: TelegramStandIn) -> None:
     assert stored == []
 
 
-# -- places, names and commands ----------------------------------------------------------------------------------------
-def test_a_topic_is_a_place_and_the_main_part_is_another(api: TelegramStandIn) -> None:
-    api.group(FORUM, topics=(7, 8))
-    api.say(FORUM, ANNA, "in seven", topic=7)
-    api.say(FORUM, ANNA, "in general")
-    places = [event.place for event in receive(api, 2)]
-    assert places == [Place("telegram", str(FORUM), "7"), Place("telegram", str(FORUM))]
-
-
 def test_a_phantom_thread_does_not_split_a_group(api: TelegramStandIn) -> None:
     api.group(GROUP)
     first = api.say(GROUP, ANNA, "question")
@@ -330,25 +265,6 @@ def test_the_name_of_a_contact_is_marked_as_no_words_of_the_sender(api: Telegram
     assert event.is_forwarded
 
 
-def test_who_speaks_as_a_group_is_that_group(api: TelegramStandIn) -> None:
-    api.group(GROUP)
-    sender = {"id": GROUP, "type": "supergroup", "title": "A group"}
-    api.say(GROUP, 1087968824, "/help", sender_chat=sender)
-    (event,) = receive(api, 1)
-    assert event.person.id == str(GROUP)
-
-
-def test_an_edit_is_an_edit(api: TelegramStandIn) -> None:
-    number = api.say(ANNA, ANNA, "helo")
-    api.edit(ANNA, number, "hello")
-    events = receive(api, 2)
-    assert [(event.kind, event.text, event.message) for event in events] == [
-        ("message", "helo", str(number)),
-        ("edit", "hello", str(number)),
-    ]
-    assert events[0].update != events[1].update
-
-
 def test_a_group_that_becomes_a_supergroup_moves(api: TelegramStandIn) -> None:
     api.group(-5, is_super=False)
     api.upgrade(-5, GROUP)
@@ -359,13 +275,6 @@ def test_a_group_that_becomes_a_supergroup_moves(api: TelegramStandIn) -> None:
     with pytest.raises(PlatformMoved) as caught:
         act(api, lambda bot: bot.send(Place("telegram", "-5"), "hello"))
     assert caught.value.chat == str(GROUP)
-
-
-def test_service_messages_say_nothing(api: TelegramStandIn) -> None:
-    api.group(GROUP)
-    api.say(GROUP, ANNA, new_chat_members=[{"id": BEN, "is_bot": False, "first_name": "Ben"}])
-    api.say(ANNA, ANNA, "hello")
-    assert [event.text for event in receive(api, 1)] == ["hello"]
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -391,11 +300,6 @@ def test_files_are_named_with_their_kind_and_size(api: TelegramStandIn) -> None:
     assert place.text == "[location: 48.2, 16.4]"
 
 
-def test_a_file_is_fetched(api: TelegramStandIn) -> None:
-    api.add_file("d", b"contents")
-    assert act(api, lambda bot: bot.fetch(Attachment("document", "a.txt", "text/plain", 8, "d"), 100)) == b"contents"
-
-
 @pytest.mark.parametrize(
     ("stated", "claimed", "real"),
     [(50_000_000, 50_000_000, 10), (0, 50_000_000, 10), (0, 2_000, 10), (0, 10, 2_000_000)],
@@ -404,11 +308,6 @@ def test_a_file_that_is_too_large_is_refused(api: TelegramStandIn, stated: int, 
     api.add_file("d", b"x" * real, size=claimed)
     with pytest.raises(PlatformRefused, match=r"too (large|big)"):
         act(api, lambda bot: bot.fetch(Attachment("document", "a.bin", "", stated, "d"), 1_000))
-
-
-def test_a_file_that_is_gone_is_refused(api: TelegramStandIn) -> None:
-    with pytest.raises(PlatformRefused, match="Wrong file_id"):
-        act(api, lambda bot: bot.fetch(Attachment("document", "a.bin", "", 1, "none"), 1_000))
 
 
 def test_files_go_out_with_a_caption(api: TelegramStandIn) -> None:
@@ -420,23 +319,6 @@ def test_files_go_out_with_a_caption(api: TelegramStandIn) -> None:
         act(api, lambda bot: bot.send_file(HOME, "out.txt", b""))
     with pytest.raises(PlatformRefused, match="50,000,000"):
         act(api, lambda bot: bot.send_file(HOME, "out.txt", b"x" * 50_000_001))
-
-
-# -- sending -----------------------------------------------------------------------------------------------------------
-def test_words_stay_in_their_topic(api: TelegramStandIn) -> None:
-    api.group(FORUM, topics=(7, 8))
-    asked = api.say(FORUM, ANNA, "?", topic=7)
-    act(api, lambda bot: bot.send(Place("telegram", str(FORUM), "7"), "an answer", replies_to=str(asked)))
-    act(api, lambda bot: bot.send(Place("telegram", str(FORUM)), "in general"))
-    assert [(one.text, one.reply_to) for one in api.shown(FORUM, 7)] == [("an answer", asked)]
-    assert [one.text for one in api.shown(FORUM)] == ["in general"]
-    with pytest.raises(PlatformRefused, match="thread not found"):
-        act(api, lambda bot: bot.send(Place("telegram", str(FORUM), "9"), "nowhere"))
-
-
-def test_a_reply_to_a_deleted_message_is_sent_without_it(api: TelegramStandIn) -> None:
-    act(api, lambda bot: bot.send(HOME, "an answer", replies_to="999"))
-    assert api.shown(ANNA)[0].reply_to is None
 
 
 @pytest.mark.parametrize(
@@ -464,30 +346,6 @@ def test_links_are_not_previewed(api: TelegramStandIn) -> None:
     assert '"is_disabled":true' in str(api.called("sendMessage")[0]["link_preview_options"]).replace(" ", "")
 
 
-def test_a_message_is_edited_and_the_same_text_is_no_error(api: TelegramStandIn) -> None:
-    async def job(bot: TelegramPlatform) -> str:
-        number = await bot.send(HOME, "…", buttons=[Button("Stop", "stop:1")])
-        await bot.edit(HOME, number, "<b>done</b>")
-        await bot.edit(HOME, number, "<b>done</b>")
-        return number
-
-    act(api, job)
-    (shown,) = api.shown(ANNA)
-    assert (shown.text, shown.buttons, shown.edits) == ("done", {}, 1)
-
-
-def test_editing_what_is_gone_is_refused_and_deleting_it_is_not(api: TelegramStandIn) -> None:
-    async def job(bot: TelegramPlatform) -> None:
-        number = await bot.send(HOME, "…")
-        await bot.delete(HOME, number)
-        await bot.delete(HOME, number)
-        with pytest.raises(PlatformRefused, match="not found"):
-            await bot.edit(HOME, number, "x")
-
-    act(api, job)
-    assert api.shown(ANNA) == []
-
-
 def test_buttons_come_back_with_who_pressed_them(api: TelegramStandIn) -> None:
     number = act(api, lambda bot: bot.send(HOME, "May I?", buttons=[Button("Yes", "y:1"), Button("No", "n:1")]))
     (shown,) = api.shown(ANNA)
@@ -498,24 +356,6 @@ def test_buttons_come_back_with_who_pressed_them(api: TelegramStandIn) -> None:
     act(api, lambda bot: bot.acknowledge(event, "Only the person who asked can answer. " * 10))
     assert len(api.answers[query] or "") == 200
     act(api, lambda bot: bot.acknowledge(event, "too late"))
-
-
-def test_a_button_in_a_topic_belongs_to_the_topic(api: TelegramStandIn) -> None:
-    api.group(FORUM, topics=(7,))
-    place = Place("telegram", str(FORUM), "7")
-    number = act(api, lambda bot: bot.send(place, "May I?", buttons=[Button("Yes", "y:1")]))
-    api.press(FORUM, int(number), ANNA, "y:1")
-    assert receive(api, 1)[0].place == place
-
-
-def test_long_labels_get_rows_of_their_own(api: TelegramStandIn) -> None:
-    act(
-        api,
-        lambda bot: bot.send(HOME, "?", buttons=[Button("a long label " * 2, "1"), Button("another long label", "2")]),
-    )
-    markup = api.shown(ANNA)[0].markup
-    assert markup is not None
-    assert [len(row) for row in markup["inline_keyboard"]] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -535,44 +375,3 @@ def test_a_fault_is_told_and_nothing_is_sent_twice(api: TelegramStandIn, fault: 
         assert caught.value.retry_after == 1
     assert len(api.shown(ANNA)) == (1 if fault == "after" else 0)
     assert api.counts["sendMessage"] == 1
-
-
-def test_a_blocked_bot_is_refused(api: TelegramStandIn) -> None:
-    api.chats[ANNA].refuses = "Forbidden: bot was blocked by the user"
-    for job in (lambda bot: bot.send(HOME, "hello"), lambda bot: bot.show_typing(HOME)):
-        with pytest.raises(PlatformRefused, match="blocked by the user"):
-            act(api, job)
-
-
-def test_an_unknown_chat_is_refused(api: TelegramStandIn) -> None:
-    with pytest.raises(PlatformRefused, match="Chat not found"):
-        act(api, lambda bot: bot.send(Place("telegram", "77"), "hello"))
-
-
-def test_typing_is_shown_in_the_topic(api: TelegramStandIn) -> None:
-    api.group(FORUM, topics=(7,))
-    act(api, lambda bot: bot.show_typing(Place("telegram", str(FORUM), "7")))
-    assert api.called("sendChatAction")[0]["message_thread_id"] == "7"
-
-
-def test_commands_are_registered(api: TelegramStandIn) -> None:
-    commands = [PlatformCommand("new", "Start anew"), PlatformCommand("compress", "Shorten" + "x" * 300, "focus")]
-    act(api, lambda bot: bot.register_commands(commands))
-    assert api.commands[0] == {"command": "new", "description": "Start anew"}
-    assert len(api.commands[1]["description"]) == 256
-
-
-def test_an_api_that_is_not_there_is_unreachable() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-
-    async def run() -> None:
-        bot = TelegramPlatform(TOKEN, TelegramSettings(api_base=f"http://127.0.0.1:{port}"))
-        try:
-            await bot.identify()
-        finally:
-            await bot.close()
-
-    with pytest.raises(PlatformUnreachable):
-        asyncio.run(run())

@@ -22,7 +22,6 @@ from tests.testing_server.conftest import serve
 __all__ = ["serve"]
 
 Open = Callable[..., Terminal]
-PROMPT = "❯"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

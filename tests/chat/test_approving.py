@@ -1,16 +1,15 @@
-"""Approvals: a word and Enter decide, and what a person types is not taken for a decision."""
-
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
 
+from everlong.cli.chat.state import ASKED
 from everlong.testing import Answer, Ask, Call, Fault
 from tests.chat.conftest import Gate, Open, idle
 from tests.testing_server.conftest import Serve
 
-ASKED = "allow? [y]es, [a]lways in this session, [n]o"
+SHOWN = ASKED.strip()
 
 
 def writer(ask: Ask) -> Answer:
@@ -21,28 +20,28 @@ def writer(ask: Ask) -> Answer:
     return Answer("Writing.", [Call("write_file", {"path": name, "content": f"{word}\n"})])
 
 
-def test_y_writes_once_a_always_and_n_not_at_all(serve: Serve, chat: Open, root: Path) -> None:
+def test_one_key_writes_once_always_or_not_at_all(serve: Serve, chat: Open, root: Path) -> None:
     found = chat(serve(writer))
     found.enter("yes.txt one")
-    seen = found.wait(ASKED)
+    seen = found.wait(SHOWN)
     assert "? write_file yes.txt" in seen
     assert "+one" in seen
     assert not (root / "yes.txt").exists()
-    found.press("y", "Enter")
+    found.press("1")
     found.wait("● write_file yes.txt")
     idle(found)
     assert (root / "yes.txt").read_text() == "one\n"
 
     found.enter("no.txt one")
-    found.wait(ASKED)
-    found.press("n", "Enter")
+    found.wait(SHOWN)
+    found.press("3")
     found.wait("⊘ write_file no.txt", "It said:")
     idle(found)
     assert not (root / "no.txt").exists()
 
     found.enter("always.txt one")
-    found.wait(ASKED)
-    found.press("A", "Enter")
+    found.wait(SHOWN)
+    found.press("2")
     found.wait("● write_file always.txt  [3] done")
     idle(found)
     found.enter("always.txt two")
@@ -52,21 +51,26 @@ def test_y_writes_once_a_always_and_n_not_at_all(serve: Serve, chat: Open, root:
 
 
 @pytest.mark.spec("12.3")
-@pytest.mark.parametrize("words", ["actually, no", "yesterday", "any"])
-def test_a_word_is_read_as_a_word(serve: Serve, chat: Open, root: Path, words: str) -> None:
+@pytest.mark.parametrize("words", ["actually, no", "yesterday", "what?y"])
+def test_a_sentence_is_a_no_that_says_what_to_do_instead(serve: Serve, chat: Open, root: Path, words: str) -> None:
     found = chat(serve(writer))
     found.enter("first.txt one")
-    found.wait(ASKED)
+    found.wait(SHOWN)
     found.enter(words)
-    found.wait("that is no answer")
-    assert not (root / "first.txt").exists()
-    found.press("C-u")
-    found.enter("No")
-    found.wait("⊘ write_file first.txt")
+    found.wait("⊘ write_file first.txt", f"the user said no, and: {words}")
     idle(found)
     found.enter("first.txt two")
     found.wait("+two")
     assert not (root / "first.txt").exists()  # nothing was granted for ever
+
+
+def test_a_command_is_shown_once(serve: Serve, chat: Open) -> None:
+    found = chat(serve([Answer("Looking.", [Call("run_command", {"command": "echo harbour-seal"})]), "Done."]))
+    found.enter("Look")
+    seen = found.wait(SHOWN)
+    assert seen.count("echo harbour-seal") == 1
+    found.enter("no")
+    found.wait("⊘ run_command")
 
 
 def test_what_is_being_typed_is_no_answer(serve: Serve, chat: Open, root: Path) -> None:
@@ -80,12 +84,15 @@ def test_what_is_being_typed_is_no_answer(serve: Serve, chat: Open, root: Path) 
     gate.open()
     found.wait("? write_file first.txt", "send your line or clear it")
     found.enter("where.txt two")
-    found.wait(ASKED)
+    found.wait(SHOWN)
     assert not (root / "first.txt").exists()
-    found.press("n", "Enter")
+    found.press("3")
     found.wait("⊘ write_file first.txt", "» anywhere.txt two", "? write_file anywhere.txt")
-    found.wait(ASKED)
-    found.press("y", "Enter")
+    found.wait(SHOWN)
+    found.press("1")
     found.wait("● write_file anywhere.txt")
     idle(found)
     assert (root / "anywhere.txt").read_text() == "two\n"
+
+
+"""Approvals: one key decides, a sentence says what to do instead, and nothing else is taken for a decision."""

@@ -136,36 +136,6 @@ def test_what_is_pinned_is_told_in_its_own_words(serve: Serve, chat: Open, home:
 
 
 @pytest.mark.spec("8")
-def test_a_bar_shows_how_much_of_the_summary_has_come(serve: Serve, chat: Open, home: Path) -> None:
-    long_talk(home, "Long talk")
-    server = serve(book, window=32_000)
-    server.closing = gate = Gate()
-    found = chat(server, "--resume", "Long talk")
-    server.fail_next(Fault("slow"))
-    found.enter("/compress")
-    gate.waits.wait()
-    found.until(lambda: bar(found.screen()) == (0, 0), "a bar with nothing done")
-    gate.let(4)
-    found.until(lambda: bar(found.screen())[1] > 0, "a bar with something done")
-    before = bar(found.screen())
-    found.type("typed meanwhile")
-    found.wait("❯ typed meanwhile")
-    gate.let(4)
-    found.until(lambda: bar(found.screen()) > before, "a bar with more done")
-    gate.open()
-    found.wait("⟲ compacted (manual):")
-    idle(found)
-    assert "summary ━" not in found.everything()
-    assert "summary ─" not in found.everything()
-
-
-def bar(screen: str) -> tuple[int, int]:
-    """The length of the bar and the tokens that it tells."""
-    found = re.search(r"^summary (━*)─+ +\d+ %  ([\d,]+) of at most [\d,]+ tokens$", screen, re.MULTILINE)
-    return (len(found[1]), int(found[2].replace(",", ""))) if found else (-1, -1)
-
-
-@pytest.mark.spec("8")
 def test_compress_here_keeps_so_many_messages_and_parts_no_call_from_its_results(
     serve: Serve, chat: Open, home: Path
 ) -> None:
@@ -206,39 +176,51 @@ def test_compress_here_keeps_so_many_messages_and_parts_no_call_from_its_results
     found.wait("✗ say how many of the newest messages are to stay: /compress here 10")
 
 
-def test_what_is_held_back_is_told_with_its_figures(serve: Serve, chat: Open, home: Path) -> None:
-    configure(home, models={"some-model": {"context_length": 8_000}})
-    messages: list[Message] = [
-        {"role": "system", "content": "You keep the harbour's book. " * 1_200},
-        {"role": "user", "content": "Is the Gull in?"},
-        {"role": "assistant", "content": "She is."},
-        {"role": "user", "content": "Since when?"},
-        {"role": "assistant", "content": "Since noon, at the north quay, with a cargo of salt and two passengers."},
-    ]
-    with Store.open(home / "store.db") as store:
-        branch = store.record(messages)
-        store.sessions.start(branch, from_depth=0, title="Short", model="custom:some-model")
-    found = chat(serve("Yes.", window=64_000), "--resume", "Short", columns=300)
-    found.enter("And the Tern?")
-    found.wait("Yes.")
+def test_compact_and_clear_are_known_and_what_is_undone_is_marked(serve: Serve, chat: Open, home: Path) -> None:
+    long_talk(home, "Long talk")
+    found = chat(serve(book, window=32_000), "--resume", "Long talk", rows=50)
+    found.enter("/compct")
+    found.wait("there is no command /compct; did you mean /compact?")
+    found.enter("/compact")
+    found.wait("⟲ compacted")
     idle(found)
-    found.enter("/context")
-    seen = found.wait("is asked for no summary for another ")  # "Yes." is none
-    assert "\nthreshold 6,000 tokens: 50 % of 8,000 is 4,000, lifted to the floor (" in seen
-    assert re.search(
-        r"^for this conversation 5,840 instead of 6,000: after a compaction [\d,]+ tokens", seen, re.MULTILINE
-    )
-    assert re.search(r"^held back: .* for another \d+ of 600 seconds, because it failed: ", seen, re.MULTILINE)
-    found.enter("And the Skua?")
-    found.until(lambda: found.everything().count("Yes.") > 1, "another answer")
+    found.enter("/undo compaction")
+    found.wait("is undone")
     idle(found)
-    found.enter("/context")
-    seen = found.wait("held back at ")
-    (figures,) = re.findall(
-        r"^held back at ([\d,]+) tokens \(threshold 5,840\): the last 2 compactions saved .* the next is at "
-        r"([\d,]+) \+ ([\d,]+) = ([\d,]+)$",
-        seen,
-        re.MULTILINE,
-    )
-    tokens, then, more, at = (int(figure.replace(",", "")) for figure in figures)
-    assert tokens < then + more == at
+    found.enter("/history")
+    found.wait("undone  ", "you asked for it")
+    idle(found)
+    found.enter("/clear")
+    found.until(lambda: "new session" in found.everything() or "a new" in found.everything(), "another session")
+
+
+def test_the_status_line_tells_what_usage_tells(serve: Serve, chat: Open, home: Path) -> None:
+    prices = {"context_length": 32_000, "input_price": 10, "output_price": 50}
+    configure(home, models={"some-model": prices})
+    long_talk(home, "Long talk")
+    found = chat(serve(book, window=32_000), "--resume", "Long talk", columns=140, rows=50)
+    found.enter("How many?")
+    found.wait("turns; ship 20")
+    idle(found)
+    found.enter("/compact")
+    found.wait("⟲ compacted")
+    idle(found)
+    found.enter("/usage")
+    seen = found.wait("1 call for a summary")
+    idle(found)
+    (paid,) = set(re.findall(r"^custom:some-model .*? (\$[\d.]+) +\$", seen, re.MULTILINE))
+    assert f"│ {paid}" in found.everything().rpartition("\n")[2]
+
+
+def test_a_look_at_the_history_does_not_wait_for_the_model(serve: Serve, chat: Open) -> None:
+    server = serve("Seven.\n\nAnd that is all.")
+    server.closing = gate = Gate()
+    found = chat(server)
+    server.fail_next(Fault("slow"))
+    found.enter("How many berths?")
+    found.until(gate.waits.is_set, "an answer under way")
+    found.enter("/history")
+    found.wait("nothing was compacted yet")
+    assert "And that is all." not in found.everything()
+    gate.open()
+    found.wait("And that is all.")

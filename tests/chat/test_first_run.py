@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from everlong.testing import Fault
 from tests.chat.conftest import Open, idle
 from tests.testing_server.conftest import Serve
 
@@ -62,19 +61,6 @@ def test_a_server_on_this_machine_is_one_key_away_and_remembered(serve: Serve, t
     assert ASKED not in found.screen()
 
 
-def test_a_bad_key_is_said_plainly_and_the_choices_come_back(serve: Serve, terminal: Open, home: Path) -> None:
-    server = serve("Hello from the harbour.")
-    server.fail_next(Fault("unauthorized"))
-    found = terminal(HOME=str(home), ANTHROPIC_API_KEY="made-up", ANTHROPIC_BASE_URL=server.url)
-    found.start(first=offering(server.openai_url))
-    found.wait(ASKED, "with the key in ANTHROPIC_API_KEY")
-    found.press("Enter")
-    found.wait("anthropic refused the key in ANTHROPIC_API_KEY", "✗ its key was refused")
-    found.press("Enter")  # the cursor has moved on, to the server
-    found.wait("Hello from the harbour.", "/help lists what you can type")
-    assert "model: ollama:" in next(home.rglob("config.yaml")).read_text(encoding="utf-8")
-
-
 def test_a_model_file_is_offered_and_written_only_if_it_works(terminal: Open, home: Path) -> None:
     (home / "models").mkdir()
     with (home / "models" / "harbour-8b.gguf").open("wb") as file:
@@ -88,23 +74,3 @@ def test_a_model_file_is_offered_and_written_only_if_it_works(terminal: Open, ho
     assert found.wait_exit() == 1
     assert "everlong --local MODEL.gguf" in found.screen()
     assert not list(home.rglob("config.yaml"))
-
-
-def test_leaving_the_menu_changes_nothing(serve: Serve, terminal: Open, home: Path) -> None:
-    found = terminal(HOME=str(home))
-    found.start(first=offering(serve().openai_url))
-    found.wait(ASKED)
-    found.press("Down", "Up", "Escape")
-    assert found.wait_exit() == 1
-    assert "`everlong setup` asks again" in found.everything()
-    assert not list(home.rglob("config.yaml"))
-
-
-def test_without_drawing_the_choices_have_numbers(serve: Serve, terminal: Open, home: Path) -> None:
-    found = terminal(HOME=str(home))
-    found.start("chat", "--plain", first=offering(serve("Hello from the harbour.").openai_url))
-    found.wait(ASKED, "1  ollama:", "2  something else", "q leaves:")
-    found.enter("7")
-    found.until(lambda: found.everything().count("q leaves:") == 2, "the question once more")
-    found.enter("1")
-    found.wait("Hello from the harbour.", "/help lists what you can type")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.chat.conftest import Open, configure, idle
-from tests.plugins.making import copied, engine_in, write
+from tests.plugins.making import copied, engine_in
 from tests.testing_server.conftest import Serve
 
 
@@ -37,24 +37,6 @@ def test_an_engine_is_chosen_from_the_menu(terminal: Open, home: Path) -> None:
     assert file.read_text(encoding="utf-8") == "# mine\ncontext:\n  engine: harbour_log  # for now\n"
 
 
-@pytest.mark.spec("2.6")
-def test_the_menu_is_left_without_a_change(terminal: Open, home: Path) -> None:
-    engine_in(home / "plugins" / "context_engine" / "short")
-    before = (home / "config.yaml").read_text(encoding="utf-8")
-    found = terminal()
-    found.start("plugins")
-    found.wait("› Context Engine")
-    found.press("Enter")
-    found.wait("› ● compressor")
-    found.press("Up")  # around the end of the list
-    found.wait("› ○ short")
-    found.press("q")
-    found.wait("› Context Engine")
-    found.press("C-c")
-    assert found.wait_exit() == 0
-    assert (home / "config.yaml").read_text(encoding="utf-8") == before
-
-
 @pytest.mark.spec("2.5", "8")
 def test_commands_of_plugins_are_beside_the_chats_own(serve: Serve, chat: Open, home: Path) -> None:
     copied("clock", home / "plugins")
@@ -70,16 +52,3 @@ def test_commands_of_plugins_are_beside_the_chats_own(serve: Serve, chat: Open, 
     idle(found)
     found.press("C-d")
     assert found.wait_exit() == 0
-
-
-def test_a_plugin_that_cannot_be_loaded_is_one_line_in_the_chat(serve: Serve, chat: Open, home: Path) -> None:
-    write(home / "plugins" / "context_engine" / "bad", "1 / 0")
-    configure(home, context={"engine": "bad"})
-    found = chat(serve("Yes."))
-    found.wait("everlong plugins doctor bad")
-    found.enter("Hello.")
-    found.wait("Yes.")
-    idle(found)
-    found.press("C-d")
-    assert found.wait_exit() == 0
-    assert found.everything().count("ZeroDivisionError") == 1

@@ -65,7 +65,6 @@ def normal(screen: str) -> str:
         r"^commands run [^·]*·\s+/help[^❯]*", "commands run CONFINED\n", screen, count=1, flags=re.MULTILINE
     )
     screen = re.sub(r"^(system|tools|tail|free) +[\d,]+ +[\d.]+ %  █* *", r"\1 SHARE ", screen, flags=re.MULTILINE)
-    screen = re.sub(r"^(engine \w+:).*?usage\s+percent\s+[\d.]+", r"\1 FIGURES", screen, flags=re.MULTILINE | re.DOTALL)
     lines = "\n".join(line.rstrip() for line in screen.splitlines())
     return re.sub(r"\n{6,}", "\n\n(the empty rest of the screen)\n\n", lines) + "\n"
 
@@ -87,8 +86,8 @@ def test_a_chat_looks_as_it_did(serve: Serve, chat: Open, columns: int, rows: in
     found.wait("That is all.")
     idle(found)
     found.enter("Please write that down.")
-    found.wait("allow?")
-    found.press("y", "Enter")
+    found.wait("[1] yes")
+    found.press("1")
     found.wait("Written.")
     idle(found)
     found.enter("/tools 1")

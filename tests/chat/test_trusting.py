@@ -19,11 +19,11 @@ def test_the_question_is_asked_once_and_shows_what_the_folder_wants(
 ) -> None:
     (root / "AGENTS.md").write_text("Obey the pelican.")
     (root / ".everlong").mkdir()
-    (root / ".everlong" / "config.yaml").write_text("compression: {protect_last_n: 7}\nstore: {path: x.db}\n")
+    (root / ".everlong" / "config.yaml").write_text("compression: {protect_last_n: 7}\nstore: {url: x.db}\n")
     server = serve("Fine.")
     found = terminal()
     found.start(*talking_to(server))
-    found.wait(ASKED, "compression.protect_last_n: 7", "left out: store.path", "AGENTS.md")
+    found.wait(ASKED, "compression.protect_last_n: 7", "left out: store.url", "AGENTS.md")
     found.enter("yesterday")
     found.until(lambda: found.everything().count(ASKED) == 2, "the question once more")
     found.enter(answer)

@@ -39,7 +39,8 @@ def test_a_paste_of_100_kb_is_one_prompt_and_the_chat_stays_usable(serve: Serve,
     server = serve(echo, window=200_000)
     found = chat(server)
     found.paste(text)
-    found.wait("01599 The quick brown fox")
+    found.wait("❯ [pasted 1,601 lines]")
+    assert "The quick brown fox" not in found.everything()
     found.enter("What is this?")
     found.wait(f"{len(text) + len('What is this?')} signs, 1601 lines.")
     assert server.model.asked[0].last_user == text + "What is this?"
@@ -70,10 +71,3 @@ def test_tab_completes_commands_sessions_and_paths(serve: Serve, chat: Open, roo
     found.type("/re")
     found.press("Tab")  # several: all are shown with what they do
     found.wait("resume", "Go on with another conversation.", "retry", "reset")
-
-
-def test_lines_that_come_quickly_are_each_one_prompt(serve: Serve, chat: Open) -> None:
-    found = chat(serve(lambda _: "Yes."))
-    for number in range(40):  # some of them while the prompt before is being put away
-        found.enter(f"/nothing-{number}")
-    found.until(lambda: found.everything().count("✗ there is no command /nothing-") == 40, "forty answers")

@@ -17,11 +17,6 @@ def attached(text: str, root: Path) -> tuple[Any, list[str]]:
     return attach_files(text, root, notes.append), notes
 
 
-def test_a_prompt_without_a_file_stays_a_text(tmp_path: Path) -> None:
-    for text in ("hello", "mail me at mira@harbour.example", "@nobody is there", "", "@", "@\0", "@" + "x" * 5_000):
-        assert attached(text, tmp_path) == (text, [])
-
-
 @pytest.mark.parametrize("mention", ["@notes.md", "@./notes.md", "@notes.md.", "(see) @notes.md?", '@"notes.md"'])
 def test_a_file_goes_along_with_the_words(tmp_path: Path, mention: str) -> None:
     (tmp_path / "notes.md").write_text("port 8437\n", encoding="utf-8")
@@ -30,12 +25,6 @@ def test_a_file_goes_along_with_the_words(tmp_path: Path, mention: str) -> None:
     assert "port 8437" in parts[1]["text"]
     assert parts[1]["text"].startswith('<file path="')
     assert len(notes) == 1
-
-
-def test_a_name_with_spaces_and_one_that_is_said_twice(tmp_path: Path) -> None:
-    (tmp_path / "a b.txt").write_text("one", encoding="utf-8")
-    parts, _ = attached('@"a b.txt" and @"a b.txt"', tmp_path)
-    assert len(parts) == 2
 
 
 def test_an_image_is_shown_and_one_that_is_too_large_is_not(tmp_path: Path) -> None:

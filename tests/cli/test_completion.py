@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from bench.record_chat.terminal import Terminal
 
-from tests.cli.conftest import Run
 from tests.program import everlong_program
 
 SHELLS = {
@@ -69,27 +68,6 @@ def test_the_tab_key_completes_commands_options_and_values(shell: Terminal, type
     shell.press("\x15" + typed)  # Ctrl-U empties the line of the test before
     shell.press("\t")
     shell.wait(rf"{completed}\b")
-
-
-def test_without_a_name_it_is_the_shell_of_the_user(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHELL", "/usr/bin/fish")
-    assert run("completion").out == run("completion", "fish").out
-
-
-@pytest.mark.parametrize(("own", "told"), [("/bin/tcsh", "$SHELL is tcsh"), ("", "$SHELL is not set")])
-def test_a_shell_that_is_not_known_is_named_with_those_that_are(
-    run: Run, monkeypatch: pytest.MonkeyPatch, own: str, told: str
-) -> None:
-    monkeypatch.setenv("SHELL", own)
-    ran = run("completion")
-    assert (ran.code, ran.out) == (2, "")
-    assert f"{told}; name one of bash, zsh, fish" in ran.err
-
-
-def test_another_name_is_refused(run: Run) -> None:
-    ran = run("completion", "powershell")
-    assert (ran.code, ran.out) == (2, "")
-    assert "'bash', 'zsh', 'fish'" in ran.err
 
 
 def test_completing_a_command_imports_none_of_them(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -26,13 +27,6 @@ def test_a_message_list_goes_in_and_comes_out(run: Run, session_file: Path, sess
     assert "summarized" in ran.err
 
 
-def test_it_reads_standard_input(run: Run, session_file: Path) -> None:
-    ran = run("compress", "-", *SMALL, stdin=session_file.read_bytes())
-    assert ran.code == 0
-    assert sum(map(is_summary, json.loads(ran.out))) == 1
-    assert "read standard input as" in ran.err
-
-
 def test_a_request_body_stays_one_with_all_its_fields(run: Run, tmp_path: Path, session: list[Message]) -> None:
     path = tmp_path / "request.json"
     tools = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
@@ -43,32 +37,6 @@ def test_a_request_body_stays_one_with_all_its_fields(run: Run, tmp_path: Path, 
     assert body["tools"] == tools
     assert len(body["messages"]) < len(session)
     assert "a chat-completions request for gpt-4o" in ran.err
-
-
-def test_jsonl_of_messages_stays_jsonl(run: Run, tmp_path: Path, session: list[Message]) -> None:
-    path = tmp_path / "log.jsonl"
-    path.write_text("".join(json.dumps(message) + "\n" for message in session))
-    ran = run("compress", str(path), *SMALL)
-    lines = [json.loads(line) for line in ran.out.splitlines()]
-    assert sum(map(is_summary, lines)) == 1
-    assert len(lines) < len(session)
-
-
-def test_each_conversation_of_a_jsonl_is_compacted_by_itself(run: Run, tmp_path: Path, session: list[Message]) -> None:
-    path = tmp_path / "many.jsonl"
-    rows = [{"id": f"s{n}", "messages": session[: 125 - n], "licence": "MIT"} for n in (0, 1, 121)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    output = tmp_path / "out.jsonl"
-    ran = run("compress", str(path), *SMALL, "-o", str(output), "--json")
-    kept = [json.loads(line) for line in output.read_text().splitlines()]
-    assert [(row["id"], row["licence"]) for row in kept] == [("s0", "MIT"), ("s1", "MIT"), ("s121", "MIT")]
-    assert [c["outcome"] for c in ran.json["conversations"]] == ["summarized", "summarized", "unchanged"]
-    assert ran.json["format"] == "jsonl-conversations"
-
-
-def test_a_budget_is_kept(run: Run, session_file: Path) -> None:
-    ran = run("compress", str(session_file), "--budget", "2500", "--json")
-    assert ran.json["tokens_after"] <= 2_500
 
 
 def test_an_impossible_budget_is_an_error_that_names_the_least(run: Run, session_file: Path) -> None:
@@ -88,23 +56,14 @@ def test_tool_schemas_count_towards_the_budget(run: Run, tmp_path: Path, session
     assert "cannot compact to 1,000 tokens" in ran.err
 
 
-def test_the_report_is_json_on_request(run: Run, session_file: Path) -> None:
-    report = run("compress", str(session_file), *SMALL, "--json").json["conversations"][0]
-    assert report["outcome"] == "summarized"
-    assert report["tokens_before"] - report["tokens_after"] == report["tokens_saved"] > 0
-    assert report["quality"]["request_kept"] is True
-    assert "task kept" in report["quality"]["in_words"]
-    assert set(report["stages"]) >= {"summarize", "verify"}
-
-
 def test_the_diff_shows_what_became_of_each_message(run: Run, session_file: Path) -> None:
     lines = run("compress", str(session_file), *SMALL, "--diff").out.splitlines()
     assert lines[0].startswith("~     0 noted      system")
     assert lines[1].startswith("      1 kept       user      Build the project")
     assert any(line.startswith("-     3 summarized") for line in lines)
     assert any(line.startswith("+       added      user      [CONTEXT COMPACTION") for line in lines)
-    assert "kept" in lines[-1]
-    assert "summarized" in lines[-1]
+    assert any(re.match(r"\d+ kept.* summarized", line) for line in lines)
+    assert "## Goal" in lines, "and then the summary"
 
 
 def test_with_json_the_diff_is_a_part_of_the_report_and_nothing_else_is_on_stdout(run: Run, session_file: Path) -> None:
@@ -116,36 +75,6 @@ def test_with_json_the_diff_is_a_part_of_the_report_and_nothing_else_is_on_stdou
     assert {"source": None, "fate": "added", "role": "user"} in report["changes"]
     assert sum(change["fate"] != "summarized" for change in report["changes"]) == report["messages_after"]
     assert "changes" not in run("compress", str(session_file), *SMALL, "--json").json["conversations"][0]
-
-
-def test_focus_and_threshold_reach_the_engine(run: Run, session_file: Path) -> None:
-    ran = run("compress", str(session_file), *SMALL, "--threshold", "0.4", "--focus", "release", "--json")
-    report = ran.json["conversations"][0]
-    assert report["summarizer_input"]["focus_topic"] == "release"
-    assert report["tokens_after"] <= 3_200
-
-
-@pytest.mark.parametrize("threshold", ["1.5", "-1", "lots"])
-def test_a_bad_threshold_is_explained(run: Run, session_file: Path, threshold: str) -> None:
-    ran = run("compress", str(session_file), "--threshold", threshold)
-    assert (ran.code, ran.out) == (1, "")
-    assert "compression.threshold" in ran.err
-    assert threshold in ran.err
-    assert "a number from 0.0 to 1.0, or auto" in ran.err
-
-
-def test_the_settings_of_the_user_are_obeyed(run: Run, session_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVERLONG_COMPRESSION__PROTECT_LAST_N", "1")
-    few = run("compress", str(session_file), *SMALL, "--json").json["conversations"][0]["messages_after"]
-    monkeypatch.setenv("EVERLONG_COMPRESSION__PROTECT_LAST_N", "12")
-    assert run("compress", str(session_file), *SMALL, "--json").json["conversations"][0]["messages_after"] > few
-
-
-def test_nothing_to_do_says_what_would_do_more(run: Run, session_file: Path) -> None:
-    ran = run("compress", str(session_file), "--context-length", "2000000")
-    assert json.loads(ran.out) == json.loads(session_file.read_text())
-    assert "nothing to compact" in ran.err
-    assert "--budget" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -170,11 +99,6 @@ def test_a_file_that_is_no_conversation_is_refused_in_one_line(
     assert "Traceback" not in ran.err
 
 
-def test_a_missing_file_and_a_folder_are_refused(run: Run, tmp_path: Path) -> None:
-    assert run("compress", str(tmp_path / "no.json")).code == 2
-    assert run("compress", str(tmp_path)).code == 2
-
-
 def test_an_output_that_cannot_be_written_leaves_nothing_behind(run: Run, session_file: Path, tmp_path: Path) -> None:
     ran = run("compress", str(session_file), *SMALL, "-o", str(tmp_path / "no" / "such" / "folder.json"))
     assert ran.code == 1
@@ -182,33 +106,8 @@ def test_an_output_that_cannot_be_written_leaves_nothing_behind(run: Run, sessio
     assert sorted(path.name for path in tmp_path.iterdir()) == ["session.json"]
 
 
-def test_writing_over_the_input_is_safe(run: Run, session_file: Path) -> None:
-    assert run("compress", str(session_file), *SMALL, "-o", str(session_file)).code == 0
-    assert sum(map(is_summary, json.loads(session_file.read_text()))) == 1
-
-
-def test_an_empty_conversation_is_left_empty(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "empty.json"
-    path.write_text("[]")
-    assert json.loads(run("compress", str(path)).out) == []
-
-
-def test_a_watching_person_sees_progress_and_the_data_stays_clean(
-    run: Run, session_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    ran = run("compress", str(session_file), *SMALL)
-    assert sum(map(is_summary, json.loads(ran.out))) == 1
-
-
 def test_why_tells_where_the_lines_with_a_text_are_now(run: Run, session_file: Path) -> None:
     lines = run("compress", str(session_file), *SMALL, "--why", "RELEASE notes").out.splitlines()
     assert [line.partition(": ")[0] for line in lines] == ["message 123, user"]
     assert "Now write the release notes." in lines[0]
     assert "not in the context" not in lines[0]
-
-
-def test_why_nothing_is_said_about_a_text_that_no_line_contains(run: Run, session_file: Path) -> None:
-    ran = run("compress", str(session_file), *SMALL, "--why", "no such thing")
-    assert (ran.code, ran.out) == (0, "")
-    assert "no line contains 'no such thing'" in ran.err

@@ -46,19 +46,3 @@ def test_auto_takes_the_model_of_the_configuration_and_a_failure_falls_back(
     assert failed.json["conversations"][0]["summarizer"] == "extractive"
     assert "AuthenticationFailed" in failed.json["conversations"][0]["fallback_reason"]
     assert worked.json["conversations"][0]["summarizer"] == "custom:tiny"
-
-
-@pytest.mark.parametrize(
-    ("name", "wording"),
-    [
-        ("auto", "--summarizer auto finds no model"),
-        ("anthropic:claude-haiku-5-5", "there is no key for anthropic; set ANTHROPIC_API_KEY"),
-        ("tiny", "write PROVIDER:MODEL"),
-    ],
-)
-def test_what_cannot_be_asked_is_said_before_anything_is_done(
-    run: Run, session_file: Path, name: str, wording: str
-) -> None:
-    ran = run("compress", str(session_file), "--summarizer", name)
-    assert (ran.code, ran.out) == (1, "")
-    assert wording in ran.err

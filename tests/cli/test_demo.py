@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
-from everlong import ContextCompressor, Store, open_store
-from everlong.cli.demo.playback import Played, answers_of, play, undo_one
-from everlong.cli.demo.session import Fact, load_session, stated_in, still_known
+from everlong import Store, open_store
+from everlong.cli.demo.playback import Played, answers_of, play
+from everlong.cli.demo.session import load_session, stated_in
 from everlong.context.invariants import check_all
 from tests.cli.conftest import Run
-from tests.waiting import PATIENCE
 
 
 def test_the_shipped_session_is_long_and_has_what_real_ones_have() -> None:
@@ -60,7 +56,6 @@ def test_everlong_knows_most_and_recalls_what_is_out_of_sight(played: tuple[Play
     sources = [one.source for one in ours]
     assert sources.count("context") >= len(facts) * 0.5
     assert sources.count("lost") <= len(facts) * 0.2
-    assert all(one.words in one.passage for one in ours if one.source == "recall")
     assert {one.source for one in [*cut, *listed]} == {"context", "lost"}
 
 
@@ -85,95 +80,19 @@ def test_the_readme_tells_the_figures_of_this_run(played: tuple[Played, Store]) 
     assert f"it cost {['', '', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight'][times]} times as much" in readme
 
 
-def test_a_compaction_is_taken_back_word_for_word(played: tuple[Played, Store]) -> None:
-    done, store = played
-    undone = undo_one(done, store)
-    assert undone is not None
-    assert undone.compacted < undone.before == undone.after
-    assert undone.is_same
-
-
-def test_a_request_costs_what_the_one_before_did_not_hold(tmp_path: Path) -> None:
-    talk = [{"role": role, "content": f"word {n}"} for n in range(4) for role in ("user", "assistant")]
-    with open_store(tmp_path / "a.db") as store:
-        done = play(talk, 8_192, store)
-    for track in done.tracks:
-        assert track.read + track.written == sum(track.sizes)
-        assert track.written == track.sizes[-1]  # it only grew, so each token was fresh once
-
-
-def test_a_fact_is_known_only_if_its_words_stand_in_the_context() -> None:
-    fact = Fact("port", "Which port?", ("8437", "port eight"), 0, "value")
-    assert still_known(fact, [{"role": "user", "content": "use port 8437"}]) == "8437"
-    assert still_known(fact, [{"role": "system", "content": "8437"}, {"role": "user", "content": "none"}]) == ""
-
-
-def test_the_demo_shows_what_each_way_kept_a_summary_questions_an_undo_and_what_to_run(run: Run) -> None:
+def test_the_demo_tells_all_of_it_on_45_lines_and_asks_nothing_that_fails(run: Run) -> None:
     ran = run("demo")
     assert ran.code == 0
+    lines = ran.out.splitlines()
+    assert len(lines) <= 45
+    assert max(map(cell_len, lines)) <= 80
+    assert sum(line.startswith("  Everlong: “") for line in lines) == 2
     for said in (
         "cut off the oldest",
         "summarize the middle",
-        "in context   by search  neither",
+        "in context   by search   not found",
         "## Goal",
-        "by search: “30 cm”",
-        "not found by this question, but stored",
-        "every message as before",
-        "What left the context",
-        "How to get it back",
+        "Everlong: “30 cm”, by search",
         "What to run next",
     ):
         assert said in ran.out
-    assert max(map(cell_len, ran.out.splitlines())) <= 100
-
-
-@pytest.mark.parametrize("window", ["4096", "1000000"])
-def test_the_demo_says_something_in_any_window(run: Run, monkeypatch: pytest.MonkeyPatch, window: str) -> None:
-    session, facts = load_session()
-    shorter = session[:150], [fact for fact in facts if fact.message < 150]
-    monkeypatch.setattr("everlong.cli.demo.session.load_session", lambda: shorter)
-    ran = run("demo", "--window", window)
-    assert (ran.code, "What to run next" in ran.out) == (0, True)
-    assert ("Everlong's summary" in ran.out) == (window == "4096")
-
-
-def test_a_fact_that_its_question_does_not_find_is_still_stored(played: tuple[Played, Store]) -> None:
-    done, store = played
-    _, facts = load_session()
-    store.searcher.index_pending()
-    lost = [one for one in answers_of(done.tracks[-1], facts, store) if one.source == "lost"]
-    assert [one.is_stored for one in lost] == [True] * len(lost)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of its own")
-@pytest.mark.parametrize("keys", [b"x", b" x"])
-def test_a_key_ends_the_pause_between_two_screens(keys: bytes) -> None:
-    import pty  # noqa: PLC0415 - not on Windows
-    import termios  # noqa: PLC0415 - as above
-
-    ours, theirs = pty.openpty()
-    modes = termios.tcgetattr(theirs)
-    code = "from rich.console import Console; from everlong.cli.demo.pause import Pause; Pause(60, Console())()"
-    child = subprocess.Popen([sys.executable, "-c", code], stdin=theirs, stdout=theirs)
-    try:
-        shown = b""
-        for key in keys:
-            hint = b"space: wait" if key == keys[0] else b"any key: next  "
-            while hint not in shown:
-                shown += os.read(ours, 1_000)
-            os.write(ours, bytes([key]))
-        assert child.wait(timeout=PATIENCE) == 0
-        assert termios.tcgetattr(theirs) == modes
-    finally:
-        child.kill()
-        os.close(theirs)
-        os.close(ours)
-
-
-@pytest.mark.usefixtures("shorter_sessions")
-def test_the_demos_figures_are_json_on_request(run: Run) -> None:
-    figures = run("demo", "--json", "--window", "16384").json
-    assert [way["largest_request"] <= 16_384 for way in figures["ways"]] == [True] * 3
-    assert figures["threshold"] == ContextCompressor(16_384).threshold_tokens
-    assert figures["compactions"]
-    assert figures["undo"]["is_same"]

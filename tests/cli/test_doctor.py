@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from everlong import Store
 from everlong.store.upgrade import HEAD, VERSION_TABLE
 from everlong.testing import ModelServer
 from tests.cli.conftest import Ran, Run, add_session
-from tests.onnx_folder import make_onnx_folder
 from tests.program import everlong_program
 from tests.testing_server.conftest import Serve, serve
 from tests.waiting import PATIENCE
@@ -87,26 +85,6 @@ def test_all_is_well_with_a_model_that_answers_and_no_key_is_ever_shown(
     assert found["store"]["text"].endswith(f"store.db, schema {HEAD}, 2 messages; every hash is right")
     assert [request.body["max_tokens"] for request in server.requests] == [1]
     assert SECRET not in ran.out + ran.err + run("doctor").out
-
-
-def test_people_get_a_line_for_each_check_and_what_to_do(run: Run, home: Path) -> None:
-    ran = run("doctor")
-    assert ran.code == 0
-    assert "ok    packages          Everlong " in ran.out
-    assert "warn  model             none is chosen" in ran.out
-    assert "→ everlong config set agent.model PROVIDER:MODEL" in ran.out
-    assert "checks, 0 failed, " in ran.err
-    assert list(home.iterdir()) == []  # looking makes nothing
-
-
-def test_every_finding_that_is_not_ok_says_what_to_do(run: Run, home: Path) -> None:
-    configured(home, "agent: {model: 'nobody:m'}\nmemory: {provider: ghost}\ncontext: {engine: ghost}\n")
-    ran = run("doctor", "--json")
-    wrong = [one for one in ran.json["checks"] if one["state"] != "ok"]
-    assert {one["name"] for one in wrong} >= {"keys", "model", "memory", "plugins"}  # and what is missing here
-    assert all(one["advice"] and one["text"] for one in wrong)
-    assert states(ran, "model", "memory", "plugins") == ["fail", "fail", "fail"]
-    assert ran.code == 1
 
 
 NO_NETWORK = """
@@ -188,34 +166,7 @@ def test_without_a_home_and_in_a_folder_that_is_gone_it_still_ends_well(home: Pa
     assert home.exists()
 
 
-def test_a_client_that_cannot_be_imported_is_a_finding(home: Path, tmp_path: Path) -> None:
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "anthropic.py").write_text("raise RuntimeError('half an upgrade')\n")
-    configured(home, "agent: {model: 'anthropic:claude-sonnet-5'}\n")
-    path = os.pathsep.join([str(tmp_path / "broken"), *sys.path])
-    ran = program("--json", PYTHONPATH=path, ANTHROPIC_API_KEY=SECRET)
-    assert (ran.code, checks(ran)["model"]["state"]) == (1, "fail")
-    assert "half an upgrade" in checks(ran)["model"]["text"]
-    assert SECRET not in ran.out
-
-
-def test_an_output_that_knows_ascii_only_gets_ascii(home: Path) -> None:
-    configured(home, "agent: {model: 'nobody:m'}\n")
-    ran = program(PYTHONIOENCODING="ascii")
-    assert "Traceback" not in ran.err
-    assert ran.out.isascii()
-
-
 # -- single checks -------------------------------------------------------------------------------------------------
-
-
-def test_every_problem_of_the_configuration_is_a_finding_of_its_own(run: Run, home: Path) -> None:
-    configured(home, "compression: {treshold: 0.5, target_ratio: 7}\n")
-    ran = run("doctor", "--json")
-    wrong = [one["text"] for one in ran.json["checks"] if one["name"] == "config"]
-    assert len(wrong) == 2
-    assert any("did you mean" in text and "threshold" in text for text in wrong)
-    assert any("compression.target_ratio" in text for text in wrong)
 
 
 @pytest.mark.parametrize(
@@ -261,45 +212,6 @@ def test_a_database_on_a_server_is_looked_at_where_calls_are_allowed(run: Run, h
     assert "hush-4711" not in away.out
 
 
-@pytest.mark.usefixtures("home")
-@pytest.mark.parametrize(("free", "state"), [(1_000, "fail"), (100_000_000, "warn"), (10**12, "ok")])
-def test_a_disk_that_is_nearly_full_is_told(run: Run, monkeypatch: pytest.MonkeyPatch, free: int, state: str) -> None:
-    usage = shutil.disk_usage("/")._replace(free=free)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    assert states(run("doctor", "--json"), "disk") == [state]
-
-
-def test_the_model_for_the_search_by_meaning_is_tried(run: Run, home: Path, tmp_path: Path) -> None:
-    configured(home, f"search: {{embeddings: '{make_onnx_folder(tmp_path / 'words')}'}}\n")
-    assert "gives vectors of 16 numbers" in checks(run("doctor", "--json"))["embeddings"]["text"]
-    configured(home, f"search: {{embeddings: '{tmp_path}'}}\n")
-    found = checks(run("doctor", "--json"))["embeddings"]
-    assert (found["state"], "there is no model.onnx" in found["text"]) == ("fail", True)
-
-
-def test_an_embeddings_endpoint_is_asked_only_with_call(run: Run, home: Path) -> None:
-    with ModelServer() as server:
-        provider = f"providers: {{workshop: {{base_url: '{server.openai_url}'}}}}\n"
-        configured(home, f"search: {{embeddings: 'workshop:small'}}\n{provider}")
-        assert states(run("doctor", "--json"), "embeddings") == ["ok"]
-        assert server.requests == []
-        assert "gives vectors of 64" in checks(run("doctor", "--json", "--call"))["embeddings"]["text"]
-
-
-def test_a_model_without_a_key_cannot_be_called(run: Run, home: Path) -> None:
-    configured(home, "agent: {model: 'anthropic:claude-sonnet-5'}\n")
-    found = checks(run("doctor", "--json"))
-    assert found["model"]["state"] == "fail"
-    assert "set ANTHROPIC_API_KEY" in found["model"]["text"]
-
-
-def test_a_known_model_has_its_window_from_the_catalogue(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", SECRET)
-    configured(home, "agent: {model: 'anthropic:claude-sonnet-5'}\n")
-    text = checks(run("doctor", "--json"))["model"]["text"]
-    assert text.endswith("a window of 1,000,000 tokens (catalogue); prices are known")
-
-
 def test_a_key_that_is_not_taken_and_a_server_that_is_away_are_told_apart(
     run: Run, serve: Serve, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,19 +226,3 @@ def test_a_key_that_is_not_taken_and_a_server_that_is_away_are_told_apart(
     away = checks(run("doctor", "--call", "--json"))
     assert (away["model"]["state"], "could not be reached" in away["model"]["text"]) == ("fail", True)
     assert SECRET not in wrong_key.out
-
-
-@pytest.mark.usefixtures("home")
-def test_who_writes_summaries_must_exist_and_have_a_key(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVERLONG_AUXILIARY__COMPRESSION__PROVIDER", "nobody")
-    assert "is not a known provider" in checks(run("doctor", "--json"))["summaries"]["text"]
-    monkeypatch.setenv("EVERLONG_AUXILIARY__COMPRESSION__PROVIDER", "openai")
-    assert checks(run("doctor", "--json"))["summaries"]["state"] == "fail"
-
-
-def test_every_check_is_documented(run: Run, home: Path) -> None:
-    configured(home, "memory: {provider: ghost}\n")
-    Store.open(home / "store.db").close()
-    docs = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
-    names = {one["name"] for one in run("doctor", "--json").json["checks"]}
-    assert [name for name in sorted(names) if f"| `{name}` |" not in docs] == []

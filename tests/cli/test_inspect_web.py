@@ -18,7 +18,7 @@ import pytest
 from everlong.cli.demo.playback import play
 from everlong.cli.demo.session import load_session
 from everlong.store import Store
-from tests.cli.conftest import Run, add_session
+from tests.cli.conftest import add_session
 from tests.context.builders import assistant, user
 from tests.program import everlong_program
 from tests.waiting import PATIENCE
@@ -71,18 +71,6 @@ def test_a_store_is_shown_by_its_path_or_by_the_option(tmp_path: Path) -> None:
         assert "Kept for long" in read(address)
 
 
-def test_without_a_file_or_a_page_there_is_nothing_to_do(run: Run, tmp_path: Path) -> None:
-    assert run("inspect").code == 2
-    assert run("inspect", "--web", str(tmp_path / "nothing.json")).code == 2
-
-
-def test_a_file_that_is_no_conversation_is_said_to_be_none(run: Run, tmp_path: Path) -> None:
-    file = tmp_path / "notes.txt"
-    file.write_text("no conversation")
-    ran = run("inspect", "--web", "--no-browser", str(file))
-    assert (ran.code, "notes.txt" in ran.err) == (1, True)
-
-
 def test_the_demo_leaves_a_conversation_with_requests_and_compactions(tmp_path: Path) -> None:
     session, _ = load_session()
     with Store.open(tmp_path / "demo.db") as store:
@@ -92,8 +80,3 @@ def test_the_demo_leaves_a_conversation_with_requests_and_compactions(tmp_path: 
         assert found.compactions == len(played.everlong.reports) >= 1
         assert found.cost == pytest.approx(played.tracks[-1].dollars)
         assert found.cache_read_tokens == played.tracks[-1].read
-
-
-def test_the_demo_opens_the_page_on_what_it_played() -> None:
-    with inspecting("--fast", command=("demo", "--window", "131072")) as address:
-        assert "The booking system of a harbour" in read(address)

@@ -11,7 +11,6 @@ import pytest
 
 from everlong.agent import AgentOptions
 from everlong.agent.conversation import AgentConversation, Said
-from everlong.cli.chat.command import chat_command
 from everlong.cli.local import CommandWithLocal, LocalModel
 from everlong.cli.run import run_command
 from everlong.config import Settings
@@ -46,26 +45,6 @@ def parsed(command: CommandWithLocal, *words: str) -> dict[str, object]:
 def test_a_prompt_after_local_is_not_taken_for_a_file(words: list[str], prompt: str | None, local: str | None) -> None:
     found = parsed(run_command, *words)
     assert (found["prompt"], found["local"]) == (prompt, local)
-
-
-def test_the_chat_takes_it_too() -> None:
-    assert parsed(chat_command, "--local", "--plain")["local"] == ""
-    assert parsed(chat_command, "--plain", "--local", "x.gguf")["local"] == "x.gguf"
-
-
-@pytest.mark.parametrize("more", [["-m", "openai:gpt-5"], ["--base-url", "http://127.0.0.1:1"]])
-def test_it_is_said_alone(run: Run, more: list[str]) -> None:
-    done = run("run", "Hello", "--local", *more)
-    assert done.code == 2
-    assert "use either --local, or --model and --base-url, not both" in done.err
-
-
-def test_a_file_that_is_no_model_is_an_error_without_a_traceback(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "notes.gguf"
-    path.write_text("no model at all")
-    done = run("run", "Hello", "--local", str(path))
-    assert done.code == 1
-    assert done.err == f"everlong: {path} is not a model in the GGUF format; name a .gguf file\n"
 
 
 def test_a_small_model_is_never_asked_for_a_summary_not_even_when_a_full_session_is_resumed(tmp_path: Path) -> None:

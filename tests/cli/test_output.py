@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from everlong.cli.output import counted, tracked, working
+from everlong.cli.output import working
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -20,12 +20,3 @@ def test_long_work_without_a_terminal_says_a_line(capsys: pytest.CaptureFixture[
 
     with working("counting"):
         until(has_told)
-
-
-def test_short_work_is_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    assert list(tracked([1, 2], "counting")) == [1, 2]
-    assert capsys.readouterr().err == ""
-
-
-def test_one_thing_is_not_many() -> None:
-    assert [counted(number, "message") for number in (0, 1, 2_000)] == ["0 messages", "1 message", "2,000 messages"]

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from everlong.config import load_settings
-from everlong.plugins.trust import trust
 from tests.cli.conftest import Run
 from tests.plugins.making import copied, engine_in, write
 from tests.plugins.test_choosing import REGISTERS
@@ -75,24 +74,6 @@ def test_choosing_a_general_plugin_enables_it_too(run: Run, home: Path) -> None:
     assert load_settings().settings.plugins.enabled == ["other", "hermes-lcm"]
 
 
-def test_a_general_plugin_is_chosen_by_the_name_of_its_engine_and_refused_without_one(run: Run, home: Path) -> None:
-    write(home / "plugins" / "hermes-lcm", REGISTERS.format(name="lcm"))
-    assert run("plugins", "use", "hermes-lcm").code == 0
-    settings = load_settings().settings
-    assert (settings.context.engine, settings.plugins.enabled) == ("lcm", ["hermes-lcm"])
-    listed = run("plugins", "list").out
-    assert "  * hermes-lcm" in listed
-    assert "  * compressor" not in listed
-    assert "(lcm)" in run("plugins", "doctor").out
-    copied("clock", home / "plugins")
-    ran = run("plugins", "use", "clock")
-    assert (ran.code, "offers no context engine" in ran.err) == (1, True)
-    assert load_settings().settings.plugins.enabled == ["hermes-lcm"]
-    write(home / "plugins" / "broken", "1 / 0")
-    assert run("plugins", "use", "broken").code == 0
-    assert run("plugins", "doctor").code == 1
-
-
 def test_a_name_that_is_not_there_changes_nothing_and_the_error_says_what_is(run: Run, home: Path) -> None:
     engine_in(home / "plugins" / "context_engine" / "short")
     ran = run("plugins", "use", "shrot")
@@ -101,22 +82,6 @@ def test_a_name_that_is_not_there_changes_nothing_and_the_error_says_what_is(run
     assert str(home / "plugins" / "context_engine") in ran.err
     assert not (home / "config.yaml").exists()
     assert run("plugins", "info", "nobody").code == 1
-
-
-def test_choosing_for_a_project_writes_its_file_and_an_override_is_told(run: Run, home: Path) -> None:
-    engine_in(home / "plugins" / "context_engine" / "short")
-    assert run("plugins", "use", "short", "--project").code == 0
-    assert Path(".everlong/config.yaml").read_text() == "context:\n  engine: short\n"
-    assert "overrides it" in run("plugins", "use", "compressor").err
-
-
-def test_info_tells_all_that_is_known_without_loading(run: Run, home: Path) -> None:
-    write(home / "plugins" / "context_engine" / "loud", "raise SystemExit('it was imported')")
-    told = run("plugins", "info", "loud").out
-    assert "version:     1.0" in told
-    assert "active:      no" in told
-    values = run("plugins", "info", "loud", "--json").json
-    assert values["where"] == str(home / "plugins" / "context_engine" / "loud")
 
 
 def test_the_doctor_shows_the_plugins_own_traceback(run: Run, home: Path) -> None:
@@ -152,18 +117,6 @@ def test_the_doctor_tells_what_was_registered_and_what_the_engine_does_wrong(run
     assert told.code == 1
 
 
-def test_the_doctor_looks_at_what_is_in_use_and_at_what_is_named_and_not_there(run: Run, home: Path) -> None:
-    assert run("plugins", "doctor").out.startswith("ok    compressor")
-    (home / "config.yaml").write_text("plugins: {enabled: [ghost]}\n")
-    ran = run("plugins", "doctor")
-    assert ran.code == 1
-    assert "plugins.enabled names 'ghost'" in ran.out
-    (home / "config.yaml").write_text("plugins: {paths: [nowhere]}\n")
-    assert f"plugins.paths names {home / 'nowhere'}, and there is no such folder" in run("plugins", "doctor").out
-    (home / "config.yaml").write_text("context: {engine: ghost}\n")
-    assert "context.engine is 'ghost'" in run("plugins", "doctor").out
-
-
 def test_a_projects_plugin_is_trusted_by_command(run: Run, home: Path) -> None:
     folder = engine_in(Path(".everlong/plugins/context_engine/theirs").absolute())
     (home / "config.yaml").write_text("context: {engine: theirs}\n")
@@ -193,35 +146,3 @@ def test_a_new_engine_is_written_used_and_well(run: Run, home: Path, tmp_path: P
     assert run("plugins", "use", "moon").code == 0
     assert load_settings().settings.context.engine == "moon"
     assert run("plugins", "doctor", "moon").code == 0
-
-
-def test_the_host_path_is_a_folder_with_the_modules_of_other_hosts(run: Run) -> None:
-    assert (Path(run("plugins", "host-path").out.strip()) / "agent" / "context_engine.py").is_file()
-
-
-def test_everlong_doctor_looks_at_plugins(run: Run, home: Path) -> None:
-    def plugins() -> list[dict[str, str]]:
-        return [one for one in run("doctor", "--json").json["checks"] if one["name"] == "plugins"]
-
-    (one,) = plugins()
-    assert (one["state"], one["text"]) == ("ok", "0 are there; in use: none")
-    engine_in(home / "plugins" / "context_engine" / "short", manifest="")
-    (one,) = plugins()
-    assert (one["state"], "it has no plugin.yaml" in one["text"]) == ("warn", True)
-    write(home / "plugins" / "context_engine" / "short", "1 / 0")
-    (home / "config.yaml").write_text("context: {engine: short}\nplugins: {enabled: [ghost]}\n")
-    found = plugins()
-    assert [one["state"] for one in found] == ["fail", "fail"]
-    assert "ZeroDivisionError" in found[0]["text"]
-    assert "everlong plugins doctor short" in found[0]["advice"]
-    assert "'ghost'" in found[1]["text"]
-
-
-def test_a_trusted_plugin_of_a_project_can_be_chosen_by_its_project(run: Run, home: Path) -> None:
-    folder = engine_in(Path(".everlong/plugins/context_engine/theirs").absolute())
-    trust(folder)
-    Path(".everlong/config.yaml").write_text("context: {engine: theirs}\n")
-    assert home.is_dir()
-    assert "* compressor" in run("plugins", "list").out
-    assert run("trust", "add").code == 0
-    assert "* theirs" in run("plugins", "list").out

@@ -20,15 +20,6 @@ def test_help_names_every_command(run: Run) -> None:
     assert [name for name in names if name not in out] == []
 
 
-def test_a_wrong_call_leaves_with_two(run: Run) -> None:
-    assert run("no-such-command").code == 2
-    assert run("compress").code == 2
-
-
-def test_the_version_is_that_of_the_package(run: Run) -> None:
-    assert run("--version").out.startswith("everlong, version 0.")
-
-
 @pytest.mark.parametrize(
     ("error", "code", "words"),
     [

@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from everlong.testing import Answer, Ask, Call, ModelServer
 from tests.program import everlong_program
@@ -50,16 +47,6 @@ def test_the_answer_is_on_stdout_and_everything_else_on_stderr(serve: Serve, tmp
     assert (done.returncode, done.stdout) == (0, "The harbour opens at seven.\n")
     assert "💾 Prompt caching: ENABLED (automatic at a local server" in done.stderr
     assert "1 answer, " in done.stderr
-
-
-def test_the_prompt_may_come_from_standard_input(serve: Serve, tmp_path: Path) -> None:
-    server = serve("Understood.")
-    assert everlong(server, tmp_path, stdin="Prompt through a pipe.\n").stdout == "Understood.\n"
-    assert everlong(server, tmp_path, "-", stdin="Another one.\n").stdout == "Understood.\n"
-    assert [ask.last_user for ask in server.model.asked] == ["Prompt through a pipe.\n", "Another one.\n"]
-    nothing = everlong(server, tmp_path, stdin=" \n")
-    assert nothing.returncode == 2
-    assert "the prompt is empty" in nothing.stderr
 
 
 def test_without_a_terminal_nothing_is_written_unless_yes_is_said(serve: Serve, tmp_path: Path) -> None:
@@ -110,39 +97,3 @@ def test_continue_goes_on_with_the_newest_conversation_of_the_folder_it_is_in(se
     assert f"everlong run --resume {session}" in " ".join(elsewhere.stderr.split())
     assert everlong(server, tmp_path, "Other.", "--cwd", str(there)).stdout == "2 turns.\n"
     assert everlong(server, tmp_path, "Second.", "--continue", "--cwd", str(here)).stdout == "4 turns.\n"
-
-
-def test_a_limit_is_told_and_leaves_with_1(serve: Serve, tmp_path: Path) -> None:
-    def endless(ask: Ask) -> Answer:
-        return Answer(f"Step {ask.number}.", [Call("list_files", {})])
-
-    done = everlong(serve(endless), tmp_path, "Go.", "--max-steps", "2")
-    assert done.returncode == 1
-    assert "2 of 2 answers" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["x", "--image", "page.txt"], "is no picture"),
-        (["x", "--continue"], "no session to go on with"),
-        (["x", "--max-cost", "-1"], "--max-cost"),
-        (["x", "--allow", "nowhere"], "nowhere"),
-    ],
-)
-def test_a_wrong_call_is_told_what_is_wrong(serve: Serve, tmp_path: Path, arguments: list[str], said: str) -> None:
-    (tmp_path / "page.txt").write_text("x")
-    done = everlong(serve("Hi."), tmp_path, *arguments)
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-
-
-def test_without_a_model_it_says_how_to_name_one(tmp_path: Path) -> None:
-    env = {**os.environ, "EVERLONG_HOME": str(tmp_path / "home")}
-    code = "from everlong.cli.main import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", code, "run", "Hi"], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert "--model PROVIDER:MODEL" in done.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -50,12 +49,6 @@ def compacted(talk: Session, store_file: Path) -> Session:
 # -- showing -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_conversation_without_a_graph_is_told_how_to_get_one(sessions: Run, talk: Session) -> None:
-    ran = sessions("show", talk.id, "--graph")
-    assert (ran.code, ran.out) == (1, "")
-    assert f"`everlong sessions maintain --graph {talk.id}` makes one" in ran.err
-
-
 @pytest.mark.usefixtures("built")
 def test_the_graph_is_drawn_with_each_summary_on_a_line(sessions: Run) -> None:
     ran = sessions("show", "The importer", "--graph")
@@ -74,13 +67,6 @@ def test_the_graph_is_drawn_with_each_summary_on_a_line(sessions: Run) -> None:
     assert told["messages_under_summaries"] == told["messages"] == len(TALK)
 
 
-def test_a_star_marks_the_summaries_of_the_context(sessions: Run, compacted: Session) -> None:
-    lines = sessions("show", compacted.id, "--graph").out.splitlines()
-    assert "*  " in lines[1]
-    assert lines[-1].endswith("messages under no summary")
-    assert all(one["in_context"] for one in sessions("show", compacted.id, "--graph", "--json").json["summaries"])
-
-
 def test_a_summary_opens_down_to_the_words(sessions: Run, built: Session) -> None:
     top = sessions("show", built.id, "--graph", "--json").json["summaries"][0]
     opened = sessions("show", top["id"], "--json").json
@@ -89,12 +75,6 @@ def test_a_summary_opens_down_to_the_words(sessions: Run, built: Session) -> Non
     assert "Build the project and fix what is broken." in leaf["messages"][0]["text"]
     assert len(leaf["messages"]) == top["under_it"][0]["messages"]
     assert "Build the project" in sessions("show", opened["summaries"][0]).out
-
-
-@pytest.mark.usefixtures("built")
-def test_an_unknown_summary_is_named(sessions: Run) -> None:
-    ran = sessions("show", "s-000000000000")
-    assert (ran.code, "there is no summary s-000000000000" in ran.err) == (1, True)
 
 
 # -- building ----------------------------------------------------------------------------------------------------------
@@ -112,10 +92,6 @@ def test_building_covers_every_message_and_leaves_the_context_as_it_is(
         assert store.verify().problems == []
     (again,) = sessions("maintain", "--graph", talk.id, "--json").json
     assert again["leaves"] == 0
-
-
-def test_a_summarizer_needs_a_conversation(sessions: Run) -> None:
-    assert sessions("maintain", "--summarizer", "auto").code == 2
 
 
 def test_an_interrupted_build_goes_on_where_it_stopped(talk: Session, store_file: Path) -> None:
@@ -136,15 +112,6 @@ def test_an_interrupted_build_goes_on_where_it_stopped(talk: Session, store_file
     assert sum(node.made.messages for node in whole) == len(TALK)
 
 
-def test_a_compaction_takes_the_summaries_that_were_built(sessions: Run, built: Session, store_file: Path) -> None:
-    with Store.open(store_file) as store:
-        at = store.branch(built.branch or 0)
-        there = {node.id for node in store.graph(at).all()}
-        store.compact(at, LosslessEngine(WINDOW))
-    shown = [one["id"] for one in sessions("show", built.id, "--graph", "--json").json["summaries"]]
-    assert len([ident for ident in shown if ident in there]) >= len(shown) - 1
-
-
 def test_a_model_writes_summaries_again_that_it_has_not_written(
     sessions: Run, built: Session, store_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,36 +128,6 @@ def test_a_model_writes_summaries_again_that_it_has_not_written(
         assert len(store.receipts.of_session(built.id)) >= 10
     assert figures["models"] == {"openai:gpt-4o": 10}
     assert sum(level.get("replaced", 0) for level in figures["levels"]) == 10
-
-
-def test_a_model_that_fails_is_told_and_the_graph_is_built_all_the_same(
-    sessions: Run, talk: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with ModelServer("<think>Hm.</think>", dialect="openai") as server:
-        monkeypatch.setenv("OPENAI_API_KEY", "k")
-        monkeypatch.setenv("EVERLONG_PROVIDERS__OPENAI__BASE_URL", server.openai_url)
-        ran = sessions("maintain", "--graph", talk.id, "--summarizer", "openai:gpt-4o")
-    assert ran.code == 1
-    assert "the built-in summarizer took over; run it again to ask the model" in ran.err
-    assert f"{len(TALK)} of {len(TALK)} messages under summaries" in ran.err
-    assert "degraded" in sessions("verify").err
-
-
-@pytest.fixture
-def file(tmp_path: Path) -> str:
-    path = tmp_path / "talk.json"
-    path.write_text(json.dumps(TALK), encoding="utf-8")
-    return str(path)
-
-
-def test_an_import_builds_the_graph_if_the_engine_is_chosen(run: Run, sessions: Run, file: str) -> None:
-    assert "graphs" not in sessions("import", file, "--json").json
-    assert run("config", "set", "context.engine", "lcm").code == 0
-    Path(file).write_text(json.dumps([*TALK, user("Thanks."), assistant("You are welcome.")]), encoding="utf-8")
-    (graph,) = sessions("import", file, "--json").json["graphs"]
-    assert graph["covered"] == graph["messages"] == len(TALK) + 2
-    assert sessions("verify").code == 0
-    assert sessions("import", file, "--json").json["graphs"] == []
 
 
 # -- forgetting and forks ----------------------------------------------------------------------------------------------
@@ -225,18 +162,6 @@ def test_a_forgotten_message_in_the_middle_costs_one_leaf(sessions: Run, built: 
     assert before <= after
 
 
-def test_a_fork_shares_the_summaries_of_the_messages_it_shares(sessions: Run, built: Session, store_file: Path) -> None:
-    with Store.open(store_file) as store:
-        add_session(store, [*TALK[:80], user("Take another way."), assistant("The other way.")], "Fork", 1.9e9)
-        shared = {span.id for span in store.graph(store.branch(built.branch or 0)).outline()}
-    told = sessions("show", "Fork", "--graph", "--json").json
-    assert {one["id"] for one in told["summaries"]} <= shared
-    assert told["messages"] - told["messages_under_summaries"] > 2
-    (done,) = sessions("maintain", "--graph", "Fork", "--json").json
-    assert done["covered"] == 82
-    assert sessions("verify").code == 0
-
-
 # -- checking ----------------------------------------------------------------------------------------------------------
 
 
@@ -256,14 +181,3 @@ def test_verify_names_a_summary_of_the_context_that_is_gone(
     ran = sessions("verify", "--json")
     assert ran.code == 1
     assert any(f"{compacted.id}: " in problem and first in problem for problem in ran.json["problems"])
-
-
-@pytest.mark.usefixtures("built")
-def test_verify_tells_of_degraded_summaries_without_failing(sessions: Run, store_file: Path) -> None:
-    with Store.open(store_file) as store:
-        weak = update(schema.summary).where(schema.summary.c.level == 1).values(state="degraded")
-        store.database.write(lambda connection: connection.execute(weak).rowcount)
-    ran = sessions("verify")
-    assert ran.code == 0
-    assert "degraded summaries: 1;" in ran.err
-    assert "--summarizer auto" in ran.err

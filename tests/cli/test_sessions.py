@@ -65,50 +65,7 @@ def test_help_loads_no_database() -> None:
 # -- an empty store ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", [["list"], ["tail"], ["compactions"], ["search", "anything"]])
-def test_an_empty_store_is_told_in_a_line(run: Run, arguments: list[str]) -> None:
-    ran = run("sessions", *arguments)
-    assert (ran.code, ran.out) == (0, "")
-    assert ran.err.startswith("everlong: no")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "empty"),
-    [
-        (["list"], []),
-        (["compactions"], []),
-        (["search", "anything"], {"hits": [], "more": False, "is_partial": False}),
-    ],
-)
-def test_an_empty_store_is_empty_json(run: Run, arguments: list[str], empty: object) -> None:
-    assert run("sessions", *arguments, "--json").json == empty
-
-
-def test_a_store_that_is_named_must_be_there(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "typo.db"
-    ran = run("sessions", "--store", str(path), "list")
-    assert (ran.code, path.exists()) == (1, False)
-    assert "there is no store at" in ran.err
-
-
-def test_the_store_may_be_named_by_an_option_and_by_a_setting(
-    run: Run, two: Run, store_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert len(two("list", "--json").json) == 2
-    assert len(run("sessions", "--store", f"sqlite:///{store_file}", "list", "--json").json) == 2
-    monkeypatch.setenv("EVERLONG_STORE__PATH", str(store_file))
-    assert len(run("sessions", "list", "--json").json) == 2
-
-
 # -- list ----------------------------------------------------------------------------------------------------------
-
-
-def test_sessions_are_listed_newest_first_with_their_title_or_first_words(two: Run) -> None:
-    lines = two("list").out.splitlines()
-    assert "“Which roses bloom in May?”" in lines[1]
-    assert "telegram" in lines[1]
-    assert lines[2].endswith("Harbour")
-    assert [(one["title"], one["messages"]) for one in two("list", "--json").json] == [(None, 2), ("Harbour", 4)]
 
 
 def test_a_list_can_be_filtered(two: Run) -> None:
@@ -149,77 +106,11 @@ def test_conversations_whose_requests_were_all_refused_are_listed_on_request_onl
     assert two("list", "--unanswered", "--side").code == 2
 
 
-def test_a_refused_request_with_earlier_replies_an_open_or_an_answered_one_is_a_conversation(
-    sessions: Run, store_file: Path
-) -> None:
-    with Store.open(store_file) as store:
-        ask_in_vain(store, [*GARDEN, user("And in June?")], "Brought along", 3_000.0)
-        branch = store.branch(ask_in_vain(store, [user("Once more?")], "Retried", 4_000.0)[0])
-        again = store.turns.begin(branch, session=store.conversations.find("Retried").id)
-        assert store.conversations.unanswered(store.conversations.newest()) == set()  # it waits for its answer
-        store.turns.finish(again.id, assistant("Yes."))
-    listed = sessions("list", "--json")
-    assert {one["title"] for one in listed.json} == {"Retried", "Brought along"}
-    assert listed.err == ""
-
-
-def test_a_list_of_refused_requests_alone_does_not_say_that_there_is_nothing(sessions: Run, store_file: Path) -> None:
-    with Store.open(store_file) as store:
-        ask_in_vain(store, [user("Is anybody there?")], "Refused", 3_000.0)
-    ran = sessions("list")
-    assert ran.out == ""
-    assert "1 conversation that no model answered" in ran.err
-    assert "no conversations yet" not in ran.err
-
-
-def test_a_time_that_is_none_is_a_wrong_call_that_says_what_is_allowed(two: Run) -> None:
-    ran = two("list", "--since", "last tuesday")
-    assert ran.code == 2
-    assert "2026-01-31" in ran.err
-
-
 # -- show ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_session_is_shown_by_title_id_or_beginning_of_the_id(two: Run) -> None:
-    ident = two("list", "--title", "Harbour", "--json").json[0]["id"]
-    shown = two("show", "Harbour").out
-    assert shown == two("show", ident).out == two("show", ident[:-2]).out
-    for words in ("1 user", "Where does the ferry land?", "→ read_file", "path: docs/harbour.md", "Be brief."):
-        assert words in shown
-
-
-def test_a_long_text_is_cut_and_can_be_read_whole(two: Run) -> None:
-    shown = two("show", "Harbour").out
-    assert len(shown) < 4_000
-    assert "more characters; everlong sessions show" in shown
-    assert two("show", "Harbour", "--turn", "3").out.count("bollards") == 1_000
-    assert two("show", "Harbour", "--chars", "0").out.count("bollards") == 1_000
-
-
-def test_a_turn_is_shown_with_those_around_it(two: Run) -> None:
-    around = two("show", "Harbour", "--turn", "2", "--around", "1", "--json").json
-    assert [entry["turn"] for entry in around] == [1, 2, 3]
-    assert two("show", "Harbour", "--turn", "9").err == f"everlong: {_id(two)} has no turn 9; its last is 4\n"
-    assert two("show", "Harbour", "--around", "2").code == 2
 
 
 def _id(sessions: Run) -> str:
     return "session " + str(sessions("list", "--title", "Harbour", "--json").json[0]["id"])
-
-
-def test_a_session_as_json_has_everything(two: Run) -> None:
-    shown = two("show", "Harbour", "--json").json
-    assert shown["session"]["system_prompt"] == "Be brief."
-    assert [entry["message"] for entry in shown["messages"]] == HARBOUR
-    assert [entry["at"] for entry in shown["messages"]] == [1_000.0, 1_001.0, 1_002.0, 1_003.0]
-
-
-def test_an_unknown_session_is_an_error_with_a_hint(two: Run) -> None:
-    ran = two("show", "Harbor")
-    assert (ran.code, ran.out) == (1, "")
-    assert "did you mean 'Harbour'?" in ran.err
-    assert "`everlong sessions list` shows all" in two("show", "zebra").err
 
 
 # -- search --------------------------------------------------------------------------------------------------------
@@ -235,12 +126,6 @@ def test_a_hit_says_session_turn_role_and_time_and_marks_what_was_found(two: Run
     assert (hit["turn"], hit["role"], hit["at"]) == (4, "assistant", 1_003.0)
     start, stop = hit["marks"][0]
     assert hit["snippet"][start:stop] == "pier nine"
-
-
-def test_what_is_stored_and_not_indexed_is_found_too(two: Run) -> None:
-    assert two("stats", "--json").json["pending"] == 6
-    assert two("search", "玫", "--json").json["hits"]
-    assert two("stats", "--json").json["pending"] == 0
 
 
 def test_a_search_takes_phrases_parts_patterns_and_filters(two: Run) -> None:
@@ -269,22 +154,7 @@ def test_pages_follow_and_repeat_nothing(sessions: Run, store_file: Path) -> Non
     assert sessions("search", "barrel", "--page", "4").code == 1
 
 
-def test_a_broken_search_is_an_error_in_a_line(two: Run) -> None:
-    for arguments in (["--regex", "("], ["x", "--session", "nope"]):
-        ran = two("search", *arguments)
-        assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
-
-
 # -- tail, rename, compactions -------------------------------------------------------------------------------------
-
-
-def test_the_newest_messages_come_last_in_the_tail(two: Run) -> None:
-    lines = two("tail", "-n", "3").out.splitlines()
-    assert "It lands at pier nine." in lines[0]
-    assert "玫瑰" in lines[2]
-    found = [json.loads(line) for line in two("tail", "--json").out.splitlines()]
-    assert [entry["message"] for entry in found] == [*HARBOUR, *GARDEN]
-    assert two("tail", "-n", "0").out == ""
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for a child alone")
@@ -369,24 +239,6 @@ def test_a_conversation_is_one_row_with_its_agents_and_its_parts_are_listed_on_r
     assert compacted("list", "--parts", "--side").code == 2
 
 
-def test_what_works_for_a_conversation_is_listed_on_the_side(compacted: Run) -> None:
-    (first, _), rows = ids(compacted), compacted("list", "--side").out.splitlines()[1:]
-    assert len(rows) == 2
-    assert all(row.endswith(f"↳ agent for {first}") for row in rows)
-    assert {one["works_for"] for one in compacted("list", "--side", "--json").json} == {first}
-
-
-def test_a_list_takes_a_folder(
-    sessions: Run, store_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with Store.open(store_file) as store:
-        add_session(store, HARBOUR, "Harbour", folder=str(tmp_path.resolve()))
-        add_session(store, GARDEN, "Garden", folder="/elsewhere")
-    monkeypatch.chdir(tmp_path)
-    assert [one["title"] for one in sessions("list", "--folder", ".", "--json").json] == ["Harbour"]
-    assert [one["title"] for one in sessions("list", "--folder", "/elsewhere", "--json").json] == ["Garden"]
-
-
 def test_any_id_shows_the_whole_conversation_with_its_compactions_and_broken_replies(compacted: Run) -> None:
     shown = {compacted("show", name).out for name in (*ids(compacted), "Harbour", "Harbour #2")}
     (text,) = shown
@@ -396,39 +248,6 @@ def test_any_id_shows_the_whole_conversation_with_its_compactions_and_broken_rep
     assert "4 → 3 messages · scripted ──" in text
     assert "cancelled after 3 words" in text
     assert "6 assistant" in text
-
-
-def test_the_header_tells_all_calls_and_what_usage_tells(run: Run, compacted: Run, store_file: Path) -> None:
-    first, second = ids(compacted)
-    used = run("usage", "--store", str(store_file), "--session", second, "--json").json
-    assert used["total"]["calls"] == 2
-    shown = compacted("show", first)
-    assert f"cost:       ${float(used['total']['cost']):.4f}" in shown.out
-    assert "2,000 in, 200 out, 0 from caches, 2 calls" in shown.out
-    assert compacted("show", first, "--json").json["session"]["cost"] == float(used["total"]["cost"])
-
-
-def test_a_conversation_as_json_says_where_it_was_compacted(compacted: Run) -> None:
-    shown = compacted("show", "Harbour #2", "--json").json
-    assert shown["parts"] == ids(compacted)
-    assert [entry["turn"] for entry in shown["messages"]] == [1, 2, 3, 4, 5, 5, 6]
-    assert [entry.get("status") for entry in shown["messages"]] == [*[None] * 5, "cancelled", None]
-    (done,) = shown["compactions"]
-    assert (done["before_message"], done["engine"], done["part"]) == (4, "scripted", shown["parts"][1])
-
-
-def test_a_part_is_shown_alone_on_request(compacted: Run) -> None:
-    first, second = ids(compacted)
-    alone = compacted("show", second, "--parts", "--json").json
-    assert [entry["turn"] for entry in alone["messages"]] == [1, 2]
-    assert second in compacted("show", first, "--parts").out
-    assert "tide" not in compacted("show", first, "--parts").out
-
-
-def test_a_turn_is_shown_with_the_replies_to_it_that_broke_off(compacted: Run) -> None:
-    assert [entry["turn"] for entry in compacted("show", "Harbour", "--turn", "5", "--json").json] == [5, 5]
-    assert "It is ri\n" in compacted("show", "Harbour", "--turn", "5").out
-    assert compacted("show", "Harbour", "--turn", "6", "--json").json["message"] == assistant("It is rising.")
 
 
 def test_hits_name_the_conversation_with_turns_of_its_own(compacted: Run) -> None:
@@ -447,13 +266,6 @@ def test_hits_name_the_conversation_with_turns_of_its_own(compacted: Run) -> Non
         "turn": 5, "node": with_id, "forgotten": True, "message": None,
         "at": compacted("show", "Harbour", "--json").json["messages"][4]["at"],
     }  # fmt: skip
-
-
-def test_what_no_conversation_shows_says_so(sessions: Run, store_file: Path) -> None:
-    with Store.open(store_file) as store:
-        store.record(GARDEN)
-    assert "(in no conversation)" in sessions("search", "roses").out
-    assert "(in no conversation)" in sessions("tail").out
 
 
 def test_a_conversation_is_deleted_and_renamed_as_a_whole(compacted: Run) -> None:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event
 
 from everlong import Message, Store
 from tests.cli.conftest import Run
@@ -49,18 +48,6 @@ def test_conversations_become_sessions_with_their_names_models_and_prompts(sessi
     assert sessions("stats", "--json").json["pending"] == 0
 
 
-def test_importing_again_adds_nothing(sessions: Run, tmp_path: Path) -> None:
-    files = [
-        write_lines(tmp_path / "named.jsonl", [{"id": "a", "messages": talk("one", "two")}]),
-        write_lines(tmp_path / "bare.jsonl", talk("hello", "hi")),
-    ]
-    assert sessions("import", *files, "--json").json["new"] == 2
-    before = sessions("list", "--json").out
-    again = sessions("import", *files, "--json").json
-    assert (again["new"], again["known"], again["messages"]) == (0, 2, 0)
-    assert sessions("list", "--json").out == before
-
-
 def test_a_conversation_that_has_grown_extends_its_session(sessions: Run, tmp_path: Path) -> None:
     path = tmp_path / "bare.jsonl"
     sessions("import", write_lines(path, talk("hello", "hi")))
@@ -78,34 +65,6 @@ def test_conversations_that_share_an_id_or_a_beginning_are_all_kept(sessions: Ru
     assert sessions("import", third, second, first, "--json").json["known"] == 3
     said = [one["id"] for one in sessions("list", "--json").json]
     assert sum("another way" in sessions("show", ident).out for ident in said) == 1
-
-
-def test_the_conversations_of_a_file_do_not_each_wait_for_the_disk(sessions: Run, tmp_path: Path) -> None:
-    commits: list[object] = []
-    path = write_lines(tmp_path / "many.jsonl", [{"id": f"c{n}", "messages": talk(f"{n}?", "yes")} for n in range(60)])
-    note = commits.append
-    event.listen(Engine, "commit", note)
-    try:
-        assert sessions("import", path, "--json").json["new"] == 60
-    finally:
-        event.remove(Engine, "commit", note)
-    assert len(commits) < 30
-
-
-def test_standard_input_and_a_source_of_ones_own(sessions: Run) -> None:
-    data = json.dumps(talk("from a pipe", "yes")).encode()
-    assert sessions("import", "-", "--source", "archive", "--json", stdin=data).json["new"] == 1
-    assert sessions("list", "--source", "archive", "--json").json[0]["messages"] == 2
-
-
-def test_times_in_messages_are_taken_over(sessions: Run, tmp_path: Path) -> None:
-    messages = [
-        {**user("early"), "timestamp": "2024-02-03T04:05:06+00:00"},
-        {**assistant("late"), "created_at": 1.8e12},
-    ]
-    sessions("import", write_lines(tmp_path / "timed.jsonl", messages))
-    (one,) = sessions("list", "--json").json
-    assert (one["started"], one["ended"]) == (datetime.fromisoformat("2024-02-03T04:05:06+00:00").timestamp(), 1.8e9)
 
 
 # -- Claude Code ---------------------------------------------------------------------------------------------------
@@ -152,13 +111,6 @@ def test_a_whole_projects_folder_is_imported_with_the_times_of_its_logs(sessions
     assert (again["known"], again["messages"]) == (2, 0)
 
 
-def test_a_log_that_goes_on_extends_its_session(sessions: Run, projects: Path) -> None:
-    sessions("import", str(projects))
-    write_lines(projects / "-home-ada-shed" / "s2.jsonl", logged("s2", "Sweep the shed.", "Swept.", "And the roof?"))
-    again = sessions("import", str(projects), "--json").json
-    assert (again["grown"], again["known"], again["messages"]) == (1, 1, 1)
-
-
 def test_broken_files_are_reported_and_the_others_imported(sessions: Run, projects: Path) -> None:
     (projects / "bad.jsonl").write_text('{"type": "user"\n{"type": "user"}\n', encoding="utf-8")
     (projects / "binary.jsonl").write_bytes(b"\x00\xff\x1b[2J\n" * 5)
@@ -169,20 +121,6 @@ def test_broken_files_are_reported_and_the_others_imported(sessions: Run, projec
     assert ran.err.count("everlong: skipped") == 2
     assert "\x1b" not in ran.err
     assert sessions("verify").code == 0
-
-
-def test_a_log_whose_last_line_is_being_written_is_imported_up_to_there(sessions: Run, projects: Path) -> None:
-    with (projects / "-home-ada-shed" / "s2.jsonl").open("a", encoding="utf-8") as file:
-        file.write('{"type": "user", "uuid": "s2-2", "messa')
-    ran = sessions("import", str(projects), "--json")
-    assert (ran.code, ran.json["messages"]) == (0, 5)
-    assert "the last line is cut off" in ran.err
-
-
-def test_a_folder_without_logs_is_an_error(sessions: Run, tmp_path: Path) -> None:
-    (tmp_path / "nothing").mkdir()
-    ran = sessions("import", str(tmp_path / "nothing"))
-    assert (ran.code, "has no .jsonl files" in ran.err) == (1, True)
 
 
 # -- exports -------------------------------------------------------------------------------------------------------

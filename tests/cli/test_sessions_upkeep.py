@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from everlong import Store
+from everlong.cli import sessions_change
 from everlong.config.paths import data_home
 from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, user
@@ -48,16 +49,6 @@ def test_what_cannot_be_undone_is_asked_first(filled: Run, arguments: list[str])
     assert (unanswered.code, "--yes" in unanswered.err) == (2, True)
     assert hits(filled, CODEWORD) == 2
     assert filled(*arguments, stdin=b"y\n").code == 0
-
-
-def test_a_check_since_the_last_one_finds_what_is_wrong_since_then(filled: Run, store_file: Path) -> None:
-    assert filled("verify", "--since-last").code == 0
-    with sqlite3.connect(store_file) as connection:
-        connection.execute("UPDATE content SET bytes = X'7B7D', codec = 0")
-    connection.close()
-    assert filled("verify", "--since-last").code == 0
-    assert filled("verify").code == 1
-    assert filled("verify", "--since-last").code == 1  # a check that failed does not count
 
 
 # -- delete --------------------------------------------------------------------------------------------------------
@@ -115,17 +106,6 @@ def test_messages_are_forgotten_by_turn_by_id_and_by_session(filled: Run) -> Non
     assert "Hi." in filled("show", "Other").out
 
 
-def test_forgetting_a_session_says_what_another_still_shows(filled: Run, store_file: Path) -> None:
-    talk = [user("Shall we?"), assistant("Yes."), user("When?")]
-    with Store.open(store_file) as store:
-        add_session(store, talk, "First")
-        add_session(store, [*talk[:2], user("Where?")], "Fork")
-    told = filled("forget", "--session", "First", "--yes", "--json")
-    assert told.json == {"messages": 1, "summaries": 0, "spared": 2}
-    assert "kept 2 messages that other conversations show too" in told.err
-    assert "Shall we?" in filled("show", "Fork").out
-
-
 @pytest.mark.spec("12.8")
 def test_what_was_typed_and_what_a_gateway_left_are_forgotten_too(filled: Run, store_file: Path) -> None:
     typed = data_home() / "chat_history"
@@ -177,40 +157,6 @@ def test_what_is_not_there_cannot_be_forgotten(filled: Run) -> None:
 # -- upkeep --------------------------------------------------------------------------------------------------------
 
 
-def test_verify_says_that_all_is_well_or_what_is_wrong(filled: Run, store_file: Path) -> None:
-    assert filled("verify", "--json").json["problems"] == []
-    with sqlite3.connect(store_file) as connection:
-        connection.execute("UPDATE node SET parent = x'00112233445566778899aabbccddeeff' WHERE seq = 2")
-    connection.close()
-    ran = filled("verify", "--json")
-    assert (ran.code, len(ran.json["problems"]) > 0) == (1, True)
-    assert "restore a backup" in ran.err
-
-
-def test_stats_count_everything(filled: Run, store_file: Path) -> None:
-    figures = filled("stats", "--json").json
-    assert (figures["sessions"], figures["messages"], figures["open_sessions"]) == (2, 6, 2)
-    assert figures["sources"] == {"cli": 2}
-    assert figures["compactions"] == 1
-    shown = filled("stats").out
-    assert str(store_file) in shown
-    assert "not indexed yet" in shown
-
-
-def test_an_empty_store_has_stats_is_well_and_can_be_maintained(run: Run) -> None:
-    assert run("sessions", "stats", "--json").json["messages"] == 0
-    assert run("sessions", "stats").code == run("sessions", "verify").code == run("sessions", "maintain").code == 0
-
-
-def test_a_backup_is_a_whole_store_and_replaces_nothing(run: Run, filled: Run, tmp_path: Path) -> None:
-    path = tmp_path / "copy.db"
-    assert filled("backup", str(path), "--json").json["bytes"] == path.stat().st_size
-    copy = run("sessions", "--store", str(path), "list", "--json").json
-    assert copy == filled("list", "--json").json
-    again = filled("backup", str(path))
-    assert (again.code, "is there already" in again.err) == (1, True)
-
-
 def test_maintaining_applies_the_retention_that_is_set(
     filled: Run, monkeypatch: pytest.MonkeyPatch, store_file: Path
 ) -> None:
@@ -236,7 +182,7 @@ def test_large_contents_move_out_and_back(
     with Store.open(store_file) as store:
         at = store.record([user(said), assistant("Ok.")])
     monkeypatch.setenv("EVERLONG_STORE__OBJECTS", (tmp_path / "large").as_uri())
-    monkeypatch.setenv("EVERLONG_STORE__OBJECTS_OVER_KILOBYTES", "2")
+    monkeypatch.setattr(sessions_change, "LARGE_BYTES", 2_000)
     moved = filled("maintain", "--json").json["moved"]
     assert moved["contents"] == 1
     assert (filled("stats", "--json").json["objects"], "1 outside the database" in filled("stats").out) == (1, True)
@@ -262,10 +208,3 @@ def test_all_messages_are_indexed_and_get_vectors(filled: Run, run: Run, tmp_pat
     assert "vectors:" in filled("stats").out
     assert filled("verify").code == 0
     assert filled("search", "Which codeword is it?").code == 0
-
-
-def test_a_model_that_is_not_there_is_told_and_the_search_goes_by_words(filled: Run, run: Run) -> None:
-    assert run("config", "set", "search.embeddings", "/no/such/folder").code == 0
-    found = filled("search", "What is the codeword swordfish?", "--json")
-    assert found.json["hits"]
-    assert "the search goes by words alone: search.embeddings: '/no/such/folder'" in found.err

@@ -40,18 +40,6 @@ def run(path: Path) -> Run:
     return lambda group, *words: CliRunner().invoke(cli, [*group.split(), "--store", str(path), *words])
 
 
-def test_a_tenant_is_listed_by_its_name(run: Run) -> None:
-    assert "Talk of local" in run("sessions", "list").output
-    shown = run("sessions", "--tenant", "ada", "list").output
-    assert "Talk of ada" in shown
-    assert "local" not in shown
-    as_json = run("sessions", "--tenant", "ada", "list", "--json")
-    assert [one["title"] for one in json.loads(as_json.stdout)] == ["Talk of ada"]
-    after = run("sessions", "list", "--tenant", "ada")
-    assert after.exit_code == 2
-    assert "--tenant stands before the command: everlong sessions --tenant … list" in after.output
-
-
 def test_all_tenants_are_listed_one_after_the_other(run: Run) -> None:
     found = run("sessions", "--all-tenants", "list", "--json")
     titles = {tenant: [one["title"] for one in listed] for tenant, listed in json.loads(found.stdout).items()}
@@ -68,24 +56,6 @@ def test_the_name_of_each_tenant_stands_above_its_rows_in_the_output(run: Run, w
     assert parts[1::2] == ["local", "ada", "bob"]
     assert all(part.strip() for part in parts[2::2])
     assert not re.search(r"(local|ada|bob):", found.stderr)
-
-
-def test_a_name_that_nobody_has_is_told_with_those_there_are(run: Run) -> None:
-    found = run("sessions", "--tenant", "eve", "list")
-    assert found.exit_code == 1
-    assert "there are: local, ada, bob" in str(found.exception) + found.output
-
-
-def test_what_is_done_to_one_conversation_is_done_for_one_tenant(run: Run) -> None:
-    found = run("sessions", "--all-tenants", "delete", "Talk of ada", "-y")
-    assert found.exit_code == 2
-    assert "--tenant" in found.output
-
-
-def test_usage_is_told_for_a_tenant_and_for_all(run: Run) -> None:
-    assert json.loads(run("usage", "--tenant", "ada", "--json").stdout)["total"]["calls"] == 1
-    found = json.loads(run("usage", "--all-tenants", "--json").stdout)
-    assert {tenant: books["total"]["calls"] for tenant, books in found.items()} == {"local": 1, "ada": 1, "bob": 1}
 
 
 @pytest.mark.spec("12.4")

@@ -71,32 +71,6 @@ def test_json_has_exact_amounts(usage: Run, filled: list[Session]) -> None:
     assert total["compaction"]["count"] == 0
 
 
-def test_one_session_can_be_asked_for_by_its_title(usage: Run, filled: list[Session]) -> None:
-    found = usage("--session", "Lighthouse", "--json").json
-    assert (found["session"], found["total"]["calls"]) == (filled[1].id, 1)
-    wrong = usage("--session", "Lighthuose")
-    assert (wrong.code, wrong.out) == (1, "")
-    assert "did you mean 'Lighthouse'" in wrong.err
-
-
-@pytest.mark.usefixtures("filled")
-def test_a_time_and_days(usage: Run) -> None:
-    assert usage("--since", "1h", "--json").json["total"]["calls"] == 3
-    assert [day["calls"] for day in usage("--by", "day", "--json").json["groups"]] == [3]
-    nothing = usage("--since", "2999-01-01")
-    assert (nothing.code, nothing.out) == (0, "")
-    assert "no model was called in that time" in nothing.err
-    assert usage("--since", "soon").code == 2
-
-
-@pytest.mark.usefixtures("filled")
-def test_a_picture_is_written(usage: Run, tmp_path: Path) -> None:
-    path = tmp_path / "paid.svg"
-    assert f"wrote {path}" in usage("--plot", str(path), "--json").err
-    assert path.read_text(encoding="utf-8").startswith("<svg")
-    assert "must end in .svg or .png" in usage("--plot", "paid.pdf").err
-
-
 def test_why_the_cache_was_missed_is_summed_up_by_reason(usage: Run, store_file: Path) -> None:
     with Store.open(store_file) as store:
         made = add_session(store, TALK, "Harbour")
@@ -114,8 +88,3 @@ def test_why_the_cache_was_missed_is_summed_up_by_reason(usage: Run, store_file:
         "tools": {"calls": 2, "tokens": 150_000, "cost": "0.345"},
         "expired": {"calls": 1, "tokens": 400_000, "cost": "0.92"},
     }
-
-
-def test_a_store_that_is_new_or_not_there_is_told_so(run: Run, usage: Run) -> None:
-    assert "no model was called yet" in run("usage").err
-    assert "there is no store at" in usage().err

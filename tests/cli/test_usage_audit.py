@@ -28,10 +28,3 @@ def test_the_command_tells_conversations_and_single_requests(tmp_path: Path, run
     assert len(told["requests"]) == 5
     assert Decimal(told["saved_by_markers"]) > 0
     assert run("usage", "--audit", "--plot", "a.svg", "--store", str(path)).code == 2
-
-
-def test_a_store_without_such_requests_is_told_so(tmp_path: Path, run: Run) -> None:
-    path = tmp_path / "store.db"
-    with ModelServer() as model, run_gateway(model.url, str(path)) as running:
-        talk(running, 1)
-    assert "no request was answered in audit mode yet" in run("usage", "--audit", "--store", str(path)).err

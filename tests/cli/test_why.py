@@ -70,6 +70,12 @@ def test_before_any_compaction_everything_is_in_context(store: Store, why: Run) 
     assert f"back   everlong sessions show {session.id} --turn 3" in shown
 
 
+def test_of_a_conversation_that_ended_nothing_is_in_context_now(store: Store, why: Run) -> None:
+    session = add_session(store, TALK, "Proxy")
+    store.sessions.end(session.id, "left")
+    assert "now    was in context when the conversation ended" in why("port 8443").out
+
+
 def test_a_compaction_that_dropped_it_is_named_with_its_figures(store: Store, why: Run) -> None:
     session = add_session(store, TALK, "Proxy")
     compact(store, session, summarizing(0, 1, "a proxy"), "manual")  # the first one leaves it alone
@@ -90,14 +96,6 @@ def test_a_compaction_that_dropped_it_is_named_with_its_figures(store: Store, wh
     assert f"everlong chat --resume {session.id}, then /undo compaction takes that compaction back" in shown
     assert "/search port 8443 finds it, and /pin with its number" in shown
     assert f'read_turn(id="{one.id}")' in shown
-
-
-def test_a_summary_that_still_says_it_is_quoted(store: Store, why: Run) -> None:
-    session = add_session(store, TALK, "Proxy")
-    compact(store, session, summarizing(0, 4, "a proxy\n- The user: Port 8443, not 8080"))
-    (one,) = [place for place in find_whereabouts(store, "port 8443") if place.role == "user"]
-    assert (one.state, one.now) == ("in summary", "- The user: Port 8443, not 8080")
-    assert "now    in the summary: - The user: Port 8443, not 8080" in why("port 8443").out
 
 
 def test_a_cleared_result_that_is_summarized_later_tells_both(store: Store, why: Run) -> None:
@@ -135,12 +133,6 @@ def test_undoing_and_pinning_bring_it_back(store: Store) -> None:
     assert ("user", "in context") in states(store, "port 8443")
 
 
-def test_a_request_that_is_repeated_after_the_summary_is_in_context(store: Store) -> None:
-    session = add_session(store, TALK[:3], "Proxy")
-    compact(store, session, lambda messages: [*summarizing(0, 3)(messages), user(str(TALK[2]["content"]))])
-    assert states(store, "port 8443") == [("user", "in context")]
-
-
 def test_a_fork_has_its_own_state(store: Store, why: Run) -> None:
     session = add_session(store, TALK, "Proxy")
     at = store.append(store.branch(session.branch or 0, 4), [user("Or another way."), assistant("Yes.")])
@@ -149,39 +141,6 @@ def test_a_fork_has_its_own_state(store: Store, why: Run) -> None:
     assert ("user", "summarized") in states(store, "port 8443", session=session.id)
     assert states(store, "port 8443", session=fork.id) == [("user", "in context")]
     assert fork.id in why("port 8443", "--session", "Fork").out
-
-
-def test_a_fork_of_a_compacted_conversation_names_the_other_ones_compaction(store: Store, why: Run) -> None:
-    session = add_session(store, TALK, "Proxy")
-    compact(store, session, summarizing(0, 4))
-    at = store.append(store.branch(session.branch or 0, 10), [user("Go on.")])
-    forked = store.append(Branch(at.id, store.branch(at.id, 10).head, 10), [user("Or stop.")])
-    fork = store.sessions.start(forked, title="Fork", from_depth=0)
-    (one,) = [place for place in find_whereabouts(store, "port 8443", session=fork.id) if place.role == "user"]
-    assert one.state == "summarized"
-    assert one.changes[0].number is None
-    assert f"by a compaction of {session.id} on " in why("port 8443", "--session", fork.id).out
-
-
-def test_a_reply_that_its_client_has_not_sent_back_yet_is_found(store: Store) -> None:
-    session = add_session(store, TALK[:1], "Proxy")
-    turn = store.turns.begin(store.branch(session.branch or 0), model="m", session=session.id)
-    store.turns.finish(turn.id, assistant("It will listen on port 8443."))
-    assert states(store, "port 8443") == [("assistant", "in context")]
-
-
-def test_a_reply_that_broke_off_says_so(store: Store, why: Run) -> None:
-    session = add_session(store, TALK[:1], "Proxy")
-    turn = store.turns.begin(store.branch(session.branch or 0), model="m", session=session.id)
-    store.turns.finish(turn.id, assistant("It will listen on port 8443 and"), status="cancelled")
-    assert states(store, "port 8443") == [("assistant", "broken off")]
-    assert "now    broken off: the conversation does not go on with this reply" in why("port 8443").out
-
-
-def test_what_was_taken_back_is_still_found(store: Store) -> None:
-    session = add_session(store, TALK, "Proxy")
-    store.sessions.rewind(session.id, 2)
-    assert {state for _, state in states(store, "port 8443")} == {"taken back"}
 
 
 def test_a_forgotten_message_is_found_by_its_id_only(store: Store, why: Run) -> None:
@@ -196,19 +155,6 @@ def test_a_forgotten_message_is_found_by_its_id_only(store: Store, why: Run) -> 
     shown = why(found[0].id).out
     assert "now    forgotten: its words were removed from the store for good" in shown
     assert "back" not in shown.replace("nothing brings them back", "")
-
-
-def test_a_message_is_found_by_its_id(store: Store, why: Run) -> None:
-    add_session(store, TALK, "Proxy")
-    (one,) = [place for place in find_whereabouts(store, "port 8443") if place.role == "user"]
-    assert f"message {one.id}\n     said   It listens on port 8443" in why(one.id).out
-
-
-def test_nothing_found_says_what_to_try(store: Store, why: Run) -> None:
-    session = add_session(store, TALK, "Proxy")
-    said = why("a teapot", "--session", session.id).err
-    assert "try all conversations, without --session" in said
-    assert 'everlong sessions search --substring "a teapot"' in said
 
 
 def test_json_has_everything(store: Store, why: Run) -> None:

@@ -50,7 +50,7 @@ def test_a_client_does_and_says_the_same_as_without_a_gateway(program: Program, 
 
 @pytest.mark.parametrize(
     "program", [name for name in RESUMING if name != "aider"], indirect=True
-)  # see docs/testing.md
+)  # aider reads its chat back from Markdown, as another text
 def test_a_resumed_session_goes_on_in_the_same_conversation(program: Program) -> None:
     plan = short_plan()
     with open_desk(program, [plan], through_gateway=True, window=WINDOW) as desk:

@@ -69,7 +69,7 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     program = bin_folder / "everlong"
     lines = [
         "#!/bin/sh",
-        f"export EVERLONG_HOME={tmp_path / 'everlong'} EVERLONG_STORE__PATH={found} PYTHONPATH={SOURCE}",
+        f"export EVERLONG_HOME={tmp_path / 'everlong'} EVERLONG_STORE__URL={found} PYTHONPATH={SOURCE}",
         f'exec {sys.executable} -m everlong "$@"',
     ]
     program.write_text("\n".join(lines) + "\n")

@@ -9,7 +9,6 @@ from ruamel.yaml import YAML
 
 from everlong.cli.config import config_group
 from everlong.config import catalog
-from everlong.errors import ConfigError
 from tests.config.conftest import write_trusted
 
 
@@ -38,32 +37,12 @@ def test_show_lists_every_setting_as_yaml() -> None:
     assert values["plugins"] == {"enabled": [], "paths": []}
 
 
-def test_show_with_origin_has_an_aligned_column(user_file: Path) -> None:
-    user_file.write_text("compression:\n  threshold: 0.7\nplugins:\n  lcm: {dotted.name: 'on: off'}\n")
-    lines = [line for line in run("show", "--origin").stdout.splitlines() if "  # " in line]
-    assert len({line.index("  # ") for line in lines}) == 1
-    assert f"  # {user_file}:2" in next(line for line in lines if "threshold" in line)
-    assert '    dotted.name: "on: off"' in next(line for line in lines if "dotted" in line)
-
-
-def test_show_as_json_gives_nested_values() -> None:
-    values = json.loads(run("show", "--json").stdout)
-    assert values["prompt_caching"]["strategy"] == "auto"
-
-
 def test_show_as_json_with_origin_gives_value_and_origin_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVERLONG_COMPRESSION__THRESHOLD", "0.9")
     values = json.loads(run("show", "--json", "--origin").stdout)
     assert set(values) == set(catalog())
     assert values["compression.threshold"] == {"value": 0.9, "origin": "env EVERLONG_COMPRESSION__THRESHOLD"}
     assert values["memory.provider"] == {"value": None, "origin": "default"}
-
-
-def test_show_prints_dates_and_odd_keys_of_plugins(user_file: Path) -> None:
-    user_file.write_text("plugins: {a.b: {1: 2024-01-01, x: {}}}\n")
-    shown = json.loads(run("show", "--json").stdout)["plugins"]
-    assert shown == {"enabled": [], "paths": [], "a.b": {"1": "2024-01-01", "x": {}}}
-    assert '"1": "2024-01-01"' in run("show", "--origin").stdout
 
 
 def test_set_writes_the_users_file_and_says_so_on_stderr(user_file: Path) -> None:
@@ -79,14 +58,9 @@ def test_set_for_the_project_makes_its_file_here_or_uses_the_one_above(
     run("set", "--project", "context.engine", "lcm")
     (inside / "src").mkdir()
     monkeypatch.chdir(inside / "src")
-    run("set", "--project", "memory.budget_tokens", "700")
-    assert project_file.read_text() == "context:\n  engine: lcm\nmemory:\n  budget_tokens: 700\n"
-    assert json.loads(run("show", "--json").stdout)["memory"]["budget_tokens"] == 700
-
-
-def test_set_says_when_something_overrides_the_new_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVERLONG_CONTEXT__ENGINE", "lcm")
-    assert "env EVERLONG_CONTEXT__ENGINE overrides it" in run("set", "context.engine", "compressor").stderr
+    run("set", "--project", "compression.protect_last_n", "7")
+    assert project_file.read_text() == "context:\n  engine: lcm\ncompression:\n  protect_last_n: 7\n"
+    assert json.loads(run("show", "--json").stdout)["compression"]["protect_last_n"] == 7
 
 
 def test_set_works_while_another_source_is_broken_and_says_so(project_file: Path) -> None:
@@ -94,11 +68,6 @@ def test_set_works_while_another_source_is_broken_and_says_so(project_file: Path
     done = run("set", "context.engine", "lcm")
     assert done.exit_code == 0
     assert "no effect yet" in done.stderr
-
-
-def test_errors_are_left_to_the_program_to_print() -> None:
-    with pytest.raises(ConfigError, match="must be"):
-        run("set", "compression.threshold", "7")
 
 
 def test_path_tells_which_files_exist(user_file: Path, project_file: Path) -> None:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from everlong.config import LoadedSettings, Origin, Settings, catalog, load_settings
+from everlong.config import LoadedSettings, Origin, Settings, catalog
 from everlong.errors import ConfigError
 from tests.config.conftest import write_trusted
 from tests.examples import examples
@@ -72,35 +71,10 @@ def test_each_value_knows_where_it_came_from(load: Load, user_file: Path, projec
     assert str(origins["compression.enabled"]) == "default"
 
 
-@pytest.mark.spec("3.4")
-def test_an_explicit_threshold_of_the_default_value_stays_explicit(load: Load, user_file: Path) -> None:
-    user_file.write_text("compression:\n  threshold: 0.50\n")
-    assert "threshold" in load().settings.compression.model_fields_set
-
-
-def test_flags_may_be_nested_too(load: Load) -> None:
-    loaded = load({"compression": {"threshold": 0.7}, "compression.enabled": False})
-    assert loaded.settings.compression.threshold == 0.7
-    assert loaded.settings.compression.enabled is False
-
-
 @pytest.mark.parametrize("off", ["false", "no", "0", "off"])
 def test_environment_variables_are_texts_that_are_understood(load: Load, off: str) -> None:
     assert load(EVERLONG_COMPRESSION__ENABLED=off).settings.compression.enabled is False
     assert load(**{THRESHOLD: "auto"}).settings.compression.threshold == "auto"
-
-
-def test_an_empty_environment_variable_counts_as_not_set(load: Load) -> None:
-    assert load(**{THRESHOLD: ""}).settings.compression.threshold == 0.50
-
-
-def test_null_in_the_environment_takes_back_what_a_file_says(load: Load, user_file: Path) -> None:
-    user_file.write_text("auxiliary: {compression: {model: large}}\n")
-    assert load(EVERLONG_AUXILIARY__COMPRESSION__MODEL="null").settings.auxiliary.compression.model is None
-
-
-def test_variables_that_are_no_settings_are_left_alone(load: Load) -> None:
-    load(EVERLONG_DEBUG="1", EVERLONG_SESSION_SOURCE="tests", EVERLONGER="1")
 
 
 @pytest.mark.spec("3.2")
@@ -123,11 +97,6 @@ def test_a_bad_value_in_the_environment_names_the_variable(load: Load) -> None:
 
 
 @pytest.mark.spec("3.2")
-def test_a_bad_flag_is_named(load: Load) -> None:
-    assert "(flag) is true" in str(refusal(load, {"compression.protect_last_n": True}))
-
-
-@pytest.mark.spec("3.2")
 @pytest.mark.parametrize(
     ("text", "meant"),
     [
@@ -140,12 +109,6 @@ def test_a_bad_flag_is_named(load: Load) -> None:
 def test_an_unknown_key_comes_with_the_name_that_was_meant(load: Load, user_file: Path, text: str, meant: str) -> None:
     user_file.write_text(text)
     assert f"did you mean {meant}?" in str(refusal(load))
-
-
-@pytest.mark.spec("3.2")
-def test_an_unknown_key_like_nothing_else_points_to_the_list(load: Load, user_file: Path) -> None:
-    user_file.write_text("zzz: 1")
-    assert str(refusal(load)) == f"zzz ({user_file}, line 1) is not a setting; everlong config show lists all settings"
 
 
 @pytest.mark.spec("3.2")
@@ -205,11 +168,6 @@ def test_empty_files_and_empty_sections_change_nothing(load: Load, user_file: Pa
     assert load().settings == Settings()
 
 
-def test_a_file_with_byte_order_mark_and_windows_line_ends_is_read(load: Load, user_file: Path) -> None:
-    user_file.write_bytes("\ufeffcompression:\r\n  threshold: 0.7\r\n".encode())
-    assert load().settings.compression.threshold == 0.7
-
-
 @pytest.mark.parametrize(
     ("content", "part"),
     [
@@ -243,19 +201,6 @@ def test_a_damaged_file_is_a_clear_error_that_names_it(load: Load, user_file: Pa
     assert part in message
 
 
-def test_a_hundred_levels_are_read_and_brackets_in_texts_are_none(load: Load, user_file: Path) -> None:
-    deep, text = "[" * 97 + "]" * 97, "[{" * 200
-    user_file.write_text(f"plugins:\n  x:\n    deep: {deep}\n    quoted: '{text}'\n    block: |\n      {text}\n")
-    values = load().settings.plugins
-    assert text in repr(values)
-    assert deep in repr(values).replace(" ", "")
-
-
-def test_a_file_that_cannot_be_read_is_a_clear_error(load: Load, user_file: Path) -> None:
-    user_file.mkdir()
-    assert f"{user_file} cannot be read" in str(refusal(load))
-
-
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=examples(150))
 @given(content=st.text("abcompresin: {}[],-#&*!|>'\"\n%@`?~0123456789.\t\0", max_size=60).map(str.encode) | st.binary())
 def test_whatever_a_file_holds_it_is_read_or_refused_in_words(load: Load, user_file: Path, content: bytes) -> None:
@@ -273,36 +218,6 @@ def test_a_plugins_own_section_may_hold_anything(load: Load, user_file: Path) ->
     assert str(loaded.origins["plugins.lcm.names"]) == f"{user_file}:4"
     assert loaded.origins["plugins.lcm.depth"].kind == "env"
     assert "plugins" not in loaded.origins
-
-
-def test_a_plugin_value_that_replaces_a_section_leaves_no_stale_origin(load: Load, user_file: Path) -> None:
-    user_file.write_text("plugins: {a: {x: 1}, b: 2}\n")
-    loaded = load({"plugins.a": 3, "plugins.b": {"y": 4}})
-    assert loaded.settings.plugins.sections == {"a": 3, "b": {"y": 4}}
-    ours = {"plugins.enabled", "plugins.paths"}
-    assert {key for key in loaded.origins if key.startswith("plugins")} - ours == {"plugins.a", "plugins.b.y"}
-
-
-def test_variables_that_contradict_each_other_are_refused(load: Load) -> None:
-    message = str(refusal(load, EVERLONG_PLUGINS__A="1", EVERLONG_PLUGINS__A__B="2"))
-    assert "plugins.a.b" in message
-
-
-def test_the_users_file_is_not_read_a_second_time_as_a_project_file(project: Path, project_file: Path) -> None:
-    project_file.write_text("context: {engine: lcm}\n")
-    loaded = load_settings(cwd=project, env={"EVERLONG_HOME": str(project_file.parent)})
-    assert loaded.origins["context.engine"].kind == "user"
-
-
-def test_by_default_the_process_environment_and_folder_are_used(
-    project: Path, project_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_trusted(project_file, "context: {engine: lcm}\n")
-    monkeypatch.chdir(project)
-    monkeypatch.setitem(os.environ, THRESHOLD, "0.9")
-    loaded = load_settings()
-    assert loaded.settings.context.engine == "lcm"
-    assert loaded.settings.compression.threshold == 0.9
 
 
 @pytest.mark.spec("3.2")

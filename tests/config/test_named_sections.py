@@ -68,23 +68,3 @@ def test_a_named_section_inside_of_another_can_be_set_in_any_order() -> None:
     settings = load_settings().settings.gateway
     assert (settings.keys["ada"].requests_per_minute, settings.keys["ada"].key_variable) == (60, "ADA_KEY")
     assert settings.routes["claude-*"].key_variable == "SHOP_KEY"
-
-
-def test_an_environment_variable_reaches_a_key_of_the_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVERLONG_GATEWAY__KEYS__TEAM__KEY_VARIABLE", "GATEWAY_KEY")
-    assert load_settings().settings.gateway.keys["team"].key_variable == "GATEWAY_KEY"
-
-
-def test_a_named_section_itself_cannot_be_set_and_says_what_can() -> None:
-    with pytest.raises(ConfigError, match=r"models\.NAME\.context_length"):
-        set_value(user_config_path(), "models", "{}")
-
-
-def test_an_environment_variable_reaches_a_simple_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVERLONG_PROVIDERS__WORKSHOP__BASE_URL", "http://localhost:2/v1")
-    assert load_settings().settings.providers["workshop"].base_url == "http://localhost:2/v1"
-
-
-def test_an_empty_named_section_is_fine() -> None:
-    written("models:\nproviders:\n")
-    assert load_settings().settings.models == {}

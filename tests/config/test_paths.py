@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from everlong.config import config_home, new_project_config_path, project_config_path, user_config_path
+from everlong.config import config_home, project_config_path, user_config_path
 
 
 def test_everlong_home_decides_where_the_users_file_is(home: Path) -> None:
@@ -16,10 +16,6 @@ def test_everlong_home_decides_where_the_users_file_is(home: Path) -> None:
 def test_without_everlong_home_the_systems_usual_place_is_taken(home: Path, unset: str) -> None:
     assert config_home({"EVERLONG_HOME": unset}).name == "everlong"
     assert config_home({"EVERLONG_HOME": unset}) != home
-
-
-def test_a_tilde_in_everlong_home_means_the_home_directory() -> None:
-    assert config_home({"EVERLONG_HOME": "~/x"}) == Path("~/x").expanduser()
 
 
 def test_the_nearest_project_file_above_a_folder_is_found(project: Path, project_file: Path) -> None:
@@ -38,12 +34,3 @@ def test_the_search_for_a_project_file_stops_at_the_home_directory(tmp_path: Pat
     (tmp_path / ".everlong" / "config.yaml").touch()
     assert project_config_path(project) is None
     assert project_config_path(tmp_path) is None
-
-
-def test_a_folder_named_like_the_file_is_no_project_file(project: Path, project_file: Path) -> None:
-    project_file.mkdir()
-    assert project_config_path(project) is None
-
-
-def test_a_first_project_file_goes_into_the_folder_itself(project: Path, project_file: Path) -> None:
-    assert new_project_config_path(project) == project_file

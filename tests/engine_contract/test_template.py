@@ -16,8 +16,6 @@ from everlong.plugins.loading import load_folder, unload
 from everlong.plugins.template import write_plugin
 from everlong.testing import check_engine
 
-ROOT = Path(__file__).parent.parent.parent
-
 
 def test_a_folder_with_engine_manifest_description_and_tests_is_written(tmp_path: Path) -> None:
     written = write_plugin(tmp_path / "deep" / "short_term", "short_term")
@@ -64,14 +62,6 @@ def test_what_is_written_is_in_good_style(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "class_name"), [("lcm", "LcmEngine"), ("short_term", "ShortTermEngine"), ("my_engine", "MyEngine")]
-)
-def test_the_class_is_named_after_the_engine(tmp_path: Path, name: str, class_name: str) -> None:
-    write_plugin(tmp_path / name, name)
-    assert f"class {class_name}(ContextEngine):" in (tmp_path / name / "engine.py").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize(
     ("name", "words"),
     [
         (
@@ -94,24 +84,3 @@ def test_a_name_that_cannot_be_one_is_refused_with_the_reason(tmp_path: Path, na
     with pytest.raises(PluginError, match=words):
         write_plugin(tmp_path / "new", name)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "engine.py").write_text("precious")
-    with pytest.raises(PluginError, match="is there and not empty; nothing was written"):
-        write_plugin(tmp_path / "mine", "mine")
-    assert (tmp_path / "mine" / "engine.py").read_text() == "precious"
-    with pytest.raises(PluginError, match=r"engine\.py is a file; nothing was written"):
-        write_plugin(tmp_path / "mine" / "engine.py", "mine")
-
-
-def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
-    (tmp_path / "mine").mkdir()
-    assert write_plugin(tmp_path / "mine", "mine")
-
-
-def test_a_folder_that_cannot_be_written_is_an_error_with_its_reason(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(PluginError, match="mine cannot be written: "):
-        write_plugin(tmp_path / "file" / "mine", "mine")

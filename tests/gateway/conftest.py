@@ -9,6 +9,7 @@ import pytest
 
 from everlong.gateway.journal import Journal, JournalEntry
 from everlong.testing import ModelServer
+from tests.examples import few
 from tests.gateway.running import Raw, Running, run_gateway
 from tests.gateway.upstream import Upstream
 
@@ -61,7 +62,7 @@ def gateway(model: ModelServer, tmp_path: Path) -> Iterator[Running]:
         yield running
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=few(["sqlite", "postgresql"]))
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A database of each kind; those who share the server part by tenant."""
     if request.param == "sqlite":

@@ -17,7 +17,6 @@ from everlong.gateway.audit import audit, shorten
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.gateway.running import Running, run_gateway
-from tests.gateway.served import program
 
 API = [("x-api-key", "own"), ("anthropic-version", "2023-06-01")]
 MODEL = "claude-sonnet-5"
@@ -106,14 +105,6 @@ def test_markers_that_would_have_been_put_in_read_what_the_real_cache_reads(mode
     assert found.saved_by_markers > 0
 
 
-def test_a_client_that_marks_itself_would_have_been_left_alone(model: ModelServer, tmp_path: Path) -> None:
-    with run_gateway(model.url, str(tmp_path / "store.db"), AUDIT) as running:
-        talk(running, 6, marks=True)
-        found = audit(running.store(), Settings())
-    assert [(one.markers, one.marked == one.tokens) for one in found.requests] == [(0, True)] * 6
-    assert found.saved_by_markers == 0
-
-
 def test_compactions_would_have_come_at_the_threshold_and_held_from_the_next_request_on(
     model: ModelServer, tmp_path: Path
 ) -> None:
@@ -137,29 +128,6 @@ def test_compactions_would_have_come_at_the_threshold_and_held_from_the_next_req
     assert all(two - one > 3 for one, two in pairwise(at))
 
 
-def test_requests_of_the_responses_api_are_judged_too(model: ModelServer, tmp_path: Path) -> None:
-    small = {"models": {"gpt-5": {"context_length": 32_000}}}
-    tool = {"type": "function", "name": "look", "parameters": {"type": "object"}}
-    items: list[dict[str, Any]] = []
-    about: dict[str, Any] = {"model": "gpt-5", "store": False, "instructions": WORDS * 120, "tools": [tool]}
-    settings = {**small, "gateway": {"mode": "audit", "routes": {"*": {"recall": True}}}}
-    with run_gateway(model.url, str(tmp_path / "store.db"), settings) as running, running.raw() as raw:
-        for number in range(36):
-            items.append({"role": "user", "content": f"{number}: {WORDS * 60}"})
-            answer = raw.ask(
-                json.dumps({**about, "input": items}).encode(), "/v1/responses", [("authorization", "Bearer own")]
-            )
-            assert answer.status == 200, answer.body
-            assert model.requests[-1].body == {**about, "input": items}
-            items += answer.json()["output"]
-        found = audit(running.store(), Settings.model_validate(small)).requests
-    assert len(found) == 36
-    assert [one.tokens.prompt for one in found] == [record.usage["input_tokens"] for record in model.requests]
-    assert any(one.compaction for one in found)
-    assert max(one.shown.prompt for one in found) < 0.85 * 32_000
-    assert all(one.cost is not None and one.markers == 0 for one in found)
-
-
 TOKENS = st.builds(Tokens, *(st.integers(0, 100_000) for _ in range(5)))
 
 
@@ -172,9 +140,3 @@ def test_no_token_is_made_up_or_lost(tokens: Tokens, freed: int, fixed: int, is_
     assert found.cache_read <= max(0, tokens.cache_read - freed)
     if freed and is_first:
         assert found.cache_read <= fixed
-
-
-def test_serve_says_that_it_only_watches(tmp_path: Path) -> None:
-    own = {"EVERLONG_HOME": str(tmp_path), "EVERLONG_GATEWAY__MODE": "audit"}
-    with program("--port", "0", "--upstream", "http://127.0.0.1:9", **own) as started:
-        assert "audit: requests are passed on as they come" in started.first

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from everlong.gateway.body import parse_json
 from everlong.gateway.cache_watch import CacheWatch, Sent
 from everlong.providers.base import Reply, Usage
 from everlong.store import Store
@@ -19,7 +18,6 @@ from everlong.testing import ModelServer
 from tests.gateway.bodies import draft
 from tests.gateway.running import Raw
 from tests.gateway.served import raw as connected, serving
-from tests.gateway.upstream import Upstream
 
 API = [("x-api-key", "own"), ("anthropic-version", "2023-06-01")]
 MARK = {"type": "ephemeral"}
@@ -148,14 +146,6 @@ def body_of(count: int, word: str = "") -> dict[str, Any]:
     return {"system": "s", "messages": messages}
 
 
-def test_a_pause_is_told_with_its_length() -> None:
-    watch = CacheWatch()
-    assert watch.compare("local", "s", sent(body_of(3), 1_000.0), reply(9_000, 0)) is None
-    miss = watch.compare("local", "s", sent(body_of(5), 1_412.0), reply(9_500, 0))
-    assert miss is not None
-    assert (miss.reason, miss.detail) == ("expired", "412 seconds after the request before; it is held for 300")
-
-
 @pytest.mark.parametrize(
     ("told", "diagnosis"),
     [
@@ -176,15 +166,6 @@ def test_the_providers_own_diagnosis_stands_beside_ours(told: Any, diagnosis: st
     assert (miss.reason, miss.detail, miss.diagnosis) == ("message", "message 1 of 3", diagnosis)
 
 
-def test_conversations_and_tenants_are_compared_with_themselves_only() -> None:
-    watch = CacheWatch()
-    watch.compare("ada", "s", sent(body_of(3)), reply(9_000, 0))
-    assert watch.compare("bob", "s", sent(body_of(4)), reply(9_000, 0)) is None
-    assert watch.compare("ada", "t", sent(body_of(4, "other")), reply(9_000, 0)) is None
-    watch.forget("ada", "s")
-    assert watch.compare("ada", "s", sent(body_of(4)), reply(9_000, 0)) is None
-
-
 def test_a_conversation_of_its_own_is_compared_with_the_one_that_it_has_its_beginning_from() -> None:
     watch = CacheWatch()
     watch.compare("ada", "s", sent(body_of(6)), reply(9_000, 0))
@@ -193,55 +174,6 @@ def test_a_conversation_of_its_own_is_compared_with_the_one_that_it_has_its_begi
     miss = watch.compare("ada", "t", sent(edited), reply(9_000, 2_000))
     assert miss is not None
     assert (miss.reason, miss.detail, miss.tokens) == ("message", "message 5 of 6", 7_000)
-
-
-def test_only_so_much_is_remembered_and_the_oldest_goes_first() -> None:
-    watch = CacheWatch(most_messages=10)
-    for name in "abc":
-        watch.compare("local", name, sent(body_of(4, name)), reply(9_000, 0))
-    assert watch.compare("local", "a", sent(body_of(4, "a")), reply(9_000, 0)) is None
-    assert watch.compare("local", "c", sent(body_of(4, "c")), reply(9_000, 0)) is not None
-
-
-def test_a_message_that_comes_again_in_the_same_bytes_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[bytes] = []
-
-    def noted(data: bytes) -> Any:
-        read.append(data)
-        return parse_json(data)
-
-    monkeypatch.setattr("everlong.gateway.cache_watch.parse_json", noted)
-    watch = CacheWatch()
-    watch.compare("local", "s", sent(body_of(1_000)), reply(90_000, 0))
-    read.clear()
-    watch.compare("local", "s", sent(body_of(1_002)), reply(90_000, 89_000))
-    assert len(read) == 2
-
-
-def test_the_diagnosis_of_a_real_answer_is_logged(upstream: Upstream, tmp_path: Path) -> None:
-    answer = {
-        "id": "msg_1",
-        "type": "message",
-        "role": "assistant",
-        "model": "m",
-        "content": [{"type": "text", "text": "hi"}],
-        "usage": {"input_tokens": 0, "output_tokens": 1, "cache_creation_input_tokens": 9_000},
-        "diagnostics": {"cache_miss_reason": {"type": "system_changed", "cache_missed_input_tokens": 9_000}},
-    }
-    start = {"type": "message_start", "message": {**answer, "content": []}}
-    text = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "hi"}}
-    ends = [(name, {"type": name, "index": 0}) for name in ("content_block_stop", "message_stop")]
-    events = [("message_start", start), ("content_block_start", text), *ends]
-    pieces = [f"event: {name}\ndata: {json.dumps(data)}\n\n".encode() for name, data in events]
-    upstream.script = lambda exchange: exchange.stream(*pieces)
-    log = io.BytesIO()
-    with serving(upstream.url, tmp_path, {}, log) as hosted, connected(hosted.address) as raw:
-        said = [{"role": "user", "content": "hello"}]
-        for system in ("one", "two"):
-            body = {"model": "claude-sonnet-5", "max_tokens": 9, "system": system, "stream": True, "messages": said}
-            assert raw.ask(json.dumps(body).encode()).status == 200
-            said += [{"role": "assistant", "content": "hi"}, {"role": "user", "content": "and?"}]
-    assert [line.get("cache_diagnosis") for line in lines(log)] == [None, "system_changed"]
 
 
 # -- the Responses API -------------------------------------------------------------------------------------------------

@@ -9,11 +9,6 @@ from typing import Any
 
 import pytest
 
-from everlong.config import Settings
-from everlong.context.policy import Habits
-from everlong.gateway.body import read_body
-from everlong.gateway.formats import ANTHROPIC
-from everlong.gateway.window import Windows
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
 from tests.gateway.running import Running, run_gateway
@@ -75,20 +70,6 @@ def test_a_client_that_moves_its_markers_is_compacted_seldom(tmp_path: Path) -> 
             assert one.tokens_before >= 0.6 * WINDOW  # not at what its bytes would look like
 
 
-def test_what_was_reported_is_known_after_a_restart(tmp_path: Path) -> None:
-    path = str(tmp_path / "store.db")
-    with ModelServer(looks, window=WINDOW) as model:
-        with run_gateway(model.url, path, SETTINGS) as running:
-            for turns in range(4):
-                send(running, turns)
-            before = model.requests[-1].prompt_tokens
-        with run_gateway(model.url, path, SETTINGS) as running:
-            conversations = running.gateway._conversations_of("local", ANTHROPIC)
-            read = json.dumps(body(4)).encode()
-            conversation, _ = conversations.recorder.open_conversation(read_body(read, "messages"))
-            assert conversations.recorder.last_reported(conversation) == (conversation.depths[6], before)
-
-
 @pytest.mark.spec("4.5")
 def test_a_conversation_is_compacted_as_far_as_it_came_while_its_summary_was_written(tmp_path: Path) -> None:
     settings = {"models": {UNPRICED: {"context_length": 4 * WINDOW}}}
@@ -122,16 +103,3 @@ def test_a_conversation_is_compacted_as_far_as_it_came_while_its_summary_was_wri
         send(running, turns + 2, UNPRICED)
         before, after = (record.prompt_tokens for record in model.requests[-2:])
         assert after < before / 1.5
-
-
-@pytest.mark.spec("9.2")
-def test_an_automatic_threshold_follows_a_conversation_of_the_gateway() -> None:
-    windows = Windows(Settings.model_validate({"compression": {"threshold": "auto"}}))
-    usual = windows.limits("some-model", "openai", 1_000)
-    habits = Habits()
-    for call in range(1, 12):
-        habits.note(20_000 + call * 300, 20_000 + (call - 1) * 300, 30.0 * call)
-    slow = windows.limits("some-model", "openai", 1_000, habits=habits).pace.threshold
-    assert slow < usual.pace.threshold
-    habits.hear([{"role": "tool", "content": "the gull is in " * 1_000}])
-    assert windows.limits("some-model", "openai", 1_000, habits=habits).pace.threshold < slow

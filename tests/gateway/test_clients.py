@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import string
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
@@ -62,39 +62,6 @@ def test_the_user_agent_names_the_program(agent: str, name: str | None) -> None:
     assert client_of({"user-agent": agent}) == name
 
 
-def test_without_headers_nobody_is_named() -> None:
-    assert client_of({}) is None
-
-
-SDK = "OpenAI/JS 6.1.0"
-
-
-@pytest.mark.parametrize(
-    ("headers", "name"),
-    [
-        ({"User-Agent": "curl/8"}, "curl"),
-        ({"X-Claude-Code-Session-Id": "1", "User-Agent": "axios/1"}, "claude-code"),
-        ({"originator": "codex_vscode", "user-agent": SDK}, "codex"),
-        ({"originator": "pi", "user-agent": "Mozilla/5.0"}, "pi"),
-        ({"originator": "somebody", "user-agent": SDK}, "openai-sdk"),
-        ({"x-title": "Aider", "user-agent": "litellm/1"}, "aider"),
-        ({"x-title": "Cline", "user-agent": SDK}, "cline"),
-        ({"x-title": "Roo Code"}, "roo"),
-        ({"http-referer": "https://opencode.ai/", "user-agent": "ai-sdk/openai"}, "opencode"),
-        ({"x-title": "My Shop", "http-referer": "https://shop.example", "user-agent": SDK}, "openai-sdk"),
-        ({"x-title": "Cline", "user-agent": "my-agent/1"}, "my-agent"),
-    ],
-)
-def test_other_headers_name_a_program_that_hides_behind_its_library(headers: dict[str, str], name: str) -> None:
-    assert client_of(headers) == name
-
-
-@given(st.text())
-def test_a_name_is_short_and_printable(agent: str) -> None:
-    name = client_of({"user-agent": agent})
-    assert name is None or (name.isprintable() and 0 < len(name) <= 40)
-
-
 # -- its folder --------------------------------------------------------------------------------------------------------
 
 
@@ -114,11 +81,6 @@ def test_the_path_of_a_request_names_an_absolute_folder_of_any_system(path: str)
     name = path_of_folder(Path(path)).removeprefix("/folder/")
     assert re.fullmatch("[A-Za-z0-9_-]+", name)
     assert folder_in_path(name) == path
-
-
-@pytest.mark.parametrize("path", ["", "shop", "~/shop", "/home/\x07ada", "/srv\n/victim", "/" + "a" * 3_000])
-def test_anything_else_is_no_folder(path: str) -> None:
-    assert folder_in_path(path_of_folder(cast("Path", path)).removeprefix("/folder/")) is None
 
 
 @given(st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=40))
@@ -165,22 +127,6 @@ def test_a_request_for_the_name_of_a_conversation_is_aside(system: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
-    [
-        "Generate a title for this conversation:\nFix the login.",
-        "### Task:\nCreate a 4 word title with a colour for the chat history.\n<chat>Fix the login.</chat>",
-        "Give the following conversation a name. Then generate a title for the following conversation.",
-        "Write a headline for the conversation below:\nFix the login.",
-    ],
-)
-def test_a_user_message_that_begins_with_such_a_request_is_aside(asked: str) -> None:
-    assert is_aside(asked)
-    assert is_aside("Fix the login.", asked, system="Be kind.")
-    assert not is_aside("Fix the login. " * 40 + asked)
-    assert not is_aside(asked, tools=True)
-
-
-@pytest.mark.parametrize(
     ("max_tokens", "aside"), [(0, False), (1, True), (16, True), (17, False), (-1, False), (4_096, False)]
 )
 def test_a_request_for_a_word_or_two_is_aside(max_tokens: int, aside: bool) -> None:
@@ -208,11 +154,6 @@ def test_a_request_for_a_word_or_two_is_aside(max_tokens: int, aside: bool) -> N
 )
 def test_a_conversation_of_one_turn_is_no_side_request(system: str, asked: str) -> None:
     assert not is_aside(asked, system=system)
-
-
-@pytest.mark.parametrize("messages", [[], [{"role": "system", "content": "You are a title generator."}]])
-def test_nothing_asked_is_no_side_request(messages: list[Message]) -> None:
-    assert not is_aside(*messages, max_tokens=1)
 
 
 @given(st.booleans(), st.integers(), TEXTS, MESSAGES)

@@ -2,33 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from aiohttp.test_utils import make_mocked_request
 
 from everlong.gateway.app import dialect_of
 from everlong.gateway.formats import ANTHROPIC, OPENAI, Dialect
-
-MARK = {"cache_control": {"type": "ephemeral"}}
-
-
-@pytest.mark.parametrize("dialect", [OPENAI, ANTHROPIC], ids=lambda one: one.name)
-def test_markers_of_long_ago_stay_behind(dialect: Dialect) -> None:
-    arguments = '{"cache_control": "of a tool"}'
-    call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": arguments}}
-    messages: list[dict[str, Any]] = [
-        {
-            "role": "user",
-            "content": [{"type": "text", "text": "One.", **MARK}, {"type": "text", "text": "Two."}],
-            **MARK,
-        },
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c", "content": [{"type": "text", "text": "Three.", **MARK}]},
-    ]
-    told = str(dialect.entries_of(messages))
-    assert "ephemeral" not in told
-    assert all(word in told for word in ("One.", "Two.", "Three.", "of a tool"))
 
 
 @pytest.mark.parametrize(

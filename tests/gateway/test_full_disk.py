@@ -227,8 +227,7 @@ def test_a_file_that_another_process_has_locked_holds_up_no_new_conversation(
     upstream: Upstream, tmp_path: Path
 ) -> None:
     upstream.script = answer_of
-    waits = {"EVERLONG_STORE__WAIT_SECONDS": "3600"}  # whoever waits for the lock hangs
-    with gateway(upstream, tmp_path, **waits) as served, raw(served.address) as client:
+    with gateway(upstream, tmp_path) as served, raw(served.address) as client:
         talks = [Talk(client, f"conversation {number}") for number in range(6)]
         assert talks[0].ask()[0] == 200
         with closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as other:

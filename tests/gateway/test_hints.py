@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import uuid
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from everlong.gateway.formats import hint_in, hint_of
 from everlong.testing import ModelServer
-from everlong.testing.server import Answer
 from tests.gateway.running import TENANT, Running, run_gateway
 
 ALIKE: list[Any] = [
@@ -116,13 +114,6 @@ def test_an_agent_works_for_the_conversation_that_its_client_names(
     assert helper.works_for == top.parts[0]
 
 
-def test_a_name_in_the_metadata_tells_conversations_apart(gateway: Running, tenant: str) -> None:
-    for name in ("one", "two", "one"):
-        ask(gateway, tenant, ALIKE, metadata={"user_id": f"user_x_account__session_{name}"})
-    found = sessions_of(gateway, tenant)
-    assert found[0] == found[2] != found[1]
-
-
 def test_a_name_does_not_join_what_was_never_said_together(gateway: Running, tenant: str) -> None:
     named = {"x-everlong-session": "mine"}
     ask(gateway, tenant, ALIKE, headers=named)
@@ -137,21 +128,3 @@ def test_a_name_leads_into_no_other_tenant(gateway: Running, tenant: str) -> Non
     ask(gateway, f"{tenant}-other", ALIKE, headers=named, metadata={"user_id": tenant})
     assert len(sessions_of(gateway, tenant)) == 1
     assert sessions_of(gateway, tenant) != sessions_of(gateway, f"{tenant}-other")
-
-
-def test_a_first_question_is_a_conversation_and_stays_one_while_the_reply_is_the_same(
-    tenant: str, tmp_path: Path
-) -> None:
-    with (
-        ModelServer(lambda _: Answer("Always the same.")) as model,
-        run_gateway(model.url, str(tmp_path / "s.db")) as gateway,
-    ):
-        for _ in range(3):
-            ask(gateway, tenant, ALIKE[:1])
-        ask(gateway, tenant, [{"role": "user", "content": "One."}, {"role": "user", "content": "Two."}])
-        ask(gateway, tenant, ALIKE)  # with another reply
-        ask(gateway, tenant, ALIKE[:1])
-        found = sessions_of(gateway, tenant)
-    assert None not in found
-    assert found == [found[0]] * 3 + [found[3], found[4], found[0]]
-    assert len(set(found)) == 3

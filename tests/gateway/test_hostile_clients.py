@@ -21,7 +21,7 @@ from everlong.cli.main import cli
 from everlong.config import set_value, user_config_path
 from everlong.errors import ConfigError
 from everlong.gateway.auth import Caller, Guesses, Refused
-from everlong.gateway.body import MOST_DEPTH, MOST_IN_ONE, check_structure
+from everlong.gateway.body import MOST_IN_ONE
 from everlong.gateway.proof import find_gateway, is_gateway
 from tests.gateway.running import Running
 from tests.gateway.served import program, raw, serving
@@ -108,17 +108,6 @@ def test_a_page_whose_name_points_here_reads_nothing(path: str, upstream: Upstre
         with raw(hosted.address) as client:
             for host in ("localhost", "127.0.0.1:99", "[::1]:8642"):
                 assert client.ask(b"", path, [("Host", host)], "GET").status == 200
-
-
-def test_other_names_of_the_machine_may_be_named(upstream: Upstream, tmp_path: Path) -> None:
-    with serving(upstream.url, tmp_path, {"hosts": "box.lan, devbox"}) as hosted, raw(hosted.address) as client:
-        assert client.ask(b"", "/metrics", [("Host", "BOX.lan:8642")], "GET").status == 200
-        assert client.ask(b"", "/metrics", [("Host", "other.lan")], "GET").status == 403
-
-
-def test_where_keys_are_needed_any_name_will_do(upstream: Upstream, tmp_path: Path) -> None:
-    with serving(upstream.url, tmp_path, {"keys": KEYS}) as hosted, raw(hosted.address) as client:
-        assert client.ask(b"", "/metrics", [("Host", "gw.example"), ("x-everlong-key", ADA)], "GET").status == 200
 
 
 def test_no_key_has_the_name_of_the_command_lines_conversations() -> None:
@@ -297,14 +286,6 @@ def test_a_response_of_another_key_is_not_read(upstream: Upstream, tmp_path: Pat
         assert client.ask(b"", f"/v1/responses/{ident}", [("x-everlong-key", ADA)], "GET").status == 200
 
 
-def test_a_client_with_its_own_upstream_key_may_name_what_it_likes(upstream: Upstream, tmp_path: Path) -> None:
-    upstream.script = responding
-    sent = b'{"model":"m","input":"x","previous_response_id":"resp_elsewhere"}'
-    own = [("x-everlong-key", BOB), ("Authorization", "Bearer mine")]
-    with serving(upstream.url, tmp_path, {"keys": KEYS}) as hosted, raw(hosted.address) as client:
-        assert client.ask(sent, "/v1/responses", own).status == 200
-
-
 # -- structure ---------------------------------------------------------------------------------------------------------
 
 
@@ -368,14 +349,3 @@ def test_an_honest_long_conversation_passes(relay: Running, upstream: Upstream) 
         assert client.ask(more).status == 200
         assert client.ask(gzip.compress(more), headers=[("content-encoding", "gzip")]).status == 200
     assert len(upstream.requests) == 3
-
-
-def test_brackets_and_commas_in_texts_are_no_structure() -> None:
-    text = json.dumps(['[{,\\"' * 100_000 + "\\"]).encode()
-    check_structure(text, 10)
-    check_structure(b'["' + b"\\\\" * 600_000 + b'",' + b'""]', 10)
-    check_structure(b"[" * MOST_DEPTH + b"]" * MOST_DEPTH, 1_000)
-    with pytest.raises(Refused):
-        check_structure(b"[" * (MOST_DEPTH + 1) + b"]" * (MOST_DEPTH + 1), 1_000)
-    with pytest.raises(Refused):
-        check_structure(b"[" + b"0," * 1_000 + b"0]", 1_000)

@@ -13,7 +13,7 @@ from tests.examples import length
 from tests.gateway.running import run_gateway
 from tests.gateway.world import World, answer_to, problems_in, slowly
 
-CONVERSATIONS = length(40, 16)
+CONVERSATIONS = length(40, 12)
 STEPS = 4
 
 

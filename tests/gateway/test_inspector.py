@@ -157,3 +157,9 @@ def test_an_undo_by_another_process_changes_the_next_request(model: ModelServer,
         assert "The first words." not in talk.say("The fourth words.")
         assert store.undo(store.branch(part.branch))
         assert "The first words." in talk.say("The fifth words.")
+
+
+def test_the_bare_address_leads_to_the_page(model: ModelServer, tmp_path: Path) -> None:
+    with serving(model.url, tmp_path) as address:
+        got = ask(address, "GET", "/")
+        assert (got.status, dict(got.headers)["Location"]) == (302, "/inspector/")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,6 @@ from everlong.agent.tools.recall import NAMES
 from everlong.errors import StoreUnavailable
 from everlong.gateway.journal import Journal, JournalEntry
 from everlong.gateway.recorder import ConversationRecorder
-from everlong.gateway.writer import Writer
 from everlong.store import Store, schema
 from everlong.store.content import value_of
 from everlong.store.database import Database
@@ -26,7 +24,6 @@ from everlong.testing.server import Fault
 from tests.gateway.running import Running, run_gateway
 from tests.waiting import until
 
-TOOL: Any = {"type": "function", "function": {"name": "weather", "description": "", "parameters": {"type": "object"}}}
 KEYS = [("anthropic-version", "2023-06-01"), ("x-api-key", "made-up"), ("authorization", "Bearer made-up")]
 CLAUDE_TOOL: Any = {"name": "weather", "input_schema": {"type": "object"}}
 
@@ -156,36 +153,6 @@ def test_a_database_that_goes_away_while_a_request_is_stored_loses_nothing_of_it
     assert not is_put_aside
 
 
-def test_the_writer_shares_no_memory_with_the_relay(
-    model: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, journal: list[JournalEntry]
-) -> None:
-    """It could run in a process of its own: what it is given and what it gives back can be pickled."""
-    submit, recorded = Writer.submit, []
-
-    def apart(writer: Writer, work: Any, *given: Any, **named: Any) -> Any:
-        def run() -> Any:
-            args, options = pickle.loads(pickle.dumps((work.args, work.keywords)))  # noqa: S301 - made here
-            recorded.append(work.func.__name__)
-            return pickle.loads(pickle.dumps(work.func(*args, **options)))  # noqa: S301 - made here
-
-        return submit(writer, run, *given, **named)
-
-    monkeypatch.setattr(Writer, "submit", apart)
-    with run_gateway(model.url, str(tmp_path / "gateway.db")) as running:
-        client, said = running.openai(), list[Any]()
-        for number in range(4):
-            said.append({"role": "user", "content": f"Question {number}? " * 40})
-            answer = client.chat.completions.create(model="m", messages=said).choices[0].message.content
-            said.append({"role": "assistant", "content": answer})
-        client.responses.create(model="m", input="And you?")
-        store = running.store()
-        turns = list(store.turns.since())
-        assert [turn.status for turn in turns] == ["done"] * 5
-        assert len({turn.branch for turn in turns[:4]}) == 1
-    assert {"look_up", "record", "record_response"} <= set(recorded)
-    assert pickle.loads(pickle.dumps(journal)) == journal  # noqa: S301 - made here
-
-
 def test_without_a_journal_an_answer_waits_for_the_database(
     model: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,31 +167,6 @@ def test_without_a_journal_an_answer_waits_for_the_database(
         assert "not in the journal" in answer.headers["x-everlong-warning"]
         (turn,) = Store(running.database).turns.since()
     assert turn.status == "done"
-
-
-@pytest.mark.parametrize("is_streamed", [False, True])
-def test_a_client_of_openai_hears_nothing_of_a_lookup(
-    recalling: tuple[Running, ModelServer], is_streamed: bool
-) -> None:
-    running, model = recalling
-    client = running.openai()
-    said: list[Any] = [{"role": "user", "content": "Berth 4 of the harbour is mine."}]
-    said += [{"role": "assistant", "content": "Noted."}, {"role": "user", "content": "What of the harbour is mine?"}]
-    if is_streamed:
-        chunks = list(client.chat.completions.create(model="m", messages=said, tools=[TOOL], stream=True))
-        deltas = [choice.delta for chunk in chunks for choice in chunk.choices]
-        assert not any(delta.tool_calls for delta in deltas)
-        text = "".join(delta.content or "" for delta in deltas)
-        assert [choice.finish_reason for chunk in chunks for choice in chunk.choices if choice.finish_reason] == [
-            "stop"
-        ]
-    else:
-        message = client.chat.completions.create(model="m", messages=said, tools=[TOOL]).choices[0].message
-        assert message.tool_calls is None
-        text = message.content or ""
-    assert "Found: Found for" in text
-    assert len(model.requests) == 2
-    assert not model.rejections
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
@@ -248,21 +190,3 @@ def test_a_client_of_anthropic_hears_nothing_of_a_lookup(
     assert message.stop_reason == "end_turn"
     assert len(model.requests) == 2
     assert not model.rejections
-
-
-@pytest.mark.parametrize("is_streamed", [False, True])
-def test_beside_a_lookup_the_clients_own_tool_is_called(
-    recalling: tuple[Running, ModelServer], is_streamed: bool
-) -> None:
-    running, model = recalling
-    client = running.openai()
-    asked: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "both, please"}], "tools": [TOOL]}
-    if is_streamed:
-        chunks = list(client.chat.completions.create(**asked, stream=True))
-        fragments = [part for chunk in chunks for choice in chunk.choices for part in choice.delta.tool_calls or ()]
-        assert {(part.index, part.id) for part in fragments if part.id} == {(0, "call_w")}
-    else:
-        message = client.chat.completions.create(**asked).choices[0].message
-        assert [call.id for call in message.tool_calls or ()] == ["call_w"]
-    assert len(model.requests) == 1
-    assert "everlong" not in str(running.store().turns.reply(next(running.store().turns.since()).id))

@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from everlong.config.settings import KeySettings
+from everlong.gateway import app, server
 from everlong.gateway.auth import Caller, KeyLimits, Refused
 from tests.gateway.served import raw, serving
 from tests.gateway.test_auth import ADA, ASKED, BOB, KEYS, sha256
@@ -56,39 +57,6 @@ def test_requests_of_a_minute_may_come_at_once_and_then_one_by_one() -> None:
     for _ in range(3):
         limits.enter(ada)
     refusal(lambda: limits.enter(ada))
-
-
-def test_one_key_does_not_use_up_what_another_may() -> None:
-    limits = KeyLimits(100, clock=Clock())
-    limits.enter(caller("ada", requests_per_minute=1))
-    limits.enter(caller("bob", requests_per_minute=1))
-    refusal(lambda: limits.enter(caller("ada", requests_per_minute=1)))
-
-
-def test_a_request_that_leaves_makes_room_for_another() -> None:
-    limits, ada = KeyLimits(100), caller(concurrent_requests=2)
-    limits.enter(ada)
-    limits.enter(ada)
-    assert refusal(lambda: limits.enter(ada)).status == 429
-    limits.leave(ada)
-    limits.enter(ada)
-
-
-def test_a_request_that_is_refused_for_its_pace_takes_no_place() -> None:
-    clock = Clock()
-    limits, ada = KeyLimits(100, clock=clock), caller(concurrent_requests=1, requests_per_minute=1)
-    limits.enter(ada)
-    limits.leave(ada)
-    refusal(lambda: limits.enter(ada))
-    clock.now += 60
-    limits.enter(ada)
-
-
-def test_without_limits_nothing_is_counted() -> None:
-    limits, anybody = KeyLimits(100), Caller("local")
-    for _ in range(1_000):
-        limits.enter(anybody)
-    assert limits.body_limit(anybody) == 100
 
 
 # -- through a gateway -------------------------------------------------------------------------------------------------
@@ -154,26 +122,17 @@ def test_a_client_that_hangs_up_gives_its_place_back(upstream: Upstream, tmp_pat
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(
-    chunked: bool, upstream: Upstream, tmp_path: Path
+    chunked: bool, upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = {"ada": {**KEYS["ada"], "body_megabytes": 1}, "bob": KEYS["bob"]}
+    monkeypatch.setattr(server, "MOST_BODY_BYTES", 1_000_000)
     body = b'{"model":"m","messages":[{"role":"user","content":"' + b"x" * 1_100_000 + b'"}]}'
     sent = f"{len(body):x}\r\n".encode() + body + b"\r\n0\r\n\r\n" if chunked else body
     more = [("transfer-encoding", "chunked")] if chunked else []
-    with serving(upstream.url, tmp_path, {"keys": keys}) as hosted:
-        with raw(hosted.address) as client:
-            answer = client.ask(sent, headers=[("x-everlong-key", ADA), *more])
-            assert answer.status == 413
-            assert answer.json()["error"]["type"] == "request_too_large"
-        assert upstream.requests == []
-        with raw(hosted.address) as client:
-            assert client.ask(sent, headers=[("x-everlong-key", BOB), *more]).status == 200
-
-
-def test_a_body_that_says_it_is_huge_is_refused_at_once(upstream: Upstream, tmp_path: Path) -> None:
     with serving(upstream.url, tmp_path) as hosted, raw(hosted.address) as client:
-        client.begin(b"", "/v1/messages", [("content-length", "99999999999")])
-        assert client.head().status == 413
+        answer = client.ask(sent, headers=more)
+        assert answer.status == 413
+        assert answer.json()["error"]["type"] == "request_too_large"
+    assert upstream.requests == []
 
 
 def test_a_history_of_three_million_tokens_fits_the_default(upstream: Upstream, tmp_path: Path) -> None:
@@ -184,8 +143,11 @@ def test_a_history_of_three_million_tokens_fits_the_default(upstream: Upstream, 
     assert len(upstream.last.body) > 12_000_000
 
 
-def test_a_body_that_does_not_come_is_given_up(upstream: Upstream, tmp_path: Path) -> None:
-    with serving(upstream.url, tmp_path, {"body_seconds": 1}) as hosted, raw(hosted.address) as client:
+def test_a_body_that_does_not_come_is_given_up(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "BODY_SECONDS", 1.0)
+    with serving(upstream.url, tmp_path) as hosted, raw(hosted.address) as client:
         client.begin(b'{"model"', "/v1/messages", [("content-length", "500")])
         answer = client.answer()
         assert (answer.status, answer.header("connection")) == (408, "close")

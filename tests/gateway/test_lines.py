@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import random
 from array import array
 
@@ -56,33 +55,6 @@ def test_a_changed_end_is_known_before_the_change_and_a_changed_beginning_is_not
     assert len(live) == 0
 
 
-def test_of_conversations_with_one_beginning_each_is_known_by_its_own() -> None:
-    live = LiveConversations()
-    every = {number: kept(live, body_of("the same", f"then {number}", "and so on"), number) for number in range(200)}
-    for number, conversation in every.items():
-        place = found(live, body_of("the same", f"then {number}", "and so on", "more"))
-        assert (place.conversation is conversation, place.branch.id, place.number) == (True, number, 3)
-
-
-def test_what_is_found_of_a_body_is_not_hashed_again() -> None:
-    live = LiveConversations()
-    kept(live, body_of("one", "two"))
-    grown = body_of("one", "two", "three", "four")
-    known = live.find(grown)
-    assert known is not None
-    conversation = known.place.conversation.cut(2, known.place.branch, known.place.mark)
-    conversation.ends.extend(entry.end for entry in read_body(grown, "messages").entries[2:])
-    nodes = {number: bytes([number]) * 16 for number in (2, 3, 4)}
-    live.keep(
-        grown,
-        conversation,
-        {at: BodyPlace(conversation, at, Branch(1, node, at), node) for at, node in nodes.items()},
-        known,
-    )
-    assert found(live, body_of("one", "two", "three", "four", "five")).number == 4
-    assert found(live, body_of("one", "two", "three", "other")).number == 3
-
-
 def test_those_not_used_for_long_go_first_whosever_they_are_and_all_is_counted_rightly() -> None:
     memory = ConversationMemory(most_bytes=100_000)
     tenants = [LiveConversations(memory) for _ in range(3)]
@@ -100,11 +72,3 @@ def test_those_not_used_for_long_go_first_whosever_they_are_and_all_is_counted_r
             live.forget(one.conversation)
         assert (live._places, live._heads, live._nodes) == ({}, {}, {})
     assert (memory._bytes, len(memory._kept)) == (0, 0)
-
-
-def test_a_long_system_prompt_is_not_kept_in_memory() -> None:
-    live = LiveConversations()
-    conversation = kept(
-        live, json.dumps({"system": "x" * 1_000_000, "messages": [{"role": "user", "content": "y"}]}).encode()
-    )
-    assert len(pickle.dumps(conversation)) < 10_000

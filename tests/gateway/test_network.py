@@ -13,7 +13,6 @@ from everlong.errors import ConfigError
 from everlong.gateway.upstream import Network
 from tests.gateway.proxies import Company, company
 from tests.gateway.running import run_gateway
-from tests.gateway.served import program
 from tests.gateway.upstream import Upstream
 
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]}).encode()
@@ -66,13 +65,6 @@ def test_an_upstream_by_https_is_asked_through_a_tunnel_that_only_it_can_read(
     assert upstream.last.body == BODY
 
 
-def test_certificates_can_be_named_in_the_settings(
-    office: Company, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", office.proxy.url)
-    assert ask("https://upstream.test", tmp_path, office.ca_file)[0] == 200
-
-
 def test_a_certificate_that_nobody_trusts_is_an_error_that_says_what_to_do(
     office: Company, upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,29 +89,6 @@ def test_a_proxy_is_told_who_asks_and_nobody_else_is(
     assert status == 502
     assert "the proxy on the way to https://upstream.test answered with status 407" in said
     assert "wrong" not in said
-
-
-def test_a_proxy_that_is_not_there_is_named_as_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "http://ada:secret@127.0.0.1:9")
-    status, said = ask("https://upstream.test", tmp_path)
-    assert status == 502
-    assert "the proxy on the way to https://upstream.test could not be reached" in said
-    assert "secret" not in said
-
-
-def test_this_machine_is_asked_directly_whatever_the_proxy(
-    office: Company, upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HTTP_PROXY", office.proxy.url)
-    assert ask(upstream.url, tmp_path)[0] == 200
-    assert not office.proxy.asked
-
-
-def test_serve_says_by_which_proxy_requests_go_without_its_password(tmp_path: Path) -> None:
-    own = {"HTTPS_PROXY": "http://ada:secret@proxy.test:3128", "EVERLONG_HOME": str(tmp_path)}
-    with program("--port", "0", "--upstream", "https://upstream.test", **own) as started:
-        assert "going to https://upstream.test by way of the proxy http://proxy.test:3128" in started.first
-        assert "secret" not in started.first
 
 
 # -- hosts that are reached directly ---------------------------------------------------------------------------------
@@ -156,12 +125,6 @@ def test_no_proxy_names_hosts_domains_ports_and_networks(entries: str, address: 
     assert (Network(env=env).proxy_for(URL(address)) is None) is is_direct
 
 
-def test_a_name_in_small_letters_goes_before_the_same_in_capitals() -> None:
-    network = Network(env={"https_proxy": "http://small.test:1", "HTTPS_PROXY": "http://large.test:1"})
-    assert str(network.proxy_for(URL("https://upstream.test"))) == "http://small.test:1"
-    assert network.proxy_for(URL("http://upstream.test")) is None
-
-
 @pytest.mark.parametrize("value", ["socks5://ada:secret@proxy.test:1080", "http://", "http://[half"])
 def test_a_proxy_of_another_kind_is_refused_at_the_start(value: str) -> None:
     with pytest.raises(ConfigError, match=r"HTTPS_PROXY is .* but a proxy must be") as refused:
@@ -170,18 +133,3 @@ def test_a_proxy_of_another_kind_is_refused_at_the_start(value: str) -> None:
 
 
 # -- certificates ----------------------------------------------------------------------------------------------------
-
-
-def test_a_bundle_of_the_settings_has_to_be_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"gateway\.ca_bundle is .*none\.pem.*No such file"):
-        Network(str(tmp_path / "none.pem"), env={})
-    (tmp_path / "empty.pem").write_text("nothing\n")
-    with pytest.raises(ConfigError, match="no certificate in it"):
-        Network(str(tmp_path / "empty.pem"), env={})
-
-
-def test_a_bundle_that_another_program_was_promised_keeps_nobody_from_starting(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    Network(env={"NODE_EXTRA_CA_CERTS": str(tmp_path / "none.pem")})
-    assert "NODE_EXTRA_CA_CERTS is" in caplog.text

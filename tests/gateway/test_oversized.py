@@ -205,33 +205,6 @@ def test_a_giant_message_of_the_user_becomes_a_stub(api: str, text: str, engine:
         assert model.rejections == []
 
 
-@pytest.mark.parametrize("api", PATHS)
-def test_a_question_in_a_part_of_its_own_stays_whole(api: str, tmp_path: Path) -> None:
-    kind = "input_text" if api == "responses" else "text"
-    with gateway(tmp_path) as (running, model):
-        client = Client(running, api)
-        words = ["Which worker was the slowest?", LOG]
-        client.history.append({"role": "user", "content": [{"type": kind, "text": text} for text in words]})
-        assert client.send() == "Fine."
-        assert len(stubs_in(model)) == 1
-        assert words[0] in Ask(model.requests[-1].api, 0, model.requests[-1].body, {}, 0).text.splitlines()
-        assert model.rejections == []
-
-
-def test_the_stub_is_the_same_after_a_restart_of_the_gateway(tmp_path: Path) -> None:
-    with gateway(tmp_path) as (running, model):
-        client = Client(running, "openai")
-        client.bring(LOG)
-        assert len(stubs_in(model)) == 1
-        first = model.requests[-1].body["messages"]
-        running.store()
-    with gateway(tmp_path) as (running, model):
-        client.running = running
-        client.say("Go on.")
-        assert model.requests[-1].body["messages"][: len(first)] == first
-        assert model.rejections == []
-
-
 def test_a_text_that_is_too_large_for_any_engine_is_spilled_too(tmp_path: Path) -> None:
     text = LOG * (150_000 // LINES)  # 6 MB
     with gateway(tmp_path) as (running, model):
@@ -252,26 +225,3 @@ def test_a_refusal_teaches_the_window_and_the_request_is_sent_again_with_a_stub(
         assert len(model.rejections) == 1
         assert client.say("Go on.") == "Fine."
         assert len(model.rejections) == 1
-
-
-def test_without_look_ups_the_stub_names_no_tool(tmp_path: Path) -> None:
-    given = {"models": {MODEL: {"context_length": WINDOW}}, "gateway": {"routes": {"*": {"recall": False}}}}
-    with (
-        ModelServer(answers, window=WINDOW) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), given) as running,
-    ):
-        Client(running, "anthropic").bring(LOG)
-        (stub,) = stubs_in(model)
-        assert stub.endswith("in Everlong's store.]")
-        assert model.rejections == []
-
-
-def test_audit_mode_changes_nothing(tmp_path: Path) -> None:
-    given = {"models": {MODEL: {"context_length": WINDOW}}, "gateway": {"mode": "audit"}}
-    with (
-        ModelServer(answers, window=WINDOW) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), given) as running,
-    ):
-        with pytest.raises(AssertionError, match="maximum context length"):
-            Client(running, "openai").bring(LOG)
-        assert running.store().compactions() == []

@@ -227,17 +227,6 @@ def test_what_is_looked_up_is_cut_to_the_room_in_the_window(tmp_path: Path) -> N
 # -- who gets the tools ------------------------------------------------------------------------------------------------
 
 
-def test_requests_without_tools_get_none(gpt: openai.OpenAI, claude: anthropic.Anthropic, model: ModelServer) -> None:
-    said: Any = [{"role": "user", "content": "A title, please."}]
-    tried: list[dict[str, Any]] = [{}, {"tools": []}]
-    for more in tried:
-        gpt.chat.completions.create(model=MODEL, messages=said)
-        claude.messages.create(model="claude-sonnet-5", max_tokens=100, messages=said, **more)
-        gpt.responses.create(model=MODEL, input=said, store=False, **more)
-    assert len(model.requests) == 6
-    assert [record.body.get("tools") or [] for record in model.requests] == [[]] * 6
-
-
 def test_requests_with_tools_get_the_same_two_on_all_apis(
     gpt: openai.OpenAI, claude: anthropic.Anthropic, model: ModelServer
 ) -> None:
@@ -268,14 +257,6 @@ def test_a_conversation_without_tools_gets_them_once_a_part_of_it_is_summarized(
         assert compacted[0] is False
         assert compacted[-1] is True
         assert [bool(record.body.get("tools")) for record in server.requests] == compacted
-
-
-@pytest.mark.parametrize("more", [{}, {"store": True}])
-def test_an_answer_that_later_requests_may_name_is_made_without_the_tools(
-    more: dict[str, Any], gpt: openai.OpenAI, model: ModelServer
-) -> None:
-    gpt.responses.create(model=MODEL, input=[{"role": "user", "content": "Hello."}], tools=[WEATHER], **more)
-    assert [tool["name"] for tool in model.requests[0].body["tools"]] == ["weather"]
 
 
 # -- what upstreams do -------------------------------------------------------------------------------------------------

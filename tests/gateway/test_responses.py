@@ -97,18 +97,6 @@ def words(running: Running, asked: str, tenant: str = "local") -> list[Any]:
     return [said for _, said in told(running, asked, tenant)]
 
 
-def test_a_text_is_asked_and_answered(gpt: openai.OpenAI, relay: Running) -> None:
-    said = gpt.responses.create(model="m", input="Hello?", instructions="Be brief.")
-    assert said.output_text == "Reply 8."
-    turn = relay.store().turns.get(1)
-    assert turn.status == "done"
-    assert turn.session is not None
-    assert relay.store().turns.reply(1) == {"role": "assistant", "content": "Reply 8."}
-    assert turn.usage is not None
-    assert [turn.usage[name] for name in ("prompt_tokens", "cache_read_tokens", "output_tokens")] == [10, 4, 3]
-    assert told(relay, "Hello?") == [("user", "Hello?")]
-
-
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_a_response_to_a_list_is_gone_on_from_by_its_id(gpt: openai.OpenAI, relay: Running, is_streamed: bool) -> None:
     listed: Any = [{"type": "message", "role": "user", "content": "Hello?"}]
@@ -134,27 +122,6 @@ def test_what_a_response_costs_is_stored_with_it(upstream: Upstream, tmp_path: P
         list(answer)
         cost = running.store().turns.get(1).cost
     assert cost == pytest.approx((10 * 3 + 3 * 15) / 1e6)
-
-
-def test_a_stream_passes_and_is_stored(gpt: openai.OpenAI, relay: Running) -> None:
-    kinds = [event.type for event in gpt.responses.create(model="m", input="Hello?", stream=True)]
-    assert kinds == ["response.created", "response.output_text.delta", "response.completed"]
-    assert relay.store().turns.reply(1) == {"role": "assistant", "content": "Reply 8."}
-
-
-def test_a_request_goes_on_from_the_response_that_it_names(gpt: openai.OpenAI, relay: Running) -> None:
-    first = gpt.responses.create(model="m", input="Hello?")
-    second = gpt.responses.create(model="m", input="And then?", previous_response_id=first.id)
-    gpt.responses.create(model="m", input="And in the end?", previous_response_id=second.id)
-    other = gpt.responses.create(model="m", input="Or otherwise?", previous_response_id=first.id)  # a fork
-    assert words(relay, "And in the end?") == ["Hello?", "Reply 8.", "And then?", "Reply 11.", "And in the end?"]
-    assert words(relay, "Or otherwise?") == ["Hello?", "Reply 8.", "Or otherwise?"]
-    turns = turns_of(relay)
-    assert turns["Hello?"].session == turns["And then?"].session == turns["And in the end?"].session
-    assert turns["Or otherwise?"].session not in {None, turns["Hello?"].session}
-    assert turns["Hello?"].echo_node is not None
-    assert other.id == "resp_15"
-    assert relay.store().verify().problems == []
 
 
 def test_the_first_request_that_goes_on_stays_in_the_conversation_however_late_it_is_stored(
@@ -198,12 +165,6 @@ def test_a_client_that_repeats_everything_is_known_again(
     assert json.loads(upstream.last.body)["input"] == items
 
 
-def test_a_conversation_that_the_upstream_keeps_is_one_conversation(gpt: openai.OpenAI, relay: Running) -> None:
-    for asked in ("One?", "Two, then?", "And three?"):
-        gpt.responses.create(model="m", input=asked, conversation="conv_1")
-    assert words(relay, "And three?") == ["One?", "Reply 6.", "Two, then?", "Reply 12.", "And three?"]
-
-
 def ask(raw: Raw, tenant: str = "local", **fields: Any) -> str:
     body = json.dumps({"model": "m", **fields}).encode()
     return str(raw.ask(body, "/v1/responses", [(TENANT, tenant)]).json()["id"])
@@ -221,16 +182,6 @@ def test_a_response_is_known_after_a_restart_and_only_to_its_tenant(upstream: Up
         assert words(running, "Go on.", "ada") == ["Hello?", "Reply 8.", "Go on."]
         assert words(running, "Go on, please.", "ben") == ["Go on, please."]
         assert words(running, "Go on!", "ada") == ["Go on!"]
-
-
-def test_what_is_said_to_the_model_beside_a_question_is_stored_with_it(gpt: openai.OpenAI, relay: Running) -> None:
-    first = gpt.responses.create(model="m", input="Hello?")
-    items: list[Any] = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Go on."}]
-    gpt.responses.create(model="m", input=items, previous_response_id=first.id)
-    store = relay.store()
-    at = store.branch(turns_of(relay)["Go on."].branch)
-    told = [entry.message["content"] for entry in store.entries(at)]
-    assert told == ["Hello?", "Reply 8.", "Be brief.", "Go on.", "Reply 86."]
 
 
 def test_several_replicas_go_on_with_each_others_responses(upstream: Upstream, postgres_url: str) -> None:
@@ -264,15 +215,6 @@ def test_a_client_that_is_quicker_than_the_database_finds_its_place(upstream: Up
             assert words(running, "?" * number, tenant) == said[:-1]
             assert words(running, "Aside" + "?" * number, tenant) == [*said, "Aside" + "?" * number]
         assert running.store(tenant).verify().problems == []
-
-
-def test_nothing_of_a_response_stays_in_memory_once_it_is_stored(gpt: openai.OpenAI, relay: Running) -> None:
-    last = None
-    for number in range(5):
-        last = gpt.responses.create(model="m", input="?" * number, previous_response_id=last, conversation="conv_1").id
-    relay.store()
-    kept = relay.gateway._responder._tenants["local"]
-    assert (kept._unstored, kept._followers) == ({}, {})
 
 
 @pytest.fixture(autouse=True)
@@ -395,37 +337,6 @@ def test_what_a_killed_gateway_left_in_its_journal_is_stored_once(upstream: Upst
             assert other.verify().problems == []
 
 
-def test_without_a_journal_a_response_waits_for_the_database(
-    raw: Raw, relay: Running, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(_journal: Journal, _entry: JournalEntry) -> int:
-        raise OSError(28, "No space left on device")
-
-    upstream.script = script
-    monkeypatch.setattr(Journal, "put", full)
-    answer = raw.ask(b'{"model":"m","input":"Hello?"}', "/v1/responses")
-    assert "not in the journal" in (answer.header("x-everlong-warning") or "")
-    (turn,) = Store(relay.database).turns.since()
-    assert turn.status == "done"
-
-
-def test_secrets_lie_neither_in_the_journal_nor_in_the_store(
-    upstream: Upstream, tmp_path: Path, journal: list[JournalEntry]
-) -> None:
-    key = "sk-ant-api03-" + "Zx9Qw8" * 12
-    upstream.script = lambda exchange: script(exchange, [text(f"Your key is {key}.")])
-    with run_gateway(upstream.url, str(tmp_path / "store.db"), settings={"store": {"redact": True}}) as running:
-        with running.raw() as raw:
-            ask(raw, input=f"My key is {key}.", instructions=f"The key is {key}.")
-        store = running.store()
-        (turn,) = store.turns.since()
-        kept = [*(entry.message for entry in store.entries(store.branch(turn.branch))), store.turns.reply(turn.id)]
-    assert key in upstream.last.body.decode()
-    for told in (str(journal), str(kept)):
-        assert "[redacted:" in told
-        assert key not in told
-
-
 BODIES = [
     b'{ "model":"m" , "input":"a \\u00fc", "big":123456789012345678901234567890 }',
     b'{"model":"m","input":[{"role":"user","content":"x"},{"type":"item_reference","id":"msg_1"}],"model":"n"}',
@@ -443,35 +354,3 @@ def test_bytes_pass_untouched_whatever_they_are(body: bytes, raw: Raw, upstream:
     assert (answer.status, answer.body) == (400, b'{"error":{"message":"no"}}')
     assert (upstream.last.body, upstream.last.target) == (body, "/v1/responses?x=1")
     assert upstream.last.header("openai-beta") == "responses=v1"
-
-
-def test_a_failed_response_is_no_reply(raw: Raw, relay: Running, upstream: Upstream) -> None:
-    failed = {"type": "response.failed", "response": {**response(1, []), "status": "failed"}}
-    data = f"event: response.failed\ndata: {json.dumps(failed)}\n\n".encode()
-    upstream.script = lambda exchange: exchange.stream(data)
-    assert raw.ask(b'{"model":"m","input":"x","stream":true}', "/v1/responses").body == data
-    assert relay.store().turns.get(1).status == "failed"
-
-
-def test_an_upstream_that_hangs_up_is_an_error_in_the_shape_of_the_api(
-    raw: Raw, relay: Running, upstream: Upstream
-) -> None:
-    upstream.script = lambda exchange: exchange.cut()
-    answer = raw.ask(b'{"model":"m","input":"x"}', "/v1/responses")
-    assert (answer.status, answer.json()["error"]["type"]) == (502, "api_error")
-    assert relay.store().turns.get(1).status == "failed"
-
-
-def test_more_new_messages_than_others_can_wait_for_are_refused(upstream: Upstream, tmp_path: Path) -> None:
-    upstream.script = script
-    said = [{"role": "user", "content": f"Entry {number}."} for number in range(9)]
-    settings = {"gateway": {"new_blocks": 8}}
-    with run_gateway(upstream.url, str(tmp_path / "store.db"), settings) as running, running.raw() as raw:
-        few = json.dumps({"model": "m", "input": said[:8], "store": True}).encode()
-        assert raw.ask(few, "/v1/responses").status == 200
-        running.store()
-        known = json.dumps({"model": "m", "input": said, "store": True}).encode()
-        assert raw.ask(known, "/v1/responses").status == 200  # all but one are stored
-        many = json.dumps({"model": "m", "input": said, "previous_response_id": "resp_1"}).encode()
-        refused = raw.ask(many, "/v1/responses")
-    assert (refused.status, b"gateway.new_blocks" in refused.body) == (413, True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +13,11 @@ import openai
 import pytest
 
 from everlong.cli import serve as serve_module
-from everlong.gateway.proof import is_gateway
 from everlong.gateway.server import HostedGateway
 from everlong.testing import ModelServer
 from tests.cli.conftest import Run, run
 from tests.gateway.served import program, raw, serving
 from tests.gateway.upstream import Exchange, Hangup, Upstream
-from tests.program import everlong_program
 from tests.waiting import PATIENCE
 
 __all__ = ["run"]
@@ -73,24 +69,6 @@ def test_what_is_in_the_way_is_said_in_a_sentence(run: Run, arguments: list[str]
     assert "Traceback" not in ran.err
 
 
-def test_a_port_in_use_is_named_with_what_to_do(run: Run, tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        ran = run("serve", "--port", str(port), "--store", str(tmp_path / "s.db"))
-    assert ran.code == 1
-    assert f"port {port} on 127.0.0.1 is in use" in ran.err
-    assert "--port" in ran.err
-
-
-def test_an_unreadable_configuration_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVERLONG_HOME", str(tmp_path))
-    (tmp_path / "config.yaml").write_text("gateway: {port: many}")
-    ran = run("serve")
-    assert ran.code == 1
-    assert "gateway.port" in ran.err
-    assert 'is "many", but must be a whole number from 0 to 65,535' in ran.err
-
-
 def test_a_projects_file_does_not_say_where_keys_go(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,27 +82,6 @@ def test_a_projects_file_does_not_say_where_keys_go(
     assert run("trust", "add").code == 0
     assert serve_module.gateway_settings({}).gateway.upstream is None
     assert "sets gateway.upstream, which no folder may" in capsys.readouterr().err
-
-
-def test_without_its_package_it_says_how_to_install_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve_module, "find_spec", lambda _name: None)
-    ran = run("serve")
-    assert ran.code == 1
-    assert "pip install 'everlong[gateway]'" in ran.err
-
-
-def test_other_commands_do_not_load_the_web_server() -> None:
-    code = """
-import sys
-from everlong.cli.main import main
-try:
-    main(["--help"])
-except SystemExit:
-    pass
-print(sorted({"aiohttp", "asyncio", "opentelemetry", "sqlalchemy"} & set(sys.modules)), file=sys.stderr)
-"""
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stderr.strip() == "[]"
 
 
 # -- ending ------------------------------------------------------------------------------------------------------------
@@ -190,70 +147,7 @@ def test_what_is_not_done_in_time_is_cut_off_and_told(upstream: Upstream, tmp_pa
     assert "1 request cut off" in said
 
 
-def test_it_ends_with_the_program_that_started_it(tmp_path: Path) -> None:
-    with program("--port", "0", "--until-eof", "--store", str(tmp_path / "s.db")) as served:
-        assert is_gateway(served.address)
-        served.close_input()
-        assert served.end()[0] == 0
-
-
-def test_a_wrong_call_leaves_with_two() -> None:
-    ran = subprocess.run([*everlong_program(), "serve", "--port", "70000"], capture_output=True, text=True, check=False)
-    assert ran.returncode == 2
-
-
 # -- endpoints around conversations ------------------------------------------------------------------------------------
-
-
-def test_the_list_of_models_is_the_upstreams(model: ModelServer, tmp_path: Path) -> None:
-    with serving(model.url, tmp_path) as hosted, raw(hosted.address) as client:
-        answer = client.ask(b"", "/v1/models?limit=1000", method="GET")
-        assert answer.json()["data"][0]["id"] == "test-model"
-        for_claude = client.ask(b"", "/v1/models", [("anthropic-version", "2023-06-01")], "GET")
-        assert for_claude.json()["has_more"] is False
-
-
-def test_an_upstream_without_an_answer_is_told_in_the_words_of_each_api(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as unheard:
-        gone = f"http://127.0.0.1:{unheard.getsockname()[1]}"
-    with serving(gone, tmp_path) as hosted, raw(hosted.address) as client:
-        plain = client.ask(b"", "/v1/models", method="GET")
-        assert (plain.status, plain.json()["error"]["type"]) == (502, "api_error")
-        claude = client.ask(b"", "/v1/models", [("anthropic-version", "2023-06-01")], "GET")
-        assert (claude.status, claude.json()["type"]) == (502, "error")
-
-
-def test_a_silent_upstream_does_not_hold_up_the_list_of_models(
-    upstream: Upstream, hosted: HostedGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("everlong.gateway.app._MODELS_SECONDS", 0.05)
-    leave = threading.Event()
-
-    def silent(_exchange: Exchange) -> None:
-        leave.wait(PATIENCE)
-
-    upstream.script = silent
-    with raw(hosted.address) as client:
-        assert client.ask(b"", "/v1/models", method="GET").status == 504
-    leave.set()
-
-
-def test_tokens_are_counted_by_the_upstream_where_it_can(model: ModelServer, tmp_path: Path) -> None:
-    with serving(model.url, tmp_path) as hosted, anthropic.Anthropic(base_url=hosted.address, api_key="k") as claude:
-        there = claude.messages.count_tokens(model="m", messages=[{"role": "user", "content": "one two three"}])
-    with anthropic.Anthropic(base_url=model.url, api_key="k") as direct:
-        own = direct.messages.count_tokens(model="m", messages=[{"role": "user", "content": "one two three"}])
-    assert there.input_tokens == own.input_tokens
-
-
-def test_tokens_are_counted_here_where_the_upstream_cannot(upstream: Upstream, hosted: HostedGateway) -> None:
-    upstream.script = lambda exchange: exchange.answer(b'{"error":"?"}', "404 Not Found")
-    with anthropic.Anthropic(base_url=hosted.address, api_key="k", max_retries=0) as claude:
-        short = claude.messages.count_tokens(model="m", messages=[{"role": "user", "content": "hello"}])
-        long = claude.messages.count_tokens(model="m", messages=[{"role": "user", "content": "hello there " * 500}])
-    assert 1 <= short.input_tokens < 30
-    assert 500 < long.input_tokens < 2_000
-    assert len(upstream.requests) == 1, "an upstream that cannot count is asked once"
 
 
 def test_own_counts_learn_from_what_the_upstream_reports(upstream: Upstream, hosted: HostedGateway) -> None:
@@ -303,16 +197,6 @@ def test_any_other_path_goes_through_untouched(
     assert (received.header("authorization"), received.header("x-other")) == ("Bearer mine", "1")
 
 
-def test_a_stream_on_another_path_arrives_piece_by_piece(upstream: Upstream, hosted: HostedGateway) -> None:
-    go_on = held_stream(upstream)
-    with raw(hosted.address) as client:
-        client.begin(b"{}", "/v1/responses")
-        assert client.head().status == 200
-        assert b"first" in client.chunk()
-        go_on.set()
-        assert b"[DONE]" in client.wire.chunks()
-
-
 @pytest.mark.parametrize(
     "target",
     ["/v1/../admin", "/v1/%2e%2e/admin", "/v1/%252e%252e/x", "/..", "/a/./b", "/a\\..\\b", "/a%00b", "/a%0d%0ab"],
@@ -323,14 +207,6 @@ def test_paths_that_lead_elsewhere_are_refused(target: str, upstream: Upstream, 
     assert answer.status == 400
     assert answer.json()["error"]["type"] == "invalid_request_error"
     assert upstream.requests == []
-
-
-def test_a_path_is_never_taken_for_a_host(upstream: Upstream, hosted: HostedGateway) -> None:
-    for target in ("//elsewhere.example/x", "http://elsewhere.example/v1/files", "/@elsewhere.example"):
-        with raw(hosted.address) as client:
-            answer = client.ask(b"", target, method="GET")
-        assert answer.status in {200, 400}
-    assert all(request.target.startswith("/") for request in upstream.requests)
 
 
 @pytest.mark.parametrize("path", ["/", "/api/hello"])
@@ -392,15 +268,6 @@ def test_a_gateway_whose_database_is_gone_is_not_ready(hosted: HostedGateway, mo
         answer = client.ask(b"", "/readyz", method="GET")
     assert answer.status == 503
     assert answer.json()["problem"] == "the database cannot be reached"
-
-
-def test_a_head_that_does_not_come_to_an_end_is_given_up(
-    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("everlong.gateway.server._IDLE_SECONDS", 0.2)
-    with serving(upstream.url, tmp_path) as slow, raw(slow.address) as client:
-        client.send(b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\nx-slow: ")
-        assert client.rest() == b""
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from everlong.gateway.cache_markers import BYTES_PER_TOKEN, CacheMarkers, has_words
+from everlong.gateway.cache_markers import BYTES_PER_TOKEN, CacheMarkers
 from everlong.testing import ModelServer
 from tests.gateway.bodies import draft, line, settings, unmarked
 from tests.gateway.running import Raw, Running
@@ -66,12 +66,6 @@ def test_bytes_that_are_no_words_do_not_have_a_request_changed(
     assert upstream.last.body == body
 
 
-def test_spaces_between_the_fields_do_not_have_a_request_changed(raw: Raw, upstream: Upstream) -> None:
-    body = b'{"model":"claude-opus-5",' + b" " * 4_000 + b'"messages":[{"role":"user","content":"q"}]}'
-    assert raw.ask(body).status == 200
-    assert upstream.last.body == body
-
-
 LONG = "word " * (HOLDING + 1)
 
 
@@ -106,13 +100,6 @@ def test_words_have_a_request_marked_wherever_they_stand(
     assert unmarked(upstream.last.body) == body
 
 
-def test_a_request_as_nobody_should_nest_it_is_looked_through(raw: Raw, upstream: Upstream) -> None:
-    deep = b'{"content":[' * 50 + b'{"text":"q"}' + b"]}" * 50
-    body = b'{"model":"claude-opus-5","messages":[{"role":"user","content":[%s]}]}' % deep
-    assert raw.ask(body).status == 200
-    assert upstream.last.body == body
-
-
 def test_a_conversation_is_marked_from_the_turn_on_that_makes_it_long_enough_and_stays_so(
     model: ModelServer, gateway: Running
 ) -> None:
@@ -127,26 +114,6 @@ def test_a_conversation_is_marked_from_the_turn_on_that_makes_it_long_enough_and
     assert marked == sorted(marked), "no marker was taken back"
     assert not marked[0]
     assert marked[-1]
-
-
-def test_what_was_marked_is_not_looked_through_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked: list[int] = []
-
-    def counted(request: Any, tokens: int) -> bool:
-        looked.append(len(request["messages"]))
-        return has_words(request, tokens)
-
-    monkeypatch.setattr("everlong.gateway.cache_markers.has_words", counted)
-    at, marking = line(), CacheMarkers(settings("ledger"), most_bytes=0)
-    messages: list[Any] = [user(PICTURE)]
-    for text in ("q", LONG, "q", "q"):
-        messages.append({"role": "user", "content": text})
-        body = json.dumps({"model": MODEL, "messages": messages}).encode()
-        sent = marking.marked(at, draft(body), MODEL, "anthropic")
-        assert (sent != body) is (len(messages) > 2)
-        marking.marked(line(), draft(body), MODEL, "anthropic")
-        looked.pop()
-    assert looked == [2, 3]
 
 
 def test_a_model_that_caches_longer_prompts_only_is_given_no_markers_before() -> None:

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from everlong.gateway.journal import Journal, JournalEntry
-from everlong.store.stateless import Sender
-from everlong.store.tree import Branch
 from everlong.store.turns import FinishedTurn
 
 FOLDER = "journal"
@@ -31,25 +29,6 @@ def kept_in(journal: Journal) -> list[JournalEntry]:
     return [entry for _, entry in found]
 
 
-def test_an_entry_is_read_as_it_was_written() -> None:
-    said, reply = [{"role": "user", "content": "One?"}], {"role": "assistant", "content": "Yes."}
-    turn = FinishedTurn(reply, "m", None, {"prompt_tokens": 9}, 0.25, began=5.0, names=["resp_1"])
-    sender = Sender("gateway", "talk", "boss", "pi", "/home/ada", "m")
-    one = JournalEntry("ada", "openai", turn, None, Branch(7, b"\x00\xff", 3), said, sender)
-    opened = entry(1)._replace(is_open=True)
-    assert [JournalEntry.from_line(each.to_line()) for each in (one, opened)] == [one, opened]
-    assert JournalEntry.from_refused_line(one.to_refused_line("why not")) == one
-
-
-def test_what_is_stored_leaves_no_file(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / FOLDER)
-    number = journal.put(entry(1))
-    assert journal.waiting == 1
-    journal.done(number)
-    journal.close()
-    assert list((tmp_path / FOLDER).iterdir()) == []
-
-
 def test_what_could_not_be_stored_is_tried_again_in_order(tmp_path: Path) -> None:
     journal = Journal(tmp_path / FOLDER)
     for number in (2, 0, 1):
@@ -63,19 +42,6 @@ def test_what_could_not_be_stored_is_tried_again_in_order(tmp_path: Path) -> Non
     assert (journal.kept, journal.waiting) == (0, 0)
 
 
-def test_files_that_are_begun_at_the_same_moment_keep_their_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("everlong.gateway.journal.time.time_ns", lambda: 1_900_000_000_000_000_000)
-    journal = Journal(tmp_path / FOLDER)
-    for number in range(8):
-        journal.done(journal.put(entry(100)))
-        journal.keep(journal.put(entry(number)))
-        journal.tidy()  # the next one goes into a file of its own
-    assert len(list((tmp_path / FOLDER).glob("*.jsonl"))) > 8
-    assert kept_in(journal) == list(map(entry, range(8)))
-
-
 def test_a_batch_is_read_from_the_file_and_no_larger_than_it_has_to_be(tmp_path: Path) -> None:
     journal = Journal(tmp_path / FOLDER)
     large = entry(0)._replace(body="x" * 2_000_000)
@@ -83,17 +49,6 @@ def test_a_batch_is_read_from_the_file_and_no_larger_than_it_has_to_be(tmp_path:
         journal.keep(journal.put(one))
     assert [len(batch) for batch in journal.batches()] == [1, 64, 64, 2, 1]
     assert kept_in(journal) == [large, *map(entry, range(1, 131)), large]
-
-
-def test_what_is_stored_meanwhile_is_not_in_a_later_batch(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / FOLDER)
-    for number in range(1, 66):
-        journal.keep(journal.put(entry(number)))
-    batches = journal.batches()
-    assert len(next(batches)) == 64
-    for number in range(1, 66):
-        journal.done(number)  # the last one, too
-    assert next(batches) == []
 
 
 def test_what_a_killed_process_left_is_taken_over_once(tmp_path: Path) -> None:
@@ -141,12 +96,6 @@ def test_what_was_taken_over_and_not_stored_is_left_to_the_next(tmp_path: Path) 
     first.close()
     assert second.take_over() == 2
     assert kept_in(second) == [entry(1), entry(2)]  # the store knows which of them it has
-
-
-def test_what_a_process_that_runs_has_is_left_to_it(tmp_path: Path) -> None:
-    running = Journal(tmp_path / FOLDER)
-    running.put(entry(1))
-    assert Journal(tmp_path / FOLDER).take_over() == 0
 
 
 @pytest.mark.spec("12.7")
@@ -259,21 +208,6 @@ def test_tenants_take_turns(tmp_path: Path) -> None:
     journal.take_over()
     sizes = [(batch[0][1].tenant, len(batch)) for batch in journal.batches()]
     assert sizes == [("local", 64), ('ada "the first"', 1), ("local", 64), ("local", 22)]
-
-
-def test_it_tells_for_how_long_nothing_was_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 1_000.0
-    monkeypatch.setattr("everlong.gateway.journal.time.monotonic", lambda: now)
-    journal = Journal(tmp_path / FOLDER)
-    journal.put_request(entry(0))  # the upstream may take its time
-    now += 100
-    assert (journal.oldest, journal.stalled) == (0, 0)
-    first, _ = journal.put(entry(1)), journal.put(entry(2))
-    now += 100
-    assert (journal.oldest, journal.stalled) == (100, 100)
-    journal.done(first)
-    now += 10
-    assert (journal.oldest, journal.stalled) == (110, 10)
 
 
 def test_room_for_answers_is_kept_while_the_disk_fills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

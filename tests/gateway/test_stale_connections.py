@@ -5,13 +5,12 @@ from __future__ import annotations
 import socket
 import struct
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from tests.gateway.running import Raw, Running
+from tests.gateway.running import Raw
 from tests.gateway.upstream import Exchange, Upstream, Wire
-from tests.waiting import PATIENCE
 
 ASKED = b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hi"}]}'
 LARGE = b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"' + b"hi " * 600_000 + b'"}]}'
@@ -83,15 +82,6 @@ def test_a_connection_that_was_busy_or_breaks_later_may_have_been_acted_on(
     assert seen.requests == [(0, 1), (0, 2)]
 
 
-def test_an_upstream_that_always_closes_is_asked_once(raw: Raw, upstream: Upstream) -> None:
-    seen = Connections(upstream, lambda exchange, _number, _count: exchange.cut())
-    for _ in range(3):
-        answer = raw.ask(ASKED)
-        assert answer.status == 502
-        assert "closed the connection" in answer.json()["error"]["message"]
-    assert seen.requests == [(0, 1), (1, 1), (2, 1)]
-
-
 def test_it_is_sent_once_more_and_not_more_often(raw: Raw, upstream: Upstream) -> None:
     def script(exchange: Exchange, number: int, count: int) -> None:
         exchange.answer(b"{}") if (number, count) == (0, 1) else exchange.cut()
@@ -99,33 +89,6 @@ def test_it_is_sent_once_more_and_not_more_often(raw: Raw, upstream: Upstream) -
     seen = Connections(upstream, script)
     assert [raw.ask(ASKED).status for _ in range(2)] == [200, 502]
     assert seen.requests == [(0, 1), (0, 2), (1, 1)]
-
-
-def test_the_second_time_no_other_old_connection_is_tried(relay_clients: list[Raw], upstream: Upstream) -> None:
-    together = threading.Barrier(len(relay_clients))
-
-    def script(exchange: Exchange, _number: int, count: int) -> None:
-        if count > 1:
-            exchange.cut()
-            return
-        if len(seen.requests) <= len(relay_clients):
-            together.wait(PATIENCE)  # so that each has a connection of its own
-        exchange.answer(b"{}")
-
-    seen = Connections(upstream, script)
-    for client in relay_clients:
-        client.begin(ASKED)
-    assert [client.answer().status for client in relay_clients] == [200] * len(relay_clients)
-    assert relay_clients[0].ask(ASKED).status == 200
-    assert [count for _, count in seen.requests[len(relay_clients) :]] == [2, 1]
-
-
-@pytest.fixture
-def relay_clients(relay: Running) -> Iterator[list[Raw]]:
-    clients = [relay.raw() for _ in range(4)]
-    yield clients
-    for client in clients:
-        client.close()
 
 
 @pytest.mark.parametrize("piece", [b"HTTP/1.1 200 OK\r\ncontent-le", b"HT"])

@@ -12,7 +12,6 @@ import openai
 import pytest
 
 from everlong.gateway import compaction
-from everlong.gateway.responses_api import unfold_compactions
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server import Fault, Record
 from everlong.testing.server.window import count_value
@@ -55,7 +54,6 @@ Read the log of the harbour, whose master is Ingrid.
 ## Critical Context
 - The harbour master is called Ingrid.
 """
-CALL: Any = {"type": "function_call", "call_id": "call_1", "name": "read_log", "arguments": "{}"}
 QUESTION: Any = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "What is new?"}]}
 
 
@@ -168,24 +166,6 @@ def test_a_request_that_is_refused_as_too_long_is_shortened_and_sent_again(tmp_p
         assert {record.error for record in server.rejections} == {server.rejections[0].error}
         assert "exceeds the context window" in str(server.rejections[0].error)
         assert {one.reason for one in running.store().compactions()} >= {"overflow"}
-
-
-def test_another_failure_inside_of_a_stream_reaches_the_client_as_it_is(tmp_path: Path) -> None:
-    with ModelServer("Hello.") as server, gateway(server, tmp_path) as (_, gpt):
-        server.fail_next(Fault("stream_error"))
-        said: list[Any] = list(gpt.responses.create(model=MODEL, input=[DEVELOPER, QUESTION], stream=True))
-        assert (said[0].type, said[-1].type, said[-1].message) == ("response.created", "error", "Overloaded")
-
-
-def test_what_is_sent_is_the_clients_own_bytes_until_something_is_compacted(tmp_path: Path) -> None:
-    with ModelServer("Hello.") as server, gateway(server, tmp_path) as (running, _), running.raw() as raw:
-        body = json.dumps({"model": MODEL, "input": [DEVELOPER, QUESTION], "store": False}, indent=3).encode()
-        headers = [("authorization", "Bearer k"), ("x-codex-turn-state", "abc"), ("x-codex-window-id", "w:0")]
-        assert raw.ask(body, "/v1/responses", headers).status == 200
-        assert server.requests[0].body == json.loads(body)
-        assert int(server.requests[0].headers["content-length"]) == len(body)
-        assert server.requests[0].headers["x-codex-turn-state"] == "abc"
-        assert server.requests[0].headers["x-codex-window-id"] == "w:0"
 
 
 def test_a_conversation_goes_on_under_its_view_after_a_restart(tmp_path: Path) -> None:
@@ -369,12 +349,6 @@ def test_what_the_client_keeps_beside_our_item_is_not_told_twice(tmp_path: Path)
         assert [sent.count(question["content"]) for question in asked[:7]] == [1] * 7
 
 
-def test_an_item_of_ours_that_is_broken_is_left_to_the_upstream() -> None:
-    item = {"type": "compaction", "encrypted_content": "everlong-compaction.1.AAAA"}
-    body = json.dumps({"model": MODEL, "input": [QUESTION, item]}).encode()
-    assert unfold_compactions(body) == body
-
-
 @pytest.mark.spec("4.6")
 def test_a_failure_of_the_upstream_is_no_reason_to_compact_here(tmp_path: Path) -> None:
     with ModelServer(clerk, knows_compaction=True) as server, gateway(server, tmp_path) as (_, gpt):
@@ -430,11 +404,3 @@ def test_anthropics_own_compaction_is_left_alone_and_its_clearing_of_thinking_is
         assert all(one["context_management"] == about["context_management"] for one in sent)
         assert bool(running.store().compactions()) is not is_left_alone
         assert len(list(running.store().turns.since())) == 30
-
-
-def test_a_websocket_is_refused_at_once_so_that_clients_fall_back(tmp_path: Path) -> None:
-    with ModelServer("Hello.") as server, gateway(server, tmp_path) as (running, _), running.raw() as raw:
-        headers = [("connection", "Upgrade"), ("upgrade", "websocket"), ("sec-websocket-version", "13")]
-        answer = raw.ask(b"", "/v1/responses", headers, method="GET")
-        assert answer.status == 426
-        assert server.requests == []

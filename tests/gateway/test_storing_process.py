@@ -20,7 +20,6 @@ import pytest
 
 from everlong.errors import StoreUnavailable
 from everlong.gateway import storing_process
-from everlong.gateway.auth import Refused
 from everlong.gateway.formats import OPENAI
 from everlong.gateway.journal import JournalEntry
 from everlong.gateway.recorder import ConversationRecorder
@@ -71,28 +70,6 @@ def turns_of(running: Running) -> list[tuple[str, str]]:
         reply = store.turns.reply(turn.id)
         found.append((text_of(entries[-1].message), "" if reply is None else text_of(reply)))
     return found
-
-
-def test_a_conversation_is_stored_as_by_threads(running: Running) -> None:
-    said = talk(running.openai(), "one", 4)
-    store = running.store()
-    turns = list(store.turns.since())
-    assert [turn.status for turn in turns] == ["done"] * 4
-    assert len({turn.session for turn in turns}) == 1
-    entries = [text_of(one.message) for one in store.entries(store.branch(turns[-1].branch)) if one.id is not None]
-    assert entries == said
-
-
-def test_messages_are_indexed_there(running: Running) -> None:
-    talk(running.openai(), "the harbour crane", 1)
-    store = running.store()
-
-    def is_indexed() -> bool:
-        with store.database.read() as connection:
-            return store.searcher.index_pending(1) == 0 and bool(connection)
-
-    until(is_indexed)
-    assert store.search("harbour").hits
 
 
 def test_a_fork_is_stored_without_its_body_being_sent_at_first(running: Running) -> None:
@@ -151,17 +128,6 @@ def test_a_killed_process_is_started_again_and_nothing_is_lost_or_doubled(
     assert Counter(turns_of(running)) == asked
     assert not running.store().verify().problems
     assert len(killed) >= 3
-
-
-def test_the_process_ends_with_the_gateway(tmp_path: Path, repeating: ModelServer) -> None:
-    process = StoringProcess(StorePlace(str(tmp_path / "gateway.db")))
-    with run_gateway(repeating.url, str(tmp_path / "gateway.db"), writer=process) as running:
-        talk(running.openai(), "one", 1)
-        pid = process.pid
-        assert pid is not None
-    assert process.pid is None
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
 
 
 def test_a_killed_gateway_takes_its_process_along_and_nothing_is_lost_or_doubled(
@@ -245,20 +211,6 @@ def test_a_process_ends_with_its_gateway_while_it_cannot_open_its_database(
     assert before is not None
     assert after is None
     assert is_gone(before)
-
-
-def test_closing_does_not_wait_for_a_process_that_is_about_to_be_started_again(
-    running: Running, process: StoringProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    talk(running.openai(), "one", 1)
-    running.store()
-    for name in ("_AGAIN_SECONDS", "_LAST_SECONDS"):  # whoever waits for one of them hangs
-        monkeypatch.setattr(storing_process, name, 3_600.0)
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGKILL)
-    until(lambda: process.pid is None)
-    closing = asyncio.run_coroutine_threadsafe(process.close(), running.loop)
-    closing.result(PATIENCE)
 
 
 @pytest.mark.parametrize(("executable", "why"), [("/nowhere/python", "No such file"), ("/bin/false", "the code 1")])
@@ -345,10 +297,3 @@ def test_the_process_has_no_keys(tmp_path: Path, repeating: ModelServer, monkeyp
         if not Path(f"/proc/{process.pid}/environ").exists():
             pytest.skip("this system does not show the environment of a process")
         assert b"sk-made-up" not in Path(f"/proc/{process.pid}/environ").read_bytes()
-
-
-def test_a_refusal_crosses_the_boundary() -> None:
-    import pickle  # noqa: PLC0415 - for this test only
-
-    refused = pickle.loads(pickle.dumps(Refused(413, "too large", 2.0, close=True)))  # noqa: S301 - made here
-    assert (refused.status, refused.message, refused.retry_after, refused.close) == (413, "too large", 2.0, True)

@@ -99,28 +99,6 @@ def test_lines_of_the_conversation_serve_where_the_model_writes_none(answer: Ans
         assert {one.summarizer for one in done} == {"extractive"}
 
 
-def test_so_many_a_day_and_no_more(tmp_path: Path) -> None:
-    settings = {**SETTINGS, "gateway": {"summaries_per_day": 1}}
-    with (
-        ModelServer(writes, window=WINDOW) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
-    ):
-        assert set(talk(running, "openai", 60)) == {200}
-        assert sum(ASKED in json.dumps(record.body) for record in model.requests) == 1
-        assert [one.summarizer for one in running.store().compactions()][:2] == ["own model", "extractive"]
-
-
-def test_nobody_is_asked_where_summaries_are_extractive(tmp_path: Path) -> None:
-    settings = {**SETTINGS, "gateway": {"summaries": "extractive"}}
-    with (
-        ModelServer(writes, window=WINDOW) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
-    ):
-        assert set(talk(running, "openai")) == {200}
-        assert not any(ASKED in json.dumps(record.body) for record in model.requests)
-        assert running.store().compactions()
-
-
 # -- while a request waits ---------------------------------------------------------------------------------------------
 
 

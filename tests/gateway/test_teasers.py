@@ -245,38 +245,6 @@ def test_without_push_there_are_no_teasers(recall: bool, tmp_path: Path, server:
         assert bool(server.requests[-1].body.get("tools")) is recall
 
 
-def test_switching_it_off_takes_kept_teasers_off_too(tmp_path: Path, server: ModelServer) -> None:
-    talk = Talk("anthropic")
-    with served(tmp_path, server) as running:
-        forget_by_talking(talk, running)
-        talk.say(running, QUESTION)
-        assert teasers(server)
-    with served(tmp_path, server, True) as running:
-        talk.say(running, "Thank you.")
-        assert not teasers(server)
-
-
-def test_other_messages_go_on_without_one(tmp_path: Path, server: ModelServer) -> None:
-    talk = Talk("anthropic")
-    with served(tmp_path, server) as running:
-        forget_by_talking(talk, running)
-        reminder = f"<system-reminder>{QUESTION}</system-reminder>"
-        for words in ("Go on.", "What is the capital of Portugal?", reminder):
-            talk.say(running, words)
-            assert not teasers(server), words
-
-
-def test_a_repeated_request_gets_the_same_bytes(tmp_path: Path, server: ModelServer) -> None:
-    talk = Talk("openai")
-    with served(tmp_path, server) as running:
-        forget_by_talking(talk, running)
-        talk.say(running, QUESTION)
-        talk.entries.pop()
-        talk.send(running)
-        assert SENT[server.url][-1] == SENT[server.url][-2]
-        assert teasers(server)
-
-
 def test_an_edited_question_loses_the_teaser_of_the_first(tmp_path: Path, server: ModelServer) -> None:
     talk = Talk("openai")
     with served(tmp_path, server) as running:
@@ -286,16 +254,3 @@ def test_an_edited_question_loses_the_teaser_of_the_first(tmp_path: Path, server
         del talk.entries[-2:]
         talk.say(running, "What is the capital of Portugal?")
         assert not teasers(server)
-
-
-def test_count_tokens_counts_the_teaser(tmp_path: Path, server: ModelServer) -> None:
-    talk = Talk("anthropic")
-    with served(tmp_path, server) as running:
-        forget_by_talking(talk, running)
-        talk.say(running, QUESTION)
-        (told,) = teasers(server)
-        talk.entries.pop()
-        claude = running.anthropic()
-        claude.messages.count_tokens(model=MODEL["anthropic"], messages=talk.entries)
-        counted = server.requests[-1]
-        assert told in json.dumps(counted.body, ensure_ascii=False).replace('\\"', '"').replace("\\n", "\n")

@@ -34,9 +34,3 @@ def test_a_body_that_cannot_be_read_is_passed_on_with_a_warning(
     assert str(answer.header("x-everlong-warning")).startswith("not stored: ")
     assert "not stored" in caplog.text
     assert not list(relay.store().turns.since())
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_a_body_that_can_be_read_is_stored_without_a_warning(path: str, relay: Running, raw: Raw) -> None:
-    assert raw.ask(WHOLE, path, []).header("x-everlong-warning") is None
-    assert len(list(relay.store().turns.since())) == 1

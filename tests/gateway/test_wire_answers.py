@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import socket
@@ -78,24 +77,12 @@ def test_headers_of_an_answer_arrive(raw: Raw, upstream: Upstream) -> None:
         assert answer.all(name) == [value], name
 
 
-def test_a_header_that_comes_twice_arrives_twice(raw: Raw, upstream: Upstream) -> None:
-    upstream.script = lambda exchange: exchange.answer(b"{}", headers=[("set-cookie", "a=1"), ("Set-Cookie", "b=2")])
-    assert raw.ask(ASKED).all("set-cookie") == ["a=1", "b=2"]
-
-
 def test_headers_of_the_upstreams_connection_stay_behind(raw: Raw, upstream: Upstream) -> None:
     upstream.script = lambda exchange: exchange.answer(
         b"{}", headers=[("connection", "x-mine"), ("x-mine", "1"), ("keep-alive", "timeout=1")]
     )
     names = {name.lower() for name, _ in raw.ask(ASKED).headers}
     assert names.isdisjoint({"x-mine", "keep-alive"})
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_an_answer_arrives_byte_for_byte(path: str, raw: Raw, upstream: Upstream) -> None:
-    upstream.script = lambda exchange: exchange.answer(SAID)
-    answer = raw.ask(ASKED, path)
-    assert (answer.status, answer.body) == (200, SAID)
 
 
 @pytest.mark.parametrize("body", [b"", b"no JSON", b"[1]", b'{"content":"odd"}', b'{"choices":[]}', b'{"choices":[7]}'])
@@ -114,21 +101,6 @@ def test_a_compressed_answer_arrives_as_it_came_and_is_stored(raw: Raw, relay: R
     answer = raw.ask(ASKED, headers=[("accept-encoding", "gzip")])
     assert (answer.body, answer.header("content-encoding")) == (packed, "gzip")
     assert relay.store().turns.reply(1) == {"role": "assistant", "content": "Hello."}
-
-
-def test_a_redirect_arrives_and_is_not_followed(raw: Raw, upstream: Upstream) -> None:
-    upstream.script = lambda exchange: exchange.answer(b"", "307 Temporary Redirect", [("location", "/v1/elsewhere")])
-    answer = raw.ask(ASKED)
-    assert (answer.status, answer.header("location")) == (307, "/v1/elsewhere")
-    assert len(upstream.requests) == 1
-
-
-def test_an_answer_without_content_arrives(raw: Raw, upstream: Upstream) -> None:
-    upstream.script = lambda exchange: exchange.send(b"HTTP/1.1 204 No Content\r\nx-own: 1\r\n\r\n")
-    raw.begin(ASKED)
-    answer = raw.answer(has_body=False)
-    assert (answer.status, answer.header("x-own")) == (204, "1")
-    assert raw.ask(b"{}", method="GET", path="/healthz").status == 200  # the connection is at a clean place
 
 
 def test_a_whole_answer_in_pieces_arrives_whole(raw: Raw, upstream: Upstream) -> None:
@@ -228,41 +200,6 @@ def test_what_comes_bit_by_bit_is_not_held_back(status: str, kind: str, raw: Raw
     assert (raw.chunk(), raw.chunk()) == (SAID, b"")
 
 
-def test_a_question_for_a_head_is_told_the_length(raw: Raw, upstream: Upstream) -> None:
-    upstream.script = lambda exchange: exchange.send(
-        b"HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\ncontent-length: 1234\r\n\r\n"
-    )
-    raw.begin(b"", "/v1/files/f1/content", method="HEAD")
-    assert raw.answer(has_body=False).header("content-length") == "1234"
-    assert raw.ask(b"{}", method="GET", path="/healthz").status == 200
-
-
-def test_a_status_that_is_no_http_is_an_error_of_ours(raw: Raw, upstream: Upstream) -> None:
-    def script(exchange: Exchange) -> None:
-        exchange.send(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")
-        exchange.cut()
-
-    upstream.script = script
-    assert raw.ask(ASKED).status == 502
-
-
-def test_a_body_over_the_limit_is_refused_in_the_shape_of_the_api(raw: Raw, upstream: Upstream) -> None:
-    raw.begin(b"", headers=[("content-length", "70000000")])
-    with contextlib.suppress(ConnectionError):
-        for _ in range(70):
-            raw.send(b" " * 1_000_000)
-    answer = raw.answer()
-    assert (answer.status, answer.json()["error"]["type"]) == (413, "request_too_large")
-    assert upstream.requests == []
-
-
-def test_a_failed_turn_is_stored_as_one(raw: Raw, relay: Running, upstream: Upstream) -> None:
-    upstream.script = lambda exchange: exchange.answer(b"{}", "529 Overloaded")
-    raw.ask(ASKED)
-    turn = relay.store().turns.get(1)
-    assert (turn.status, turn.error, turn.has_reply) == ("failed", "status 529", False)
-
-
 def test_each_request_of_a_connection_gets_its_own_answer(raw: Raw, upstream: Upstream) -> None:
     upstream.script = lambda exchange: exchange.answer(exchange.received.body)
     for number in range(5):
@@ -276,21 +213,3 @@ def test_requests_that_are_sent_ahead_are_answered_in_their_order(raw: Raw, upst
     for body in bodies:
         raw.begin(body)
     assert [raw.answer().body for _ in bodies] == bodies
-
-
-def test_a_client_that_wants_its_connection_closed_gets_its_answer_first(raw: Raw, upstream: Upstream) -> None:
-    upstream.script = lambda exchange: exchange.answer(SAID)
-    assert raw.ask(ASKED, headers=[("connection", "close")]).body == SAID
-    assert raw.rest() == b""
-
-
-def test_a_client_of_http_1_0_gets_its_answer(raw: Raw, upstream: Upstream) -> None:
-    upstream.script = lambda exchange: exchange.answer(SAID)
-    raw.send(b"POST /v1/messages HTTP/1.0\r\ncontent-length: %d\r\n\r\n" % len(ASKED) + ASKED)
-    assert raw.rest().endswith(SAID)
-
-
-def test_connections_to_the_upstream_are_used_again(raw: Raw, upstream: Upstream) -> None:
-    for _ in range(4):
-        raw.ask(ASKED)
-    assert len(upstream._open) == 1

@@ -97,21 +97,6 @@ def test_headers_that_nobody_knows_go_on(raw: Raw, upstream: Upstream) -> None:
         assert upstream.last.all(name) == [value], name
 
 
-def test_nothing_is_added_to_the_headers(raw: Raw, upstream: Upstream) -> None:
-    raw.ask(b"{}", headers=[("x-own", "1")])
-    assert sorted(name.lower() for name, _ in upstream.last.headers) == [
-        "content-length",
-        "content-type",
-        "host",
-        "x-own",
-    ]
-
-
-def test_the_host_is_that_of_the_upstream(raw: Raw, upstream: Upstream) -> None:
-    raw.ask(b"{}")
-    assert upstream.last.header("host") == upstream.url.removeprefix("http://")
-
-
 @pytest.mark.parametrize("names", [("x-many", "x-many"), ("x-many", "X-Many")])
 def test_a_header_given_twice_arrives_twice(names: tuple[str, str], raw: Raw, upstream: Upstream) -> None:
     raw.ask(b"{}", headers=[(names[0], "one"), ("x-other", "o"), (names[1], "two")])
@@ -124,21 +109,6 @@ def test_headers_of_the_connection_stay_behind(raw: Raw, upstream: Upstream) -> 
     names = {name.lower() for name, _ in upstream.last.headers}
     assert names.isdisjoint({"x-mine", "keep-alive", "te", "proxy-authorization"})
     assert "x-yours" in names
-
-
-def test_our_own_headers_stay_behind(raw: Raw, upstream: Upstream) -> None:
-    raw.ask(b"{}", headers=[("x-everlong-session", "s"), ("x-everlong-key", "k")])
-    assert "everlong" not in upstream.last.head.decode().lower()
-
-
-def test_a_header_of_thirty_kilobytes_goes_on(raw: Raw, upstream: Upstream) -> None:
-    raw.ask(b"{}", headers=[("anthropic-beta", "feature," * 4_000)])
-    assert upstream.last.header("anthropic-beta") == "feature," * 4_000
-
-
-def test_a_header_in_utf_8_goes_on(raw: Raw, upstream: Upstream) -> None:
-    raw.ask(b"{}", headers=[("x-title", "grün".encode().decode("latin-1"))])
-    assert b"gr\xc3\xbcn" in upstream.last.head
 
 
 @pytest.mark.parametrize(
@@ -184,11 +154,6 @@ def test_a_folder_in_a_path_is_no_way_around_a_check(raw: Raw) -> None:
     assert raw.ask(b"{}", f"{prefix}/v1/../../admin").status == 400
     for path in ("/metrics", "/healthz", "/inspector"):
         assert b"everlong" not in raw.ask(b"", f"{prefix}{path}", method="GET").body
-
-
-def test_a_host_in_the_path_is_not_asked(raw: Raw, upstream: Upstream) -> None:
-    assert raw.ask(b"{}", "http://user:pass@example.invalid:1/v1/messages?beta=true").status == 200
-    assert upstream.last.target == "/v1/messages?beta=true"
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
@@ -261,32 +226,9 @@ def test_only_encodings_that_can_be_read_are_asked_for(accepted: str, sent: str,
     assert upstream.last.header("accept-encoding") == sent
 
 
-def test_where_no_answer_is_read_any_encoding_may_be_asked_for(raw: Raw, upstream: Upstream) -> None:
-    raw.ask(b"", "/v1/files", method="GET", headers=[("accept-encoding", "compress, *")])
-    assert upstream.last.header("accept-encoding") == "compress, *"
-
-
-@pytest.mark.parametrize("path", ["/v1/messages", "/v1/responses"])
-def test_an_encoding_that_is_none_stays_named(path: str, raw: Raw, upstream: Upstream) -> None:
-    raw.ask(BODIES["spaces"], path, headers=[("content-encoding", "identity")])
-    assert upstream.last.header("content-encoding") == "identity"
-
-
-def test_who_accepts_no_encoding_gets_none(raw: Raw, upstream: Upstream) -> None:
-    raw.ask(b"{}")
-    assert upstream.last.header("accept-encoding") is None
-
-
 @pytest.mark.parametrize("name", ["big numbers", "lone surrogate", "duplicate keys"])
 def test_what_could_not_be_written_again_as_it_was_gets_no_markers(name: str, raw: Raw, upstream: Upstream) -> None:
     body = BODIES[name].replace(b'"m"', b'"claude-sonnet-5"')
-    raw.ask(body)
-    assert upstream.last.body == body
-
-
-def test_a_client_with_markers_of_its_own_keeps_every_byte(raw: Raw, upstream: Upstream) -> None:
-    block = b'{ "type":"text", "text":"caf\\u00e9", "cache_control" : {"type":"ephemeral"} }'
-    body = b'{"model":"claude-sonnet-5","max_tokens":1e2, "messages":[{"role":"user","content":[' + block + b"]}]}"
     raw.ask(body)
     assert upstream.last.body == body
 
@@ -312,13 +254,6 @@ def test_markers_of_ours_are_all_that_is_added(raw: Raw, upstream: Upstream) -> 
 
     assert b"cache_control" in upstream.last.body
     assert without_markers(json.loads(upstream.last.body)) == sent
-
-
-def test_a_prompt_that_is_too_short_to_be_cached_goes_on_byte_for_byte(raw: Raw, upstream: Upstream) -> None:
-    sent = {"model": "claude-sonnet-5", "max_tokens": 10, "messages": [{"role": "user", "content": "hi \u00e9"}]}
-    body = json.dumps(sent, indent=1).encode()
-    raw.ask(body)
-    assert upstream.last.body == body
 
 
 def test_a_client_that_sends_slowly_holds_nobody_up(raw: Raw, relay: Running, upstream: Upstream) -> None:

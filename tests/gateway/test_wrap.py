@@ -11,16 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from everlong.cli.clients.client import around_proxies
-from everlong.config import Settings
-from everlong.gateway.formats import path_of_folder
 from everlong.gateway.proof import is_gateway
-from everlong.gateway.routing import Routes
-from everlong.gateway.server import HostedRelay
 from everlong.store import Store
 from everlong.testing import ModelServer
-from tests.gateway.served import program, raw, serving
-from tests.gateway.upstream import Upstream
+from tests.gateway.served import program, serving
 from tests.program import everlong_program
 from tests.waiting import PATIENCE
 
@@ -92,27 +86,6 @@ def test_a_proxy_does_not_swallow_what_goes_to_the_gateway(tmp_path: Path) -> No
     assert seen["NO_PROXY"] == seen["no_proxy"] == "mine.invalid,127.0.0.1,localhost"
 
 
-@pytest.mark.parametrize(
-    ("given", "made"),
-    [
-        ({}, None),
-        ({"NO_PROXY": "a"}, None),
-        ({"http_proxy": "http://p"}, "127.0.0.1,localhost"),
-        ({"ALL_PROXY": "http://p", "no_proxy": "a, localhost"}, "a,localhost,127.0.0.1"),
-        ({"HTTP_PROXY": "http://p", "NO_PROXY": "*"}, "*"),
-    ],
-)
-def test_only_where_there_is_a_proxy_anything_is_said_of_it(given: dict[str, str], made: str | None) -> None:
-    assert around_proxies(given) == ({} if made is None else {"NO_PROXY": made, "no_proxy": made})
-
-
-def test_calls_are_kept_and_the_answers_arrive(model: ModelServer, tmp_path: Path) -> None:
-    code, out, _ = run("--port", "0", "--upstream", model.url, *python(CALL), folder=tmp_path)
-    assert (code, out) == (0, "Understood.\n")
-    with Store.open(tmp_path / "wrap.db") as store:
-        assert [turn.status for turn in store.turns.since()] == ["done"]
-
-
 def test_a_base_url_that_was_there_becomes_the_upstream(model: ModelServer, tmp_path: Path) -> None:
     env = {"OPENAI_BASE_URL": model.openai_url}
     code, out, _ = run("--port", "0", *python(CALL), folder=tmp_path, **env)
@@ -151,17 +124,11 @@ while True:
 
 
 def test_where_no_gateway_can_be_started_the_program_runs_without(tmp_path: Path) -> None:
-    code, out, err = run("--port", "0", *python(SHOW), folder=tmp_path / "x", EVERLONG_STORE__WAIT_SECONDS="many")
+    code, out, err = run("--port", "0", *python(SHOW), folder=tmp_path / "x", EVERLONG_GATEWAY__NEW_BLOCKS="many")
     assert code == 0
     assert not {*VARIABLES} & {*json.loads(out)}
-    assert "EVERLONG_STORE__WAIT_SECONDS" in err
+    assert "EVERLONG_GATEWAY__NEW_BLOCKS" in err
     assert "talks to the API itself" in err
-
-
-def test_a_wrong_flag_is_an_error_and_runs_nothing(tmp_path: Path) -> None:
-    code, out, err = run("--upstream", "over there", *python(SHOW), folder=tmp_path)
-    assert (code, out) == (1, "")
-    assert "must be an http:// or https:// address" in err
 
 
 def test_a_gateway_that_runs_already_is_used_and_stays(model: ModelServer, tmp_path: Path) -> None:
@@ -171,13 +138,6 @@ def test_a_gateway_that_runs_already_is_used_and_stays(model: ModelServer, tmp_p
         assert (code, out) == (0, "Understood.\n")
         assert is_gateway(hosted.address)
     assert not (tmp_path / "wrap.db").exists()
-
-
-def test_a_port_that_something_else_has_is_left_alone(upstream: Upstream, tmp_path: Path) -> None:
-    port = upstream.url.rpartition(":")[2]
-    code, out, _ = run("--port", port, *python(SHOW), folder=tmp_path)
-    assert code == 0
-    assert json.loads(out)["ANTHROPIC_BASE_URL"] != upstream.url
 
 
 def test_when_the_gateway_is_gone_another_takes_its_place(model: ModelServer, tmp_path: Path) -> None:
@@ -200,15 +160,6 @@ sys.stdin = open(sys.argv[1])  # a pipe: opened when the gateway is gone
     with pipe.open("w"):
         out, err = process.communicate(timeout=PATIENCE)
     assert (process.returncode, out) == (0, "Understood.\n"), err
-
-
-def test_a_bare_relay_passes_everything_on(upstream: Upstream, tmp_path: Path) -> None:
-    given = Settings()
-    with HostedRelay(Routes(given, upstream.url), "127.0.0.1", 0) as relay:
-        for before in ("", path_of_folder(tmp_path)):
-            with raw(relay.address) as client:
-                assert client.ask(b'{"x":1}', f"{before}/v1/messages?beta=true").body == b"{}"
-            assert (upstream.last.target, upstream.last.body) == ("/v1/messages?beta=true", b'{"x":1}')
 
 
 def test_a_wrap_inside_of_a_wrap_uses_the_same_gateway(tmp_path: Path) -> None:

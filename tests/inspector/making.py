@@ -111,10 +111,10 @@ def _summarize(first: int, last: int, text: str) -> ScriptedEngine:
     return ScriptedEngine(lambda messages: [*messages[:first], made, *messages[last:]])
 
 
-def make_ferry(store: Store, title: str = "Harbour ferries") -> Ferry:
+def make_ferry(store: Store, title: str = "Harbour ferries", model: str = MODEL) -> Ferry:
     """A conversation about ferries: ten messages, a compaction, four more, another compaction, and two more."""
     session = store.sessions.start(
-        title=title, folder="/home/ada/ferry", model=MODEL, client="claude-code", system_prompt="You plan ferries."
+        title=title, folder="/home/ada/ferry", model=model, client="claude-code", system_prompt="You plan ferries."
     )
     at: Branch | None = None
     part, clock, parts = session.id, START, [session.id]
@@ -130,7 +130,7 @@ def make_ferry(store: Store, title: str = "Harbour ferries") -> Ferry:
             at = store.record([lead, message], tools=TOOLS, times=[clock, clock], conversation=session.id)
             store.sessions.attach(session.id, at)
         elif message["role"] == "assistant":
-            turn = store.turns.begin(at, model=MODEL, session=part, began=clock)
+            turn = store.turns.begin(at, model=model, session=part, began=clock)
             after = store.append(at, [message], times=[clock])
             usage = {"input_tokens": 100, "cache_read_tokens": 10 * after.depth, "output_tokens": 7}
             store.turns.finish(turn.id, message, usage=usage, cost=0.01, echo_node=after.head)
@@ -142,7 +142,7 @@ def make_ferry(store: Store, title: str = "Harbour ferries") -> Ferry:
         nonlocal part
         assert at is not None
         done = store.compact(
-            at, _summarize(first, last, SUMMARY), Occasion("threshold", part, MODEL), roll_over=part, current_tokens=900
+            at, _summarize(first, last, SUMMARY), Occasion("threshold", part, model), roll_over=part, current_tokens=900
         )
         assert done.child is not None
         part = done.child

@@ -8,8 +8,7 @@ from string import Formatter
 
 import pytest
 
-from everlong.caching.misses import REASONS
-from everlong.inspector.catalogue import LANGUAGES, choose_language, load_texts, translator
+from everlong.inspector.catalogue import LANGUAGES, choose_language, load_texts
 
 TEMPLATES = {one.name: one.read_text(encoding="utf-8") for one in (files("everlong.inspector") / "templates").iterdir()}
 
@@ -28,30 +27,12 @@ def test_templates_ask_only_for_texts_that_there_are() -> None:
             assert key in load_texts(), f"{name} asks for {key}"
 
 
-def test_every_text_is_used() -> None:
-    whole = "".join(TEMPLATES.values()) + (files("everlong.inspector") / "app.py").read_text(encoding="utf-8")
-    prefixes = set(re.findall(r"""["']([\w.]+)["'] ~""", whole))
-    for key in load_texts():
-        is_named = f'"{key}"' in whole or f"'{key}'" in whole
-        assert is_named or any(key.startswith(prefix) for prefix in prefixes), f"{key} is used nowhere"
-
-
 def test_templates_have_no_words_of_their_own() -> None:
     """Words between tags come from the catalogue; names of formats and of the program may stand."""
     for name, text in TEMPLATES.items():
         bare = re.sub(r"{#.*?#}|{%.*?%}|{{.*?}}|<[^>]*>|&\w+;", " ", text, flags=re.DOTALL)
         words = set(re.findall(r"[A-Za-z]{2,}", bare)) - {"everlong", "HTML", "Markdown", "JSON", "JSONL", "Enter"}
         assert not words, f"{name}: {words}"
-
-
-def test_every_reason_of_a_cache_miss_has_a_text() -> None:
-    for reason in REASONS:
-        assert f"cache.reason_{reason.replace(' ', '_')}" in load_texts()
-
-
-def test_names_are_filled_in() -> None:
-    assert translator("en")("transcript.page", page=2, pages=7) == "Page 2 of 7"
-    assert "7" in translator("zh")("transcript.page", page=2, pages=7)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from everlong.model import Message
 from everlong.store import Occasion, Store
 from tests.context.builders import assistant, user
 from tests.inspector.conftest import Site
-from tests.inspector.making import Ferry
 
 SECRET = "sk-ant-api03-" + "Hq4Pz8Nc2Yd6Rf1M" * 3
 ANSWER = f"## Goal\n- Plan the <b>ferries</b>\n\n## Critical Context\n- The key is {SECRET}\n- Pier 3 is closed"
@@ -45,12 +44,3 @@ def test_the_page_has_the_prompt_and_the_answer_folded_and_without_secrets(site:
     assert "<b>ferries</b>" not in got.text
     assert SECRET not in got.text
     assert '<details class="exchange"' in got.text
-
-
-def test_a_summary_without_a_model_says_so(site: Site) -> None:
-    ident = make(site.store, None)
-    assert "No model was asked" in site.get(f"/inspector/c/{ident}/compactions/1").words
-
-
-def test_a_compaction_without_evidence_says_so(site: Site, ferry: Ferry) -> None:
-    assert "Nothing is kept about who was asked" in site.get(f"{ferry.link}/compactions/1").words

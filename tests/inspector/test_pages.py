@@ -17,15 +17,6 @@ from tests.inspector.conftest import Site
 from tests.inspector.making import PORT_LINE, Ferry, make_long
 
 
-def test_the_list_shows_conversations_with_their_figures(site: Site, ferry: Ferry) -> None:
-    page = site.get("/inspector/")
-    assert page.status == 200
-    assert "Harbour ferries" in page.words
-    assert "/home/ada/ferry" in page.words
-    assert "claude-code" in page.words
-    assert f'href="{ferry.link}/compactions">2</a>' in page.text
-
-
 @pytest.mark.parametrize(
     ("query", "is_there"),
     [
@@ -63,17 +54,6 @@ def test_the_list_goes_on_over_pages_without_a_gap(site: Site, store: Store) -> 
     assert sorted(seen) == [f"{number:03}" for number in range(120)]
 
 
-def test_an_empty_store_says_how_to_begin(site: Site) -> None:
-    page = site.get("/inspector/")
-    for command in ("everlong sessions import", "everlong wrap", "everlong chat", "everlong demo --web"):
-        assert command in page.words
-
-
-def test_the_root_leads_to_the_list(site: Site) -> None:
-    assert site.get("/").headers["Location"] == "/inspector/"
-    assert site.get("/inspector").headers["Location"] == "/inspector/"
-
-
 def test_now_shows_every_part_of_the_context_in_order(site: Site, ferry: Ferry) -> None:
     page = site.get(ferry.link)
     kinds = re.findall(r'<rect class="part (\w+)" x=', page.text)
@@ -105,24 +85,6 @@ def test_pages_of_a_transcript_are_stable_and_hold_two_hundred_turns(site: Site,
     assert 'rel="prev"' in second.text
     assert 'rel="next"' in second.text
     assert re.findall(r'id="t(\d+)"', second.text) == [str(turn) for turn in range(201, 401)]
-
-
-def test_a_turn_leads_to_its_page_and_place(site: Site, store: Store) -> None:
-    ident = make_long(store, 700)
-    assert site.get(f"/inspector/c/{ident}/transcript?turn=401").headers["Location"] == (
-        f"/inspector/c/{ident}/transcript?page=3#t401"
-    )
-
-
-@pytest.mark.parametrize("page", ["0", "99999999999999999999", "-1", "x", ""])
-def test_a_page_that_there_is_not_shows_the_nearest(site: Site, ferry: Ferry, page: str) -> None:
-    assert site.get(f"{ferry.link}/transcript?page={page}").status == 200
-
-
-def test_a_part_of_a_page_is_only_that_part(site: Site, ferry: Ferry) -> None:
-    part = site.get(f"{ferry.link}/transcript?page=1", HX_Request="true")
-    assert part.text.lstrip().startswith("<section")
-    assert "<html" not in part.text
 
 
 def test_the_timeline_has_a_table_and_the_data_of_its_chart(site: Site, ferry: Ferry) -> None:
@@ -160,13 +122,6 @@ def test_a_key_line_has_its_exact_source_and_prose_a_probable_one(site: Site, fe
     assert "TidesReader" in probable.words
 
 
-def test_the_cache_page_has_totals_and_turns(site: Site, ferry: Ferry) -> None:
-    page = site.get(f"{ferry.link}/cache")
-    assert "came from the provider's cache" in page.words
-    assert page.text.count("<tr data-row>") == 8
-    assert site.get(f"{ferry.link}/what-if").status == 200
-
-
 def test_sub_agents_are_in_the_tree_with_their_cost(site: Site, store: Store, ferry: Ferry) -> None:
     agent = store.sessions.start(title="Look up the tides", works_for=ferry.ident)
     kind = update(session).where(session.c.id == agent.id).values(kind="agent")
@@ -194,15 +149,6 @@ def test_the_search_highlights_and_shows_what_stands_around(site: Site) -> None:
     assert "assistant: Noted." in page.words
     assert "Nothing was found" in site.get("/inspector/search?q=zeppelin").words
     assert site.get("/inspector/search?q=%28&mode=regex").status == 200
-
-
-def test_a_message_says_what_has_become_of_it(site: Site, store: Store, ferry: Ferry) -> None:
-    node = store.conversations.node_at(ferry.ident, 4)
-    assert node is not None
-    page = site.get(f"/inspector/m/{node.hex()}")
-    assert page.status == 200
-    assert "Summarized away" in page.words
-    assert f'href="{ferry.link}/compactions/1?turn=4#from"' in page.text
 
 
 @pytest.mark.parametrize("form", ["html", "markdown", "json", "jsonl"])
@@ -248,21 +194,6 @@ def test_what_is_not_there_is_a_page_that_says_so(site: Site, path: str) -> None
     assert "Back to all conversations" in got.words
 
 
-def test_compactions_that_there_are_not_are_not_found(site: Site, ferry: Ferry) -> None:
-    for path in ("compactions/0", "compactions/99", "compactions/1/lines/999", "compactions/x", "export/pdf"):
-        assert site.get(f"{ferry.link}/{path}").status == 404
-
-
-def test_pages_speak_chinese(site: Site, ferry: Ferry) -> None:
-    page = site.get(f"{ferry.link}?lang=zh")
-    assert '<html lang="zh">' in page.text
-    assert "系统提示" in page.words
-    assert "everlong_language=zh" in page.headers["Set-Cookie"]
-    assert "系统提示" in site.get(ferry.link, Cookie="everlong_language=zh").words
-    assert "系统提示" in site.get(ferry.link, Accept_Language="zh-CN,zh;q=0.9,en;q=0.8").words
-    assert "System prompt" in site.get(ferry.link, Accept_Language="fr").words
-
-
 def test_a_page_of_a_long_conversation_reads_only_that_page(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     ident = make_long(store, 3_000)
     read = 0
@@ -280,14 +211,6 @@ def test_a_page_of_a_long_conversation_reads_only_that_page(store: Store, monkey
     ]
     assert [line.turn for line in lines] == list(range(1_401, 1_601))
     assert read == 200
-
-
-def test_pages_of_entries_put_together_are_the_whole(store: Store, ferry: Ferry) -> None:
-    whole = list(store.conversations.entries(ferry.ident))
-    paged = [
-        one for after in range(0, 40, 3) for one in store.conversations.entries(ferry.ident, after=after, to=after + 3)
-    ]
-    assert paged == whole
 
 
 def test_the_newest_page_of_a_live_transcript_follows_it(site: Site, ferry: Ferry) -> None:

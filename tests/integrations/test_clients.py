@@ -13,11 +13,10 @@ import openai
 import pytest
 
 from everlong import ContextCompressor, LosslessEngine, Message, Store, wrap_client
-from everlong.errors import ConfigError
 from everlong.testing import Answer, Ask, Call, ModelServer
 from tests.examples import length
 from tests.integrations import desk
-from tests.integrations.desk import FACT, FIRST, QUESTION, cache_share, clerk, errand, figures, looking
+from tests.integrations.desk import FACT, FIRST, QUESTION, clerk, errand, figures, looking
 
 WINDOW = length(8_000, 4_000)
 ROWS = length(40, 130)
@@ -229,13 +228,6 @@ def test_a_window_that_is_smaller_than_said_is_survived(loop: Callable[..., Any]
         assert sum(record.status != 200 for record in server.requests) == 1
 
 
-def test_an_overflow_that_is_told_inside_a_stream_is_rescued_too() -> None:
-    with server_of(overflows_in_stream=True) as server:
-        talk = Items(wrap_client(openai_client(server), window=4 * WINDOW), stream=True)
-        for number in range(SHORT):
-            assert talk.say(errand(number)) == f"The total: {number * 1000 + 17}."
-
-
 def test_the_model_looks_things_up_and_the_caller_never_sees_it(loop: Callable[..., Any], tmp_path: Path) -> None:
     with server_of(looking("everlong_recall")) as server, Store.open(tmp_path / "talk.db") as store:
         talk = loop(server, store=store, recall=True)
@@ -339,18 +331,6 @@ def test_copies_share_the_conversation_and_a_header_names_it(tmp_path: Path) -> 
         assert "x-everlong" not in server.requests[-1].headers
 
 
-def test_what_the_client_would_prepare_itself_is_read_too(tmp_path: Path) -> None:
-    (tmp_path / "dot.png").write_bytes(b"dot")
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": tmp_path / "dot.png"}}
-    with server_of("Good.") as server, Store.open(tmp_path / "talk.db") as store:
-        claude: Any = wrap_client(anthropic_client(server), window=WINDOW, store=store, cache=False)
-        lasting = ({"role": "user", "content": [image]} for _ in range(1))
-        claude.messages.create(model="claude-sonnet-4-6", max_tokens=99, messages=lasting, extra_body={"top_k": 3})
-        body = server.requests[-1].body
-        assert body["messages"][0]["content"][0]["source"]["data"] == "ZG90"
-        assert set(body) == {"model", "max_tokens", "messages", "top_k"}, "fields that are not given are not sent"
-
-
 def test_markers_of_the_caller_never_become_too_many() -> None:
     with server_of() as server:
         claude = Claude(wrap_client(anthropic_client(server), window=WINDOW))
@@ -364,33 +344,6 @@ def test_markers_of_the_caller_never_become_too_many() -> None:
                 claude.messages[-2]["content"][-1]["cache_control"] = {"type": "ephemeral"}
             claude.say(errand(number))
         assert server.rejections == []
-
-
-def test_without_markers_of_the_caller_claude_reads_most_of_the_prompt_from_the_cache() -> None:
-    with server_of(window=64_000) as server:
-        claude = Claude(wrap_client(anthropic_client(server), window=64_000))
-        for number in range(2 * SHORT):
-            claude.say(errand(number))
-        assert cache_share(server) > 0.7
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((object(),), "a client of the openai or anthropic package, not object"),
-        ((openai.OpenAI(api_key="any"), "engine"), "make_engine"),
-    ],
-)
-def test_what_cannot_be_wrapped_is_named(arguments: tuple[Any, ...], words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        wrap_client(*arguments)
-
-
-def test_recall_needs_a_store_and_a_wrapped_client_is_not_wrapped_again() -> None:
-    with pytest.raises(ConfigError, match="recall reads from a store"):
-        wrap_client(openai.OpenAI(api_key="any"), recall=True)
-    with pytest.raises(ConfigError, match="wrapped already"):
-        wrap_client(wrap_client(openai.OpenAI(api_key="any")))
 
 
 def test_an_engine_of_ones_own_is_made_for_each_conversation() -> None:

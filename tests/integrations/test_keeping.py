@@ -10,7 +10,7 @@ import pytest
 from everlong import ContextEngine, Message, MessageCounter, Store
 from everlong.context.invariants import check_all
 from everlong.context.oversized import is_stub
-from everlong.integrations.history import HistoryKeeper, Newest, OverflowRescue, arguments_of, refused_window
+from everlong.integrations.history import HistoryKeeper, OverflowRescue, refused_window
 from tests.context.builders import assistant, long_session, summaries, system, user
 from tests.integrations.desk import Engines
 
@@ -54,12 +54,6 @@ class Lazy(Tail):
         return messages
 
 
-def test_a_conversation_that_fits_goes_out_as_it_is() -> None:
-    messages = [system(), user("Hello."), assistant("Hello!")]
-    assert HistoryKeeper(Engines()).fit(messages).messages == messages
-    assert HistoryKeeper(Engines()).fit([]).messages == []
-
-
 def test_new_messages_stand_behind_the_same_view_until_the_next_compaction() -> None:
     engines = Engines(8_000)
     keeper, messages = HistoryKeeper(engines), long_session(60)
@@ -69,26 +63,6 @@ def test_new_messages_stand_behind_the_same_view_until_the_next_compaction() -> 
         messages = [*messages, assistant(f"Done {number}."), user("Go on.")]
         assert keeper.fit(messages).messages == [*first, *messages[len(long_session(60)) :]]
     assert engines.compactions == 1
-
-
-def test_a_second_compaction_starts_from_the_first() -> None:
-    engines = Engines(8_000)
-    keeper, session = HistoryKeeper(engines), long_session(200)
-    for end in range(20, len(session), 2):
-        sent = keeper.fit(session[: end + 1]).messages
-        assert len(summaries(sent)) <= 1
-        assert engines.made[0].estimate_tokens(sent) < 8_000
-    assert len(engines.made) == 1
-    assert 2 <= engines.compactions <= 60
-
-
-def test_another_system_prompt_keeps_the_view_and_its_note() -> None:
-    keeper, messages = HistoryKeeper(Engines(8_000)), long_session(60)
-    keeper.fit(messages)
-    sent = keeper.fit([system("You are another one."), *messages[1:]]).messages
-    assert str(sent[0]["content"]).count("You are another one.") == 1
-    assert "[Note: Some earlier" in str(sent[0]["content"])
-    assert len(summaries(sent)) == 1
 
 
 def test_a_fork_shares_what_was_compacted_before_it() -> None:
@@ -112,14 +86,6 @@ def test_two_conversations_that_begin_alike_do_not_share_an_engine() -> None:
     assert one is not other
     longer = [*hello, assistant("Hello!"), user("My name is Ada."), assistant("Good."), user("Go on.")]
     assert keeper.fit(longer).engine is one
-
-
-def test_conversations_with_a_name_do_not_share_even_equal_words() -> None:
-    engines = Engines(8_000)
-    keeper = HistoryKeeper(engines)
-    for name in ("one", "two", "one"):
-        keeper.fit(long_session(60), conversation=name)
-    assert len(engines.made) == 2
 
 
 def test_an_edited_history_is_compacted_anew() -> None:
@@ -169,17 +135,6 @@ def test_an_engine_that_raises_is_stood_in_for_and_the_log_says_so_once(caplog: 
         assert check_all(sent, messages) == []
         assert len(sent) < len(messages)
     assert sum("no disk" in record.getMessage() for record in caplog.records) == 1
-
-
-def test_an_engine_that_does_not_help_is_not_asked_at_every_call() -> None:
-    made = Lazy()
-    keeper, messages = HistoryKeeper(lambda: made), long_session(30)
-    for _ in range(5):
-        messages = [*messages, assistant("Done."), user("Go on.")]
-        keeper.fit(messages)
-    assert made.compression_count == 1
-    keeper.fit([*messages, assistant("Much. " * 2_000), user("Go on.")])
-    assert made.compression_count == 2
 
 
 def refused(*words: str) -> OverflowRescue:
@@ -242,14 +197,6 @@ def test_with_a_store_a_new_keeper_goes_on_from_the_view(tmp_path: Path) -> None
         assert [compaction.reason for compaction in store.compactions()] == ["preflight"]
 
 
-def test_what_a_request_carries_besides_counts_for_every_engine() -> None:
-    assert HistoryKeeper(Tail).fit(long_session(3)).messages == long_session(3)
-    assert len(HistoryKeeper(Tail).fit(long_session(3), overhead=3_000).messages) == 2 + Tail.keep
-    engines = Engines(8_000)
-    assert HistoryKeeper(engines).fit(long_session(8), overhead=4_000).messages != long_session(8)
-    assert engines.made[0].overhead_tokens == 4_000
-
-
 @pytest.mark.parametrize("make", [Engines(8_000), Lazy], ids=["compressor", "an engine that does nothing"])
 def test_with_a_store_a_message_larger_than_the_window_becomes_a_stub_that_stays_the_same(
     make: Any, tmp_path: Path
@@ -265,27 +212,3 @@ def test_with_a_store_a_message_larger_than_the_window_becomes_a_stub_that_stays
         (whole,) = [entry for entry in store.entries(store.record(history)) if entry.message["content"] == text]
         assert whole.id is not None
         assert whole.id.hex()[:12] in sent[-1]["content"]
-
-
-def test_only_the_newest_conversations_are_remembered() -> None:
-    newest: Newest[int] = Newest(2)
-    for number in range(3):
-        newest.put(f"chat {number}", number)
-    newest.put("chat 1", 7)
-    newest.put("chat 4", 4)
-    assert [newest.get(f"chat {number}") for number in range(5)] == [None, 7, None, None, 4]
-
-
-@pytest.mark.parametrize(
-    ("text", "read"),
-    [
-        ('{"a": 1}', {"a": 1}),
-        ("", {}),
-        (" ", {}),
-        ('{"a": "two\nlines"}', {"a": "two\nlines"}),
-        ("[1]", None),
-        ("{", None),
-    ],
-)
-def test_arguments_are_a_json_object_or_none(text: str, read: dict[str, object] | None) -> None:
-    assert arguments_of(text) == read

@@ -10,15 +10,12 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from langchain_core.messages.tool import invalid_tool_call
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 
 from everlong import LosslessEngine
 from everlong.integrations import EverlongMiddleware
-from everlong.integrations.history import Originals
-from everlong.integrations.langchain_messages import message_of, original_of
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.examples import length
@@ -87,34 +84,6 @@ def test_many_turns_go_through_a_window_that_holds_a_few_of_them(
     assert cache_share(server) > 0.8
     with capsys.disabled():
         print(figures("langchain", TURNS, server))  # noqa: T201 - wanted
-
-
-def test_an_asynchronous_agent_is_kept_inside_too(server: ModelServer) -> None:
-    engines = Engines()
-    clerk = agent(server, EverlongMiddleware(engines))
-
-    async def talk() -> str:
-        for text in (FIRST, *map(errand, range(turns(30))), QUESTION):
-            said = {"messages": [HumanMessage(text)]}
-            done = await clerk.ainvoke(said, {"configurable": {"thread_id": "one"}})
-        return str(done["messages"][-1].content)
-
-    assert asyncio.run(talk()) == f"The code is {FACT}."
-    assert server.rejections == []
-    assert engines.compactions >= 1
-
-
-def test_two_threads_have_an_engine_each_and_know_nothing_of_each_other(server: ModelServer) -> None:
-    engines = Engines()
-    clerk = agent(server, EverlongMiddleware(engines))
-    say(clerk, FIRST, "one")
-    for number in range(turns(30)):
-        say(clerk, errand(number), "one")
-        say(clerk, errand(number), "two")
-    assert say(clerk, QUESTION, "one") == f"The code is {FACT}."
-    assert say(clerk, QUESTION, "two") == "I do not know."
-    assert len(engines.made) == 3, "the first was only asked for its tools"
-    assert all(engine.compression_count for engine in engines.made[1:])
 
 
 def test_a_window_that_is_smaller_than_said_is_survived(server: ModelServer) -> None:
@@ -187,15 +156,6 @@ def test_a_history_that_was_rewound_is_compacted_by_what_is_left_of_it(server: M
     assert server.rejections == []
 
 
-@pytest.mark.parametrize("window", [WINDOW // 2, WINDOW * 3 // 4])
-def test_no_request_is_refused_in_smaller_windows_either(window: int) -> None:
-    with ModelServer(desk.clerk, window=window, dialect="openai") as small:
-        clerk = agent(small, EverlongMiddleware(Engines(window)))
-        for number in range(turns(30)):
-            say(clerk, errand(number))
-        assert small.rejections == []
-
-
 @pytest.mark.parametrize(
     ("tool", "is_async", "has_thread"),
     [
@@ -227,14 +187,3 @@ def test_the_model_looks_up_what_was_compacted_away(
         assert done["messages"][-1].content == f"Looked up: {FACT}."
         assert small.rejections == []
         assert store.compactions()
-
-
-def test_a_call_with_broken_arguments_stays_an_invalid_call_when_its_message_is_shortened() -> None:
-    broken = AIMessage(
-        "words " * 50, invalid_tool_calls=[invalid_tool_call(id="c1", name="look_up", args='{"number": ')]
-    )
-    message = {**message_of(broken), "content": "words"}
-    written = original_of(message, Originals([]))
-    assert isinstance(written, AIMessage)
-    assert (written.content, written.tool_calls) == ("words", [])
-    assert [(call["id"], call["args"]) for call in written.invalid_tool_calls] == [("c1", '{"number": ')]

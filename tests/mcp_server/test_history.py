@@ -7,10 +7,9 @@ import re
 
 import pytest
 
-from everlong import ContextCompressor
 from everlong.errors import ToolError
 from everlong.mcp.history import History
-from everlong.store import Occasion, Store
+from everlong.store import Store
 from everlong.tokens import EstimatingCounter
 from tests.mcp_server.conftest import HERE, THERE, Said
 
@@ -32,13 +31,6 @@ def test_recall_finds_the_answer_of_another_client_with_ids(said: Said) -> None:
     assert "> Port 7431, since 7430 is the crane's." in text.splitlines()
     assert f"conversation {name}" in text
     assert ids_in(text)
-
-
-def test_an_id_of_any_answer_opens_the_message_whole(said: Said) -> None:
-    said.talk("The port is 7431.", "Noted.")
-    history = said.history()
-    (ident, *_) = ids_in(history.search("port"))
-    assert history.read(ident).endswith("> The port is 7431.")
 
 
 @pytest.mark.spec("12.4")
@@ -76,13 +68,6 @@ def test_another_tenant_does_not_exist(said: Said, store: Store) -> None:
     assert history.list_conversations() == "[no conversations]"
     with pytest.raises(ToolError, match="there is no conversation"):
         history.read(hidden)
-
-
-def test_a_conversation_that_moved_away_belongs_to_its_new_folder(said: Said, store: Store) -> None:
-    name = said.talk("The port is 7431.", "Noted.")
-    store.sessions.move(name, THERE, "")
-    assert said.history(HERE).list_conversations() == "[no conversations in this folder]"
-    assert name in said.history(THERE).list_conversations()
 
 
 @pytest.mark.spec("12.4")
@@ -190,37 +175,11 @@ def test_a_long_message_is_read_page_by_page(said: Said) -> None:
         history.read(ident, page=pages + 1)
 
 
-def test_the_list_goes_on_after_the_last_one(said: Said) -> None:
-    names = [said.talk(f"Talk {n}", "Yes.", title=f"Talk {n}") for n in range(25)]
-    history, listed, after = said.history(), [], None
-    for _ in range(10):
-        page = history.list_conversations(limit=4, after=after)
-        listed += re.findall(r"^conversation (\d{8}_\d{6}_[0-9a-f]{6}),", page, re.MULTILINE)
-        more = re.search(r"\[more: after=(\S+)\]", page)
-        if more is None:
-            break
-        after = more[1]
-    assert listed == names[::-1]
-    assert len(history.list_conversations(client="codex").splitlines()) == 1
-
-
 @pytest.mark.parametrize("ident", ["", " ", "%", "_", "'; DROP TABLE session; --", "0" * 32, "x" * 10_000, "\x00"])
 def test_an_id_that_was_made_up_is_unknown(said: Said, ident: str) -> None:
     said.talk("Hello.", "Yes.")
     with pytest.raises(ToolError, match=r"there is no (?:conversation|message)"):
         said.history().read(ident)
-
-
-@pytest.mark.parametrize("query", ["", "  ", "x" * 5_000])
-def test_a_query_that_says_nothing_or_too_much_is_refused(said: Said, query: str) -> None:
-    with pytest.raises(ToolError, match="query"):
-        said.history().search(query)
-
-
-def test_a_turn_behind_the_end_is_an_error_that_says_how_many_there_are(said: Said) -> None:
-    name = said.talk("Hello.", "Yes.")
-    with pytest.raises(ToolError, match="no turn after 7; the conversation has 2"):
-        said.history().read(name, after=7)
 
 
 def test_the_handover_has_the_request_the_plan_the_rules_and_the_answer(said: Said) -> None:
@@ -255,17 +214,6 @@ def test_the_handover_has_the_request_the_plan_the_rules_and_the_answer(said: Sa
     assert said.history("/nowhere").handover() == ""
 
 
-@pytest.mark.spec("9.6")
-def test_the_handover_has_the_rules_that_stand_after_a_summary(said: Said, store: Store) -> None:
-    filler = [text for n in range(60) for text in (f"Paint bollard {n}.", f"Bollard {n} is painted. " * 40)]
-    name = said.talk("Repair the pump.", "I begin.", *filler[:20], "Never push to main.", "I will not.", *filler[20:])
-    number = store.sessions.get(name).branch
-    assert number is not None
-    at = store.branch(number)
-    store.compact(at, ContextCompressor(8_000), Occasion("threshold", session=name))
-    assert "Never push to main." in said.history().handover()
-
-
 def test_what_the_tools_themselves_answered_is_not_found_before_the_originals(said: Said) -> None:
     said.talk("The port is 7431.", "Noted.")
     for name in ("mcp__everlong__recall", "everlong_recall", "mcp__everlong__search_history"):
@@ -279,14 +227,3 @@ def test_what_the_tools_themselves_answered_is_not_found_before_the_originals(sa
         )
     first = said.history().recall("which port").split("\n\n")[1]
     assert first.endswith("> The port is 7431.")
-
-
-def test_a_folder_with_hundreds_of_conversations_is_searched(said: Said) -> None:
-    with said.store.batch():
-        for n in range(260):
-            said.talk(f"Berth {n} is for boat {n}.", "Noted.", folder=HERE if n % 2 else THERE)
-    text = said.history().search("berth boat", limit=20)
-    numbers = [int(number) for number in re.findall(r"Berth (\d+) is", text)]
-    assert len(numbers) >= 10
-    assert [number for number in numbers if number % 2 == 0] == []
-    assert said.history().recall("Which boat is for berth 137?").splitlines()[3] == "> Berth 137 is for boat 137."

@@ -82,14 +82,6 @@ def test_tools_resources_and_prompts_are_offered(said: Said, mode: str) -> None:
     talk(server, work, mode=mode)
 
 
-@pytest.mark.parametrize("arguments", [{}, {"question": 7}, {"question": "x", "max_tokens": 10**9}, {"question": ""}])
-def test_wrong_arguments_are_an_error_that_the_model_reads(said: Said, arguments: dict[str, Any]) -> None:
-    async def work(client: Client) -> None:
-        assert (await client.call_tool("recall", arguments)).is_error
-
-    talk(HistoryServer(lambda _: said.history()), work)
-
-
 def test_a_resource_of_another_folder_is_not_found(said: Said) -> None:
     hidden = said.talk("The password is kelp.", "I keep it.", folder="/work/secret")
 
@@ -170,7 +162,7 @@ def folder(tmp_path: Path) -> Path:
 
 def environment(tmp_path: Path, **more: str) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-    own = {"EVERLONG_HOME": str(tmp_path / "home"), "EVERLONG_STORE__PATH": str(tmp_path / "store.db")}
+    own = {"EVERLONG_HOME": str(tmp_path / "home"), "EVERLONG_STORE__URL": str(tmp_path / "store.db")}
     return {**kept, **own, "PYTHONPATH": SOURCE, **more}
 
 
@@ -228,20 +220,6 @@ def test_standard_output_carries_nothing_but_the_protocol(folder: Path, tmp_path
     assert all(line["jsonrpc"] == "2.0" for line in [*lines, *map(json.loads, rest.splitlines())])
     assert "are not trusted" in chatter
     assert process.returncode == 0
-
-
-def test_help_loads_neither_the_sdk_nor_the_store() -> None:
-    code = (
-        "import sys\nfrom everlong.cli.main import main\n"
-        "try:\n    main(['mcp', '--help'])\nexcept SystemExit:\n    pass\n"
-        "print([name for name in sys.modules if name in ('mcp', 'sqlalchemy', 'anyio', 'uvicorn')], file=sys.stderr)"
-    )
-    env = {**os.environ, "PYTHONPATH": SOURCE}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True, timeout=PATIENCE
-    )
-    assert done.stderr.splitlines()[-1] == "[]"
-    assert "--all" in done.stdout
 
 
 # -- a port -----------------------------------------------------------------------------------------------------------
@@ -339,10 +317,17 @@ def test_over_http_without_keys_web_pages_are_not_let_in(said: Said, folder: Pat
             assert http.post(url, json={}, headers=headers).status_code == 403
 
 
-def test_other_machines_need_a_key(folder: Path, tmp_path: Path) -> None:
-    command = [*everlong_program(), "mcp", "--http", "--host", "0.0.0.0", "--port", "0"]  # noqa: S104 - refused
-    done = subprocess.run(
-        command, cwd=folder, env=environment(tmp_path), capture_output=True, text=True, check=False, timeout=PATIENCE
-    )
-    assert done.returncode == 1
-    assert "without a key" in done.stderr
+@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of its own")
+def test_on_a_terminal_it_says_that_a_client_starts_it() -> None:
+    import pty  # noqa: PLC0415 - not on Windows
+
+    ours, theirs = pty.openpty()
+    try:
+        done = subprocess.run(
+            [*everlong_program(), "mcp"], stdin=theirs, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.returncode == 2
+    assert "claude mcp add everlong -- everlong mcp" in done.stderr

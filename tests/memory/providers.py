@@ -71,14 +71,6 @@ class Diary(MemoryProvider):
         self._note("shutdown")
 
 
-class Bare(MemoryProvider):
-    """Has nothing but what is required."""
-
-    @property
-    def name(self) -> str:
-        return "bare"
-
-
 class Hanging(Diary):
     """Hangs in one method until it is released."""
 

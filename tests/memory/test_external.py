@@ -87,13 +87,6 @@ def test_the_named_provider_is_used_with_its_own_settings(install: Install, fold
     assert warnings == []
 
 
-@pytest.mark.parametrize("offered", ["Plain", "ready", "make"])
-def test_a_class_an_object_or_a_function_may_be_offered(install: Install, offered: str) -> None:
-    install("ship_logbook", logbook=f"ship_logbook:{offered}")
-    provider = external_provider("logbook", {"harbour": "Oslo"})
-    assert provider.system_prompt_block() == "The logbook is kept in no harbour."
-
-
 def test_a_name_that_nobody_offers_is_an_error_that_names_those_who_are_there(install: Install) -> None:
     with pytest.raises(ConfigError, match=r"no memory provider 'diary' .*'everlong\.memory'; none is installed"):
         external_provider("diary")
@@ -101,13 +94,6 @@ def test_a_name_that_nobody_offers_is_an_error_that_names_those_who_are_there(in
     with pytest.raises(ConfigError, match="installed are almanac, logbook") as caught:
         external_provider("diary")
     assert caught.value.key == "memory.provider"
-
-
-def test_a_name_that_two_packages_offer_is_an_error_that_names_both(install: Install) -> None:
-    install("ship_logbook", logbook="ship_logbook:Logbook")
-    install("other_logbook", logbook="other_logbook:Logbook")
-    with pytest.raises(ConfigError, match=r"other_logbook:Logbook of other_logbook, ship_logbook:Logbook of ship"):
-        external_provider("logbook")
 
 
 @pytest.mark.parametrize(

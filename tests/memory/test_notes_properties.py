@@ -9,8 +9,8 @@ from hypothesis import given, settings, strategies as st
 
 from everlong.errors import NotesError
 from everlong.memory import NotesMemory
-from everlong.memory.notes import entries_of, lines_of, notes_block
-from everlong.memory.text import cleaned, has_words, sameness, shown, storable
+from everlong.memory.notes import entries_of, fit_block, lines_of
+from everlong.memory.text import cleaned, has_words, sameness, storable
 from everlong.tokens import EstimatingCounter
 
 MARKDOWN = [
@@ -107,17 +107,8 @@ def test_every_line_of_a_file_is_in_at_most_one_note(file: str) -> None:
 
 
 @settings(deadline=None)
-@given(words)
-def test_cleaning_twice_changes_nothing_more(text: str) -> None:
-    assert cleaned(cleaned(text)) == cleaned(text)
-    assert storable(storable(text)) == storable(text)
-    assert shown(shown(text)) == shown(text)
-    cleaned(text).encode("utf-8")
-
-
-@settings(deadline=None)
 @given(st.lists(words, max_size=30), st.lists(words, max_size=30), st.integers(0, 600))
 def test_the_block_fits_its_budget_and_is_the_same_every_time(user: list[str], memory: list[str], budget: int) -> None:
-    block = notes_block(user, memory, budget)
+    block = fit_block(user, memory, budget).text
     assert EstimatingCounter().count_text(block) <= budget
-    assert notes_block(list(user), list(memory), budget) == block
+    assert fit_block(list(user), list(memory), budget).text == block

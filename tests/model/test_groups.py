@@ -42,14 +42,6 @@ def test_a_user_message_between_call_and_result_does_not_part_them() -> None:
     assert matched([call("a"), USER, result("a")]) == [(0, [2], [])]
 
 
-def test_one_id_twice_in_one_message_takes_two_results() -> None:
-    assert matched([call("a", "a"), result("a"), result("a")]) == [(0, [1, 2], [])]
-
-
 def test_a_result_without_an_id_answers_the_first_waiting_call_of_the_last_group() -> None:
     found = find_groups([call("a", "b"), result("b"), result(None)])
     assert [(answer.at, answer.call_id) for answer in found.groups[0].answers] == [(1, "b"), (2, "a")]
-
-
-def test_results_that_answer_nothing_are_orphans() -> None:
-    assert find_groups([result("z"), call("a"), result("a"), result("a"), result(None)]).orphans == [0, 3, 4]

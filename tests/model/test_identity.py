@@ -113,14 +113,6 @@ def test_equal_texts_of_two_tenants_have_unrelated_ids() -> None:
     assert {node.id for node in mine}.isdisjoint(node.id for node in theirs)
 
 
-def test_who_said_it_matters() -> None:
-    assert last_id([{"role": "user", "content": "yes"}]) != last_id([{"role": "assistant", "content": "yes"}])
-
-
-def test_a_system_message_is_no_node() -> None:
-    assert CHAIN.extend(CHAIN.root(), CONVERSATION[0]) == CHAIN.root()
-
-
 def test_arguments_nested_deeper_than_the_stack_are_told_apart() -> None:
     def nested(leaf: int) -> Any:
         value: Any = leaf

@@ -37,11 +37,6 @@ def test_what_is_read_in_steps_means_the_same(seed: int) -> None:
     assert read_in_steps(data, orjson.loads) == json.loads(data)
 
 
-def test_half_a_character_stays_where_it_is() -> None:
-    data = b'["' + rb"\ud83d" * 200_000 + rb"\ude00" * 200_000 + b'"]'
-    assert read_in_steps(data, json.loads) == json.loads(data)
-
-
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("dumps", [orjson.dumps, plainly])
 def test_what_is_written_in_steps_is_the_same_bytes(dumps: Any, seed: int) -> None:

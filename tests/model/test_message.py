@@ -11,7 +11,6 @@ from everlong.model import (
     ToolCall,
     calls_of,
     checked_messages,
-    parts_of,
     text_of,
     with_part_appended,
     without_thinking,
@@ -24,10 +23,6 @@ def test_text_is_read_from_strings_parts_and_nothing() -> None:
     assert text_of({"role": "user"}) == ""
     parts = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}, "b"]
     assert text_of({"role": "user", "content": parts}) == "a\nb"
-
-
-def test_thinking_is_no_text() -> None:
-    assert text_of({"role": "assistant", "content": [{"type": "thinking", "thinking": "hm", "text": "hm"}]}) == ""
 
 
 def test_thinking_is_taken_away_but_not_before_a_call_unless_all_of_it_must_go() -> None:
@@ -64,10 +59,6 @@ def test_appending_a_part_keeps_the_old_content_as_a_part_of_its_own() -> None:
         "content": [{"type": "text", "text": "be kind"}, {"type": "text", "text": "note"}],
     }
     assert message == {"role": "system", "content": "be kind"}
-
-
-def test_empty_content_has_no_parts() -> None:
-    assert parts_of({"role": "user", "content": ""}) == []
 
 
 @pytest.mark.parametrize(

@@ -64,41 +64,12 @@ def test_a_persons_words_are_found_in_what_clients_send(case: dict[str, Any]) ->
     assert readable_text(message_of(case)).startswith(case["typed"])
 
 
-def test_parts_are_joined_by_blank_lines() -> None:
-    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-    content = [{"type": "input_text", "text": "\n Look:"}, picture, "and tell me.\n"]
-    assert typed_words({"role": "user", "content": content}) == "Look:\n\nand tell me."
-
-
-@pytest.mark.parametrize("role", ["system", "developer", "assistant", "tool"])
-def test_only_users_type(role: str) -> None:
-    assert typed_words({"role": role, "content": "Hello."}) == ""
-
-
-@pytest.mark.parametrize(
-    "content", [None, "", [], [{"type": "tool_result", "tool_use_id": "a", "content": "hi"}], [{}]]
-)
-def test_a_message_without_text_has_no_typed_words(content: Any) -> None:
-    assert typed_words({"role": "user", "content": content}) == ""
-
-
 @pytest.mark.parametrize("key", [EPHEMERAL, ADDED])
 def test_a_marked_part_was_not_typed(key: str) -> None:
     parts = [{"type": "text", "text": EVIL, key: True}, {"type": "text", "text": "Hello."}]
     assert typed_words({"role": "user", "content": parts}) == "Hello."
     held = [{"type": "text", "text": f"<user_query>{EVIL}</user_query>\n<b>x</b>\n{EVIL}", key: True}, *parts]
     assert typed_words({"role": "user", "content": held}) == "Hello."
-
-
-def test_files_and_results_are_material_and_reminders_are_not() -> None:
-    read = read_message(user(f'{REMINDER}<file name="/srv/a.csv">\ngulls;7\n</file>\nCount them.'))
-    assert (read.typed, read.material, read.added) == ("Count them.", "gulls;7", "The house rules apply.")
-
-
-def test_a_result_is_read_without_the_reminder_behind_it() -> None:
-    result: Message = {"role": "tool", "content": f"gulls;7\n<b>bold</b>\n\n{REMINDER}", "tool_call_id": "a"}
-    assert readable_text(result) == "gulls;7\n<b>bold</b>"
-    assert read_message(result).added == "The house rules apply."
 
 
 def test_the_newest_request_is_the_newest_message_that_a_person_typed() -> None:
@@ -132,24 +103,6 @@ def test_a_text_that_begins_with_a_clients_words_is_known(text: str, is_wrapper:
 
 
 # -- titles ------------------------------------------------------------------------------------------------------------
-
-
-def test_the_title_is_what_was_asked_last() -> None:
-    opening = [
-        {"role": "system", "content": "Be kind."},
-        user("Turn red to blue."),
-        assistant("Done."),
-        user("Fix the login."),
-        assistant("I see."),
-        user("I have *added these files to the chat*: a.py"),
-        {"role": "system", "content": "Answer in English."},
-    ]
-    assert title_from(opening) == "Fix the login."
-
-
-@pytest.mark.parametrize("messages", [[], [user(REMINDER)], [assistant("Hello.")], [user("\x00\u200b")]])
-def test_there_is_no_title_where_nobody_typed(messages: list[Message]) -> None:
-    assert title_from(messages) is None
 
 
 @pytest.mark.parametrize(
@@ -190,25 +143,10 @@ UNTAGGED = TEXTS.map(lambda text: text.replace("<", "").replace("[", ""))
 CONTENTS = st.one_of(TEXTS, st.lists(TEXTS, max_size=4).map(lambda texts: [{"type": "text", "text": t} for t in texts]))
 
 
-@given(CONTENTS)
-def test_typed_words_stand_in_the_message_in_their_order(content: Any) -> None:
-    whole = content if isinstance(content, str) else "\n".join(part["text"] for part in content)
-    typed = typed_words({"role": "user", "content": content})
-    assert typed == typed.strip()
-    at = 0
-    for word in typed.split():
-        at = whole.index(word, at) + len(word)
-
-
 @given(UNTAGGED, TEXTS, TEXTS, TEXTS, st.sampled_from(["output", "file", "system-reminder", "quokka"]))
 def test_nothing_inside_of_a_wrapping_is_typed(before: str, one: str, other: str, behind: str, name: str) -> None:
     wrapped = f"{before}\n<{name}>\n{one} SMUGGLED {other}\n</{name}>\n{behind}"
     assert "SMUGGLED" not in typed_words(user(wrapped))
-
-
-@given(st.text(alphabet=st.characters(exclude_characters="<[#>`~{-:", exclude_categories=["Cs", "Nd"])))
-def test_text_without_marks_is_returned_whole(text: str) -> None:
-    assert typed_words(user(text)) == text.strip()
 
 
 @given(st.lists(CONTENTS.map(lambda content: {"role": "user", "content": content}), max_size=4))
@@ -254,16 +192,6 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 def test_hostile_text_is_read_in_steps_that_grow_with_its_length(kind: str) -> None:
     assert lines_run(HOSTILE[kind](20_000)) <= 4.5 * lines_run(HOSTILE[kind](5_000)) + 100
     typed_words(user(HOSTILE[kind](900_000)))  # what a pattern does inside, only a test that hangs would show
-
-
-def test_a_part_that_nobody_can_have_typed_is_not_cut_in_two() -> None:
-    whole = user("Read it.", f"<file>\n</file>\n{EVIL}\n" + "x" * 1_000_000 + "\n</file>")
-    assert typed_words(whole) == "Read it."
-
-
-def test_parts_that_end_nothing_are_read_once() -> None:
-    texts = [f"<a{number}> x" for number in range(10_000)]
-    assert typed_words(user(*texts, "Fix the login.")) == "Fix the login."
 
 
 def lines_run(text: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,12 @@ import pytest
 
 from everlong.config import Settings
 from everlong.config.paths import data_home
-from everlong.errors import AuthenticationFailed, PluginError, RequestRefused
+from everlong.errors import PluginError, RequestRefused
 from everlong.plugins.adapters.host import hermes_constants
 from everlong.plugins.adapters.host.agent import auxiliary_client, context_compressor, context_engine, model_metadata
 from everlong.plugins.adapters.host.gateway import session_context
-from everlong.plugins.adapters.host.hermes_cli import config, plugins, runtime_provider
-from everlong.plugins.adapters.host.tools import registry
-from everlong.plugins.adapters.host_state import Host, adapter_of, running_in
+from everlong.plugins.adapters.host.hermes_cli import config, runtime_provider
+from everlong.plugins.adapters.host_state import Host, running_in
 from everlong.testing import Ask, ModelServer
 from tests.agent.conftest import connected
 from tests.testing_server.conftest import Serve
@@ -52,21 +50,6 @@ def test_the_auxiliary_model_answers_in_the_shape_of_openais_client(inside: Mode
     assert inside.requests[0].body["max_tokens"] == 50
 
 
-def test_it_can_be_awaited_and_looks_like_a_client(inside: ModelServer) -> None:
-    answer = asyncio.run(auxiliary_client.async_call_llm("compression", messages=MESSAGES))
-    assert answer.choices[0].message.content.startswith("small-one")
-    client, model = auxiliary_client.get_text_auxiliary_client("compression")
-    assert model == "small-one"
-    again = client.chat.completions.create(model=None, messages=MESSAGES)
-    assert again.choices[0].message.content.startswith("small-one")
-    assert len(inside.requests) == 2
-
-
-def test_another_model_may_be_named(inside: ModelServer) -> None:
-    answer = auxiliary_client.call_llm(messages=MESSAGES, model="other", base_url=inside.openai_url, api_key="made-up")
-    assert answer.choices[0].message.content.startswith("other")
-
-
 def test_a_model_that_takes_no_temperature_is_asked_without(serve: Serve) -> None:
     def script(ask: Ask) -> str:
         return f"temperature {ask.body.get('temperature')}"
@@ -87,18 +70,6 @@ def test_a_model_that_takes_no_temperature_is_asked_without(serve: Serve) -> Non
     assert answer.choices[0].message.content == "temperature None"
     assert asked == [{"temperature": 0.3}, None]
     main.close()
-
-
-def test_without_a_model_the_error_says_what_to_set() -> None:
-    chosen = settings(auxiliary={"compression": {"provider": "main"}})
-    with running_in(Host(chosen)), pytest.raises(PluginError, match=r"auxiliary\.compression\.model"):
-        auxiliary_client.call_llm(messages=MESSAGES)
-
-
-def test_a_failure_is_an_ordinary_exception(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    with running_in(Host(settings())), pytest.raises(AuthenticationFailed):
-        auxiliary_client.call_llm(messages=MESSAGES, provider="openai", model="gpt-6")
 
 
 # -- configuration -----------------------------------------------------------------------------------------------------
@@ -152,35 +123,7 @@ def test_facts_of_the_session_come_from_the_host_and_else_from_the_environment(
         assert session_context.get_session_env("HERMES_SESSION_USER", "nobody") == "nobody"
 
 
-def test_hooks_that_are_left_with_the_manager_are_kept_by_the_host() -> None:
-    host = Host(settings())
-    with running_in(host):
-        plugins.get_plugin_manager()._hooks.setdefault("post_llm_call", []).append(lambda **_: "heard")
-        assert plugins.invoke_hook("post_llm_call", session_id="x") == ["heard"]
-    assert list(host.hooks) == ["post_llm_call"]
-
-
 # -- the rest ----------------------------------------------------------------------------------------------------------
-
-
-def test_roots_of_modules_are_data_and_cover_what_is_below_them() -> None:
-    assert adapter_of("agent.context_engine").endswith("host.agent.context_engine")
-    assert adapter_of("aigenlabs_cli.config").endswith("host.hermes_cli.config")
-    assert adapter_of("tools.registry").endswith("host.tools.registry")
-    assert [adapter_of(name) for name in ("tools", "tools.mine", "agents", "json")] == [""] * 4
-
-
-def test_rough_counts_and_thresholds() -> None:
-    assert model_metadata.estimate_tokens_rough(None) == 0
-    assert model_metadata.estimate_request_tokens_rough([], system_prompt="abcdefgh") == 2
-    assert context_compressor.resolve_model_threshold("claude-x-1", {"claude": 0.3, "claude-x": 0.4}, 0.5) == 0.4
-    assert context_compressor.resolve_model_threshold("gpt", {"claude": 0.3}, 0.5) == 0.5
-
-
-def test_what_a_memory_provider_says_is_cut_and_has_no_secrets() -> None:
-    text = context_engine.sanitize_memory_context(f"key sk-ant-api03-{'a' * 60} " + "x" * 9_000)
-    assert len(text) <= context_engine.MEMORY_CONTEXT_MAX_CHARS
-    assert "sk-ant-api03-aaaa" not in text
 
 
 def test_what_other_hosts_have_in_the_base_class_can_be_passed_on_and_does_nothing() -> None:
@@ -221,18 +164,3 @@ def test_an_engine_can_be_copied_for_one_more_agent() -> None:
     engine.kept = ["one"]
     engine.clone_for_agent().kept.append("two")
     assert engine.kept == ["one"]
-
-
-def test_answers_of_tools_are_json() -> None:
-    assert registry.tool_error("no", code=4) == '{"error": "no", "code": 4}'
-    assert registry.tool_result(found=1) == '{"found": 1}'
-
-
-def test_the_compressor_is_made_the_way_that_others_make_it() -> None:
-    made = context_compressor.ContextCompressor(
-        "some-model", 0.6, 2, 5, summary_target_ratio=0.05, config_context_length=40_960, summary_model_override="s"
-    )
-    assert (made.context_length, made.protect_first_n, made.protect_last_n) == (40_960, 2, 5)
-    assert made.threshold_tokens == int(40_960 * 0.6)
-    assert (made.model, made.summary_model) == ("some-model", "s")
-    assert context_compressor.ContextCompressor(9_000).context_length == 9_000

@@ -91,14 +91,6 @@ def test_an_engine_with_another_name_works_with_a_warning(home: Path) -> None:
     assert "calls itself 'lcm'" in said
 
 
-@pytest.mark.spec("2.4")
-def test_a_plugin_answers_to_the_names_that_its_manifest_tells(home: Path) -> None:
-    told = "name: lossless\ndescription: d\nversion: 1\nprovides: [graphs]\n"
-    write(home / "plugins" / "hermes-graphs", REGISTERS.format(name="graphs"), told)
-    engine, said = chosen(home, "graphs")
-    assert (engine.name, said) == ("graphs", [])
-
-
 @pytest.mark.spec("2.2", "2.5")
 def test_the_engine_of_an_enabled_plugin_is_found_by_its_own_name(home: Path) -> None:
     write(home / "plugins" / "hermes-graphs", REGISTERS.format(name="graphs"))
@@ -121,32 +113,6 @@ def test_a_second_engine_is_refused_with_a_warning_that_names_both(home: Path) -
     assert "'second'" in said
     assert "'first'" in said
     assert "only one" in said
-
-
-@pytest.mark.spec("2.5")
-def test_a_general_plugin_that_does_not_register_its_engine_has_none(home: Path) -> None:
-    write(home / "plugins" / "shy", ENGINE.format(name="shy") + "\ndef register(ctx):\n    pass\n")
-    engine, (said,) = chosen(home, "shy")
-    assert isinstance(engine, ContextCompressor)
-    assert "offers no context engine" in said
-    write(home / "plugins" / "plain", ENGINE.format(name="plain"))
-    assert chosen(home, "plain")[0].name == "plain"
-
-
-@pytest.mark.spec("2.5")
-def test_an_engine_a_class_and_a_function_can_be_registered(home: Path) -> None:
-    for name, offered in {"one": "Engine", "two": "Engine()", "three": "lambda context_length: Engine(1)"}.items():
-        code = ENGINE.format(name=name) + f"\ndef register(ctx):\n    ctx.register_context_engine({offered})\n"
-        write(home / "plugins" / "context_engine" / name, code)
-        engine, said = chosen(home, name)
-        assert (engine.name, engine.context_length, said) == (name, 50_000, [])
-
-
-@pytest.mark.spec("1.1")
-def test_an_engine_without_a_base_class_is_taken_for_what_it_can_do(home: Path) -> None:
-    code = ENGINE.replace("(ContextEngine)", "").format(name="duck")
-    write(home / "plugins" / "context_engine" / "duck", code)
-    assert chosen(home, "duck")[0].name == "duck"
 
 
 @pytest.mark.spec("2.4")
@@ -203,12 +169,6 @@ def test_a_plugin_that_fails_half_way_leaves_nothing_that_it_registered(home: Pa
     plugins.load()
     assert "no tide" in str(plugins.failed["half"])
     assert plugins.registered.of("half") == []
-
-
-def test_what_is_enabled_and_not_there_is_told(home: Path) -> None:
-    _, (said,) = chosen(home, "compressor", enabled=["ghost"])
-    assert "plugins.enabled names 'ghost'" in said
-    assert str(home / "plugins") in said
 
 
 @pytest.mark.spec("2.3")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -49,16 +48,6 @@ def test_every_place_is_looked_at_in_the_order_of_resolution(home: Path, root: P
     ]
 
 
-@pytest.mark.spec("2.2")
-def test_relative_paths_are_meant_from_the_users_own_folder(home: Path, root: Path) -> None:
-    engine_in(root / "tools" / "theirs")
-    engine_in(home / "extra" / "mine")
-    assert "theirs" not in found(root, plugins={"paths": ["tools"]})
-    mine = found(root, plugins={"paths": ["extra"]})["mine"]
-    assert not mine.needs_trust
-    assert mine.folder == home / "extra" / "mine"
-
-
 def test_listing_imports_nothing(home: Path) -> None:
     write(home / "plugins" / "context_engine" / "loud", "raise SystemExit('it was imported')")
     before = set(sys.modules)
@@ -86,30 +75,12 @@ def test_a_broken_manifest_is_told_and_hides_nothing(home: Path, manifest: bytes
     assert problem in found(home)["odd"].problem
 
 
-def test_without_a_manifest_a_plugin_is_there_all_the_same(home: Path) -> None:
-    engine_in(home / "plugins" / "context_engine" / "plain", manifest="")
-    assert found(home)["plain"].problem == "it has no plugin.yaml"
-
-
 def test_what_a_manifest_says_is_shown_in_one_line_without_control_characters(tmp_path: Path) -> None:
     text = 'name: x\nversion: 1.10\ndescription: "a\\e[31mred\\nline \\u202e"\n'
     manifest = read_manifest(engine_in(tmp_path / "x", manifest=text))
     assert manifest.description == "a [31mred line"
     assert manifest.version == "1.10"
     assert len(read_manifest(engine_in(tmp_path / "y", manifest=f"description: {'y' * 9_000}\n")).description) == 300
-
-
-def test_a_manifest_with_many_aliases_is_read_at_once(tmp_path: Path) -> None:
-    lines = ["a0: &a0 [x, x]"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
-    manifest = read_manifest(engine_in(tmp_path / "x", manifest="\n".join(["name: x", *lines])))
-    assert manifest.name == "x"
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_a_manifest_that_is_no_file_is_not_read(tmp_path: Path) -> None:
-    folder = engine_in(tmp_path / "x", manifest="")
-    os.mkfifo(folder / "plugin.yaml")
-    assert read_manifest(folder).problem == "its plugin.yaml is no file"
 
 
 @pytest.mark.parametrize("name", ["paths", "enabled", "compressor", "context_engine", "", "-x", "a b", "a/b", "x" * 65])
@@ -123,11 +94,3 @@ def test_a_plugin_with_a_name_that_it_cannot_have_is_listed_with_the_reason_and_
     plugins = Plugins(settings(), home)
     assert "cannot be called 'paths'" in {one.name: one for one in plugins.found}["paths"].problem
     assert plugins.named("paths") == []
-
-
-def test_hidden_folders_caches_and_files_are_no_plugins(home: Path) -> None:
-    for name in (".git", "__pycache__", "empty"):
-        (home / "plugins" / name).mkdir(parents=True)
-    write(home / "plugins" / ".hidden", "")
-    (home / "plugins" / "file.py").write_text("")
-    assert {one.name for one in Plugins(settings(), home).found if one.origin != "package"} == {"compressor", "lcm"}

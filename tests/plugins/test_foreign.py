@@ -15,8 +15,7 @@ import pytest
 import everlong
 from everlong.agent import AgentEvent, CompactionFinished, ToolFinished
 from everlong.config.paths import data_home
-from everlong.context import ContextCompressor, ContextEngine
-from everlong.plugins.adapters.host.agent import context_engine
+from everlong.context import ContextCompressor
 from everlong.plugins.adapters.host_state import host_path
 from everlong.plugins.guard import GuardedEngine, compressor_of
 from everlong.store import Store
@@ -84,15 +83,6 @@ def test_many_turns_a_tool_a_command_and_a_restart(
     assert "agent" not in sys.modules
     assert "hermes_constants" not in sys.modules
     assert store.verify().problems == []
-
-
-def test_what_its_model_calls_cost_is_counted(with_engine: WithEngine, store: Store) -> None:
-    agent = with_engine("ledger")
-    talk(agent, 12)
-    assert isinstance(agent.engine, GuardedEngine)
-    assert agent.engine.inner.summaries > 0  # type: ignore[attr-defined]  # they were written by a model
-    assert agent.conversation.branch is not None
-    assert store.compactions(branch=agent.conversation.branch.id)[0].engine == "ledger"
 
 
 def test_a_foreign_engine_may_be_made_from_the_compressor(serve: Serve, opened: Opened, tmp_path: Path) -> None:
@@ -181,10 +171,6 @@ def test_the_host_folder_has_every_name_that_is_adapted(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("2 7\n", "")
 
 
-def test_the_base_class_is_everlongs_own() -> None:
-    assert context_engine.ContextEngine is ContextEngine
-
-
 # -- the names for a whole process -------------------------------------------------------------------------------------
 
 SNIPPET = """
@@ -254,9 +240,3 @@ except ModuleNotFoundError as error:
 """
     done = alone("-c", script, cwd=tmp_path)
     assert (done.stdout, done.returncode) == ("No module named 'agent.no_such_module'\n", 0), done.stderr
-
-
-def test_a_real_package_of_that_name_comes_first(tmp_path: Path) -> None:
-    (tmp_path / "agent.py").write_text("mine = True\n", encoding="utf-8")
-    done = alone("-c", "import everlong.plugins.foreign, agent; print(agent.mine)", cwd=tmp_path)
-    assert done.stdout == "True\n", done.stderr

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +21,7 @@ from everlong.plugins.adapters.host_state import Host
 from everlong.plugins.checking import EngineFault
 from everlong.plugins.engines import adopt
 from everlong.plugins.guard import GuardedEngine
-from everlong.plugins.running import Failed, Overrun, Runner, time_of_others
+from everlong.plugins.running import Overrun, Runner, time_of_others
 from everlong.store import views
 from tests.waiting import PATIENCE
 
@@ -146,32 +144,6 @@ def test_words_in_parts_are_one_text_to_the_engine_and_parts_again_where_they_co
         assert [given[0]["content"], given[-2]["content"]] == [marked, picture]
 
 
-def test_a_list_may_be_left_as_it_is_until_the_window_is_nearly_full() -> None:
-    warned: list[str] = []
-    engine = guarded(with_compress(lambda given: given), warned=warned)
-    short, long = conversation(24), conversation(40)
-    assert engine.estimate_tokens(short) < 0.85 * 8_000 < engine.estimate_tokens(long)
-    assert engine.compress(short) == short
-    assert warned == []
-    assert engine.estimate_tokens(engine.compress(long)) < 0.85 * 8_000
-    (said,) = warned
-    assert said.endswith("tokens as they were in a window of 8,000; the built-in compressor did it instead")
-
-
-def test_options_reach_only_engines_that_take_them() -> None:
-    taken: list[dict[str, Any]] = []
-
-    class Asking(Plain):
-        def compress(  # type: ignore[override]
-            self, messages: list[Message], *, force: bool = False, memory_context: str = ""
-        ) -> list[Message]:
-            taken.append({"force": force, "memory_context": memory_context})
-            return [messages[0], *messages[-2:]]
-
-    guarded(Asking()).compress(conversation(), 7, "buoys", force=True, memory_context="m", target_tokens=4_000)
-    assert taken == [{"force": True, "memory_context": "m"}]
-
-
 def test_a_target_is_reached_even_where_the_engine_knows_none() -> None:
     messages = conversation(40)
     engine = guarded(with_compress(lambda given: given))
@@ -179,14 +151,6 @@ def test_a_target_is_reached_even_where_the_engine_knows_none() -> None:
     assert engine.estimate_tokens(result) <= 3_000
     with pytest.raises(TargetUnreachable):
         engine.compress(messages, target_tokens=1)
-
-
-def test_a_target_is_one_for_the_messages_whatever_tools_take_besides() -> None:
-    engine = guarded(with_compress(lambda given: given))
-    engine.fallback.overhead_tokens = 3_000  # type: ignore[attr-defined]
-    messages = conversation(6)
-    assert engine.compress(messages, target_tokens=engine.estimate_tokens(messages) - 3_000) == messages
-    assert engine.compress(messages, target_tokens=450) != messages
 
 
 def test_an_engine_of_no_base_class_is_an_engine() -> None:
@@ -263,19 +227,6 @@ def test_a_figure_that_makes_no_sense_is_not_believed(value: Any) -> None:
     assert engine.threshold_tokens == ContextCompressor(8_000).threshold_tokens
 
 
-def test_a_property_that_raises_is_as_good_as_none() -> None:
-    class Raising(Plain):
-        @property
-        def compression_count(self) -> int:  # type: ignore[override]
-            raise RuntimeError("not today")
-
-    engine = guarded(Raising())
-    engine.update_from_response({"prompt_tokens": 50})
-    engine.update_from_response({"prompt_tokens": 60})
-    assert (engine.compression_count, engine.last_prompt_tokens) == (0, 60)
-    assert [fault.text for fault in engine.faults] == ["raised RuntimeError when compression_count was read"]
-
-
 @pytest.mark.parametrize("offered", [5, ["x"], [{"description": "nameless"}], {"name": "not a list"}])
 def test_tools_that_cannot_be_offered_are_left_out(offered: Any) -> None:
     class Tooled(Plain):
@@ -329,15 +280,6 @@ def test_a_compaction_can_be_interrupted_while_the_engine_is_at_it() -> None:
     assert engine.get_status()["engine"] == "plain"  # it is there again
 
 
-def test_an_engines_own_keyboard_interrupt_does_not() -> None:
-    def stop(_: list[Message]) -> list[Message]:
-        raise KeyboardInterrupt
-
-    warned: list[str] = []
-    guarded(with_compress(stop), warned=warned).compress(conversation())
-    assert "raised KeyboardInterrupt in compress()" in warned[0]
-
-
 # -- lists that are mended ---------------------------------------------------------------------------------------------
 
 
@@ -349,35 +291,7 @@ def test_a_dropped_system_prompt_is_put_back() -> None:
     assert "dropped the system prompt" in warned[0]
 
 
-def test_the_latest_request_is_put_back_where_it_was() -> None:
-    messages = [*conversation(), {"role": "user", "content": "And now?"}, {"role": "assistant", "content": "Working."}]
-    result = guarded(with_compress(lambda given: [given[0], given[2], given[-1]])).compress(messages)
-    assert [message["content"] for message in result][-2:] == ["And now?", "Working."]
-
-
-def test_a_request_with_words_added_to_it_still_stands() -> None:
-    messages = [*conversation(), {"role": "user", "content": "And now?"}]
-    annotated = {"role": "user", "content": "And now?\n\n[recalled: berth nine]"}
-    result = guarded(with_compress(lambda given: [given[0], annotated])).compress(messages)
-    assert result == [messages[0], annotated]
-
-
 # -- the thread --------------------------------------------------------------------------------------------------------
-
-
-def test_all_calls_come_from_one_thread_of_their_own() -> None:
-    runner = Runner("one", PATIENCE)
-    threads = {runner.call(threading.get_ident) for _ in range(5)}
-    assert len(threads) == 1
-    assert threads != {threading.get_ident()}
-
-
-def test_what_was_opened_elsewhere_is_used_where_it_can_be(tmp_path: Path) -> None:
-    connection = sqlite3.connect(tmp_path / "a.db")
-    runner = Runner("two", PATIENCE)
-    assert runner.call(lambda: connection.execute("SELECT 1").fetchone()) == (1,)
-    assert runner.call(threading.get_ident) == threading.get_ident()
-    connection.close()
 
 
 def test_time_that_others_take_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -400,9 +314,3 @@ def test_time_that_others_take_is_not_counted(monkeypatch: pytest.MonkeyPatch) -
         Runner("three", PATIENCE).call(idle_for_an_hour, check=lambda: None)
     answer = Runner("four", PATIENCE).call(ask_others, check=lambda: is_seen.set() if next(looks, 3) == 3 else None)
     assert answer == "answered"
-
-
-def test_an_error_is_told_apart_from_an_interrupt_of_the_one_who_waits() -> None:
-    with pytest.raises(Failed) as caught:
-        Runner("five", PATIENCE).call(lambda: int("x"))
-    assert isinstance(caught.value.error, ValueError)

@@ -65,13 +65,6 @@ def test_a_plugin_may_call_itself_by_its_folders_name(tmp_path: Path) -> None:
     unload(module)
 
 
-def test_a_plugin_named_like_a_library_still_reaches_the_library(tmp_path: Path) -> None:
-    folder = plugin(tmp_path, "zstandard", __init__="import zstandard\nMADE = zstandard.compress(b'x')")
-    module = load_folder(folder, "zstandard")
-    assert isinstance(module.MADE, bytes)
-    unload(module)
-
-
 def test_two_plugins_with_equal_module_names_never_meet(tmp_path: Path) -> None:
     path = "import sys, pathlib\nsys.path.insert(0, str(pathlib.Path(__file__).parent))\nfrom tools import WHO"
     first = load_folder(plugin(tmp_path / "one", "same", __init__=path, tools="WHO = 1"), "same")
@@ -105,19 +98,6 @@ def test_a_plugins_folders_do_not_stay_on_the_path_of_the_program(tmp_path: Path
     unload(module)
 
 
-def test_modules_that_import_each_other_work(tmp_path: Path) -> None:
-    folder = plugin(
-        tmp_path,
-        "ring",
-        __init__="from . import a",
-        a="from . import b\nA = 1\ndef both():\n    return A + b.B",
-        b="from . import a\nB = 2",
-    )
-    module = load_folder(folder, "ring")
-    assert module.a.both() == 3
-    unload(module)
-
-
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
@@ -147,17 +127,6 @@ def test_a_failed_import_tells_the_plugins_own_traceback_and_leaves_nothing_behi
     assert (list(sys.path), loaded_names(), list(sys.meta_path)) == (path, modules, finders)
 
 
-def test_a_folder_without_a_start_is_said_to_have_none(tmp_path: Path) -> None:
-    with pytest.raises(PluginError, match=r"has no file __init__\.py"):
-        load_folder(tmp_path, "empty")
-
-
-def test_no_byte_code_is_written_into_a_plugins_folder(tmp_path: Path) -> None:
-    module = load_folder(plugin(tmp_path, "clean", __init__="from . import part", part="X = 1"), "clean")
-    assert not list(tmp_path.rglob("*.pyc"))
-    unload(module)
-
-
 @pytest.mark.spec("2.8")
 @pytest.mark.parametrize(
     "text",
@@ -179,14 +148,6 @@ def test_a_foreign_base_class_is_everlongs_own_to_the_plugin_and_to_nobody_else(
     with pytest.raises(ModuleNotFoundError):
         __import__("agent.context_engine")
     unload(module)
-
-
-def test_unloading_takes_every_module_of_the_plugin_away(tmp_path: Path) -> None:
-    module = load_folder(plugin(tmp_path, "gone", __init__="from . import part", part="X = 1"), "gone")
-    finders = len(sys.meta_path)
-    unload(module)
-    assert not {name for name in loaded_names() if "gone" in name}
-    assert len(sys.meta_path) == finders - 1
 
 
 def test_an_installed_package_behind_a_plugin_sees_the_adapters_and_others_do_not(

@@ -10,8 +10,6 @@ from pathlib import Path
 import pytest
 
 from everlong import ContextCompressor
-from everlong.config import Settings
-from everlong.plugins.manager import Plugins
 from tests.plugins.making import ENGINE, engine_in
 from tests.plugins.test_choosing import REGISTERS, chosen
 
@@ -51,15 +49,6 @@ def test_engines_and_plugins_of_packages_are_found_after_folders(install: Instal
     assert chosen(home, "tide")[0].name == "nearer"
 
 
-@pytest.mark.spec("2.3", "2.6")
-def test_they_are_listed_without_being_imported(install: Install, home: Path) -> None:
-    install("pkg_loud", "raise SystemExit('it was imported')", engines="loud = pkg_loud:Engine")
-    (found,) = Plugins(Settings(), home).named("loud")
-    assert (found.manifest.version, found.manifest.description) == ("3.1", "About pkg_loud.")
-    assert found.where == "pkg_loud:Engine of pkg_loud"
-    assert "pkg_loud" not in sys.modules
-
-
 def test_a_package_that_cannot_be_imported_is_a_warning_and_leaves_nothing_behind(install: Install, home: Path) -> None:
     install("pkg_bad", "import pkg_bad.more", engines="bad = pkg_bad:Engine")
     (home.parent / "site" / "pkg_bad" / "more.py").write_text("raise ValueError('no tide')")
@@ -68,11 +57,3 @@ def test_a_package_that_cannot_be_imported_is_a_warning_and_leaves_nothing_behin
     assert "ValueError: no tide" in said
     assert "everlong plugins doctor bad" in said
     assert not {name for name in sys.modules if name.startswith("pkg_bad")}
-
-
-def test_a_package_cannot_offer_the_built_in_name(install: Install, home: Path) -> None:
-    install("pkg_false", ENGINE.format(name="compressor"), engines="compressor = pkg_false:Engine")
-    engine, said = chosen(home, "compressor")
-    assert type(engine) is ContextCompressor
-    assert said == []
-    assert [one.origin for one in Plugins(Settings(), home).named("compressor")] == ["built-in"]

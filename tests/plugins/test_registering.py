@@ -15,7 +15,7 @@ from everlong.agent import AgentEvent, Notice, ToolFinished, refuse_everything
 from everlong.config import Settings
 from everlong.model import typed_words
 from everlong.plugins.context import PluginContext
-from everlong.plugins.hooks import EVENTS, Hooks
+from everlong.plugins.hooks import EVENTS
 from everlong.plugins.manager import Plugins
 from everlong.testing import Answer, Ask, Call
 from tests.agent.conftest import Opened
@@ -128,30 +128,6 @@ def test_hooks_hear_everything_may_add_to_a_prompt_and_may_stop_a_tool(
     assert {"session_id", "model", "platform", "user_message", "conversation_history"} <= set(facts["post_llm_call"])
 
 
-def test_what_a_hook_adds_every_time_is_in_the_conversation_once(serve: Serve, opened: Opened, home: Path) -> None:
-    write(home / "plugins" / "p", HOOKS.format(events=[]))
-    server = serve(["Yes."] * 4)
-    agent = opened(server, "openai", settings={"plugins": {"enabled": ["p"]}})
-    for question in ("Can we leave?", "Now?", "And now?"):
-        agent.run(question)
-    assert [one.text.count("The tide is low.") for one in server.model.asked] == [1, 1, 1]
-    agent.reset()
-    agent.run("Today?")
-    assert server.model.asked[-1].text.count("The tide is low.") == 1
-
-
-def test_a_hook_cannot_change_the_conversation(serve: Serve, opened: Opened, home: Path) -> None:
-    code = """
-        def register(ctx):
-            ctx.register_hook("pre_api_request", lambda messages, **facts: messages.clear())
-        """
-    write(home / "plugins" / "p", code)
-    server = serve("Yes.")
-    agent = opened(server, "openai", settings={"plugins": {"enabled": ["p"]}})
-    agent.run("Still there?")
-    assert server.model.asked[0].last_user == "Still there?"
-
-
 def test_a_plugin_asks_a_model_under_the_users_settings_and_it_is_counted(
     serve: Serve, opened: Opened, home: Path
 ) -> None:
@@ -193,51 +169,6 @@ def test_what_cannot_be_registered_is_one_warning(loaded: Loaded, call: str, sai
     assert "plugin 'p'" in warnings[0]
     assert said in warnings[0]
     assert "last" in plugins.registered.commands  # what follows is registered all the same
-
-
-def test_what_other_hosts_offer_is_ignored_without_a_word(loaded: Loaded) -> None:
-    code = """
-        def register(ctx):
-            ctx.register_skill("tide", "folder", description="x")
-            ctx.register_cli_command("tide", help="x")
-            ctx.register_hook("subagent_start", print)
-            assert not hasattr(ctx, "something_else")
-        """
-    assert loaded(code)[1] == []
-
-
-def test_the_context_knows_the_plugins_name_manifest_and_section(loaded: Loaded) -> None:
-    code = """
-        def register(ctx):
-            ctx.logger.debug("here")
-            ctx.config["own"] = True
-            SEEN.append((ctx.name, ctx.manifest.version, ctx.config, ctx.logger.name))
-        SEEN = []
-        def seen(words):
-            return SEEN
-        _register = register
-        def register(ctx):
-            _register(ctx)
-            ctx.register_command("seen", seen)
-        """
-    plugins, _ = loaded(code, depth=3)
-    (seen,) = plugins.registered.commands["seen"].handler("")
-    assert seen == ("p", "1.0", {"depth": 3, "own": True}, "everlong.plugins.p")
-    assert plugins.settings.plugins.section("p") == {"depth": 3}
-
-
-def test_asynchronous_hooks_and_functions_with_few_parameters_are_called_with_what_they_take() -> None:
-    got: list[Any] = []
-
-    async def later(reason: str) -> str:
-        got.append(reason)
-        return "done"
-
-    hooks = Hooks()
-    hooks.add("pre_compress", later, "p")
-    hooks.add("pre_compress", lambda: got.append("nothing"), "p")
-    assert hooks.fire("pre_compress", reason="why", tokens=5) == ["done"]
-    assert got == ["why", "nothing"]
 
 
 def test_a_tool_that_fails_to_say_whether_it_is_there_or_has_a_taken_name_is_left_out(

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from everlong import ConfigError, ContextCompressor, Message, SummarizerChain
+from everlong import ContextCompressor, Message, SummarizerChain
 from everlong.config import Settings
 from everlong.providers import Connection, RetryPolicy, completer, connect, summarizer_for
-from everlong.providers.endpoints import parameters_in
-from everlong.testing import Answer, Ask, Fault, ModelServer
+from everlong.testing import Ask, Fault, ModelServer
 from tests.context.builders import long_session
 from tests.context.scripted import GOOD
 from tests.testing_server.conftest import KEY, Serve
@@ -49,13 +48,6 @@ def test_a_model_at_an_address_writes_the_summary_and_the_report_names_it(serve:
     assert server.rejections == []
 
 
-def test_an_address_with_several_models_wants_a_name(serve: Serve) -> None:
-    server = serve(models=("one", "two"), dialect="vllm")
-    with pytest.raises(ConfigError, match="serves one, two; name one"):
-        summarizer_for(settings(base_url=server.openai_url))
-    assert members(summarizer_for(settings(base_url=server.openai_url, model="two"))) == ["custom:two"]
-
-
 @pytest.mark.spec("3.1")
 def test_main_means_the_conversations_own_model_first_warm_then_from_a_transcript(serve: Serve) -> None:
     server = serve(GOOD)
@@ -83,28 +75,6 @@ def test_auto_picks_a_cheaper_model_of_a_provider_whose_key_exists(serve: Serve)
     assert members(summarizer_for(settings(), local, env=keys))[0] == "custom:tiny (warm)"
 
 
-def test_auto_does_not_pick_what_is_no_cheaper() -> None:
-    main = connect("anthropic:claude-haiku-5-5", api_key=KEY)
-    chain = summarizer_for(settings(), main, env={"ANTHROPIC_API_KEY": KEY})
-    assert members(chain) == ["anthropic:claude-haiku-5-5 (warm)", "anthropic:claude-haiku-5-5"]
-
-
-def test_a_named_provider_has_its_usual_model_or_wants_one() -> None:
-    env = {"ANTHROPIC_API_KEY": KEY, "NOUS_API_KEY": KEY}
-    assert members(summarizer_for(settings(provider="anthropic"), env=env)) == ["anthropic:claude-haiku-5-5"]
-    named = settings(provider="nous", model="hermes-5")
-    assert members(summarizer_for(named, env=env)) == ["nous:hermes-5"]
-    assert members(summarizer_for(settings(provider="nous"), env=env)) == ["nous:Hermes-4-70B"]
-    with pytest.raises(ConfigError, match="there is no usual model of groq"):
-        summarizer_for(settings(provider="groq"), env=env)
-    with pytest.raises(ConfigError, match="'nonsense' is not a known provider"):
-        summarizer_for(settings(provider="nonsense"), env=env)
-
-
-def test_auto_sends_nothing_to_a_provider_that_only_has_a_usual_model() -> None:
-    assert summarizer_for(settings(), env={"NOUS_API_KEY": KEY}) is None
-
-
 def test_a_main_model_that_is_too_small_is_not_asked(serve: Serve) -> None:
     server = serve(GOOD)
     small = connect("SmolLM2-135M-Instruct", base_url=server.openai_url)
@@ -121,30 +91,6 @@ def test_a_main_model_that_is_too_small_is_not_asked(serve: Serve) -> None:
     assert members(summarizer_for(named, small, env={})) == ["custom:qwen3-0.6b"]
 
 
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        ("SmolLM2-135M-Instruct.Q4_K_M", 135_000_000),
-        ("qwen3:0.6b", 600_000_000),
-        ("google/gemma-3-270m-it", 270_000_000),
-        ("Qwen3-30B-A3B", 30_000_000_000),
-        ("qwen2.5-7b-instruct-1m", 7_000_000_000),
-        ("claude-sonnet-4-5[1m]", None),
-        ("mixtral-8x7b", None),
-        ("gpt-6-luna", None),
-        ("claude-haiku-5-5", None),
-    ],
-)
-def test_how_large_a_model_is_stands_in_its_name(name: str, parameters: int | None) -> None:
-    assert parameters_in(name) == parameters
-
-
-def test_a_model_without_a_provider_is_the_main_ones() -> None:
-    main = connect("openrouter:z-ai/glm-5", api_key=KEY)
-    chain = summarizer_for(settings(model="glm-air"), main, env={"OPENROUTER_API_KEY": KEY})
-    assert members(chain)[0] == "openrouter:glm-air"
-
-
 @pytest.mark.spec("5.7")
 def test_where_the_auxiliary_model_fails_the_main_one_writes_and_where_that_fails_the_extract(serve: Serve) -> None:
     dead, alive = serve(faults=lambda _: Fault("unauthorized")), serve(GOOD)
@@ -159,15 +105,6 @@ def test_where_the_auxiliary_model_fails_the_main_one_writes_and_where_that_fail
     assert report.fallback_reason is not None
     for who in ("custom:tiny", "anthropic:claude-opus-5 (warm)", "AuthenticationFailed"):
         assert who in report.fallback_reason
-
-
-@pytest.mark.spec("5.7")
-def test_a_refusal_is_no_summary_and_the_next_is_asked(serve: Serve) -> None:
-    refusing, alive = serve(lambda _: Answer("I will not.", refused=True)), serve(GOOD)
-    aux = settings(base_url=refusing.openai_url, model="tiny")
-    report = compacted(summarizer_for(aux, main_model(alive))).last_report
-    assert report is not None
-    assert report.summarizer == "anthropic:claude-opus-5 (warm)"
 
 
 @pytest.mark.spec("5.6")

@@ -69,9 +69,3 @@ def test_anything_that_a_client_could_send_is_taken_once_repaired(messages: list
 @settings(max_examples=examples(40), deadline=None)
 def test_what_a_compaction_returns_is_taken(messages: list[Message], window: int) -> None:
     check_both(ContextCompressor(window).compress(messages))
-
-
-def test_a_picture_in_the_system_prompt_becomes_a_word_that_says_so() -> None:
-    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
-    body = anthropic_body([{"role": "system", "content": [picture]}], "claude-opus-5", max_tokens=9)
-    assert body["system"] == [{"type": "text", "text": "[image_url left out: this model does not take it]"}]

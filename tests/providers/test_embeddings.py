@@ -11,7 +11,7 @@ import pytest
 
 from everlong.config import ProviderSettings, SearchSettings, Settings
 from everlong.config.trust import may_set
-from everlong.errors import AuthenticationFailed, ConfigError, ProviderError
+from everlong.errors import AuthenticationFailed, ProviderError
 from everlong.providers.embeddings import EndpointModel, embedder_for, usable_embedder
 from everlong.providers.onnx_model import OnnxModel
 from everlong.testing import Fault, ModelServer
@@ -66,12 +66,6 @@ def test_a_failure_of_the_endpoint_is_one_of_our_errors() -> None:
         assert len(model.embed(["rain"], is_query=False)) == 1
 
 
-def test_the_address_is_part_of_the_models_id() -> None:
-    with ModelServer() as server:
-        assert endpoint(server).model_id == f"mine:small at {server.openai_url}"
-    assert usable_embedder(settings_for("ollama:nomic-embed-text"), print).model_id == "ollama:nomic-embed-text"  # type: ignore[union-attr]
-
-
 def test_a_folder_gives_vectors_without_any_server(tmp_path: Path) -> None:
     model = embedder_for(settings_for(str(make_onnx_folder(tmp_path / "words"))))
     assert isinstance(model, OnnxModel)
@@ -80,49 +74,6 @@ def test_a_folder_gives_vectors_without_any_server(tmp_path: Path) -> None:
     assert np.allclose(vectors[0], vectors[2], atol=1e-6)
     alone = model.embed(["rain"], is_query=True)
     assert np.allclose(vectors[1], alone[0], atol=1e-6)  # padding does not count
-
-
-def test_a_model_without_token_types_works_too(tmp_path: Path) -> None:
-    folder = make_onnx_folder(tmp_path / "words", with_types=False)
-    assert OnnxModel(folder).embed(["rain falls"], is_query=True).shape == (1, SIZE)
-
-
-def test_another_tokenizer_makes_another_model(tmp_path: Path) -> None:
-    first, second = (make_onnx_folder(tmp_path / name / "words") for name in "ab")
-    assert OnnxModel(first).model_id == OnnxModel(second).model_id
-    told = json.loads((second / "tokenizer.json").read_text("utf-8"))
-    told["normalizer"] = None
-    (second / "tokenizer.json").write_text(json.dumps(told), "utf-8")
-    assert OnnxModel(first).model_id != OnnxModel(second).model_id
-
-
-@pytest.mark.parametrize(
-    ("folder", "query", "passage"),
-    [
-        ("multilingual-e5-small", "query: ", "passage: "),
-        ("bge-small-en-v1.5", "Represent this sentence for searching relevant passages: ", ""),
-        ("minilm", "", ""),
-    ],
-)
-def test_known_models_get_the_words_they_expect(tmp_path: Path, folder: str, query: str, passage: str) -> None:
-    model = OnnxModel(make_onnx_folder(tmp_path / folder))
-    assert (model._query, model._passage) == (query, passage)
-
-
-@pytest.mark.parametrize("name", ["/no/such/folder", "unheard-of:model", "openai:"])
-def test_a_name_that_means_nothing_says_what_is_allowed(name: str) -> None:
-    with pytest.raises(ConfigError, match="neither a folder nor PROVIDER:MODEL"):
-        embedder_for(settings_for(name))
-
-
-def test_a_folder_without_a_model_says_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"there is no model\.onnx"):
-        embedder_for(settings_for(str(tmp_path)))
-
-
-def test_a_provider_without_embeddings_is_refused() -> None:
-    with pytest.raises(ConfigError, match="anthropic has no embeddings endpoint"):
-        embedder_for(settings_for("anthropic:claude-opus-5"), env={"ANTHROPIC_API_KEY": "any"})
 
 
 def test_a_missing_key_is_told_and_stops_nothing() -> None:

@@ -11,7 +11,6 @@ from everlong import (
     AuthenticationFailed,
     ContextOverflow,
     MalformedReply,
-    MessageError,
     NetworkFailure,
     Overloaded,
     ProviderError,
@@ -20,9 +19,9 @@ from everlong import (
     RequestRefused,
     RequestTooLarge,
 )
-from everlong.providers.failures import classify, overflow_numbers, retry_after_of
-from everlong.providers.openai_api import OpenAIProvider, openai_body
-from everlong.testing import Fault, ModelServer
+from everlong.providers.failures import classify, retry_after_of
+from everlong.providers.openai_api import openai_body
+from everlong.testing import Fault
 from tests.providers.conftest import APIS, Connect, asked
 from tests.testing_server.conftest import Serve
 
@@ -80,41 +79,6 @@ def test_an_overflow_is_one_in_every_makers_words_with_its_numbers(
     assert (raised.value.prompt_tokens, raised.value.limit) == (204, limit)
 
 
-def test_prompt_and_answer_together_can_overflow(serve: Serve, connected: Connect) -> None:
-    provider = connected("anthropic", serve("ok", window=1_000))
-    with pytest.raises(ContextOverflow) as raised:
-        provider.complete([HELLO], max_tokens=999)
-    assert (raised.value.prompt_tokens, raised.value.limit) == (1_005, 1_000)
-
-
-@pytest.mark.parametrize(
-    ("message", "numbers"),
-    [
-        ("prompt is too long: 208310 tokens > 200000 maximum", (208_310, 200_000)),
-        (
-            "The input token count (1,048,600) exceeds the maximum number of tokens allowed (1,048,576).",
-            (1_048_600, 1_048_576),
-        ),
-        ("This model's maximum prompt length is 131072 but the request contains 140000 tokens.", (140_000, 131_072)),
-        (
-            "Prompt contains 40000 tokens and 0 draft tokens, too large for model with 32768 maximum context length",
-            (40_000, 32_768),
-        ),
-        ("the request exceeds the available context size (4096 tokens), try increasing it", (None, 4_096)),
-        ("Input is too long for requested model.", (None, None)),
-        ("Too many tokens: your context length is 9000 of 8192", (9_000, 8_192)),
-        ("Error code: 400 - Your input exceeds the context window of this model.", (None, None)),
-        ("HTTP 400: the context window of gpt-4o-2024-08-06 is exceeded (request req_20260101)", (None, None)),
-        ("context limit 200,000: you sent 200,518.", (200_518, 200_000)),
-        ("max_tokens: 100000 > 64000, which is the maximum allowed number of output tokens for this model", None),
-        ("Invalid value: 'robot'.", None),
-        ("messages.3: all messages must have non-empty content", None),
-    ],
-)
-def test_numbers_are_taken_from_the_words(message: str, numbers: tuple[int | None, int | None] | None) -> None:
-    assert overflow_numbers(message, {}, set()) == numbers
-
-
 class AnsweredError(Exception):
     """An exception as a client raises it."""
 
@@ -146,12 +110,6 @@ class AnsweredError(Exception):
 )
 def test_what_an_answer_carries_decides(status: int, body: Any, error: type[ProviderError]) -> None:
     assert type(classify(AnsweredError(status, body), "p", "m")) is error
-
-
-def test_an_error_of_ours_stays_what_it_is() -> None:
-    error = RateLimited("slow down")
-    assert classify(error) is error
-    assert isinstance(classify(MessageError("no list")), MalformedReply)
 
 
 @pytest.mark.parametrize(
@@ -208,21 +166,6 @@ def test_a_server_that_is_not_there_is_a_network_failure(serve: Serve, connected
     with pytest.raises(NetworkFailure, match="check the connection"):
         provider.complete([HELLO])
     server.__enter__()
-
-
-@both_ways
-def test_a_server_that_is_not_there_is_named_by_its_address(connected: Connect, streamed: bool) -> None:
-    with ModelServer("Never said.") as server:
-        provider = connected("openai", server)
-    with pytest.raises(NetworkFailure, match=rf"check the connection and the address {server.url}, and whether"):
-        asked(provider, [HELLO], streamed=streamed)
-
-
-def test_an_address_without_a_version_is_told(serve: Serve) -> None:
-    server = serve("Never said.")
-    provider = OpenAIProvider("gpt-4o", api_key="any", base_url=server.url, name="workshop")
-    with pytest.raises(RequestRefused, match=rf"the address is {server.url}, and most servers want /v1 behind it"):
-        asked(provider, [HELLO], streamed=False)
 
 
 @pytest.mark.parametrize(

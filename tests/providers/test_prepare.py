@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from everlong import ContextCompressor, Message, Overloaded, PromptCache
+from everlong import ContextCompressor, Message, PromptCache
 from everlong.model import EPHEMERAL
 from everlong.providers import Retrying, completer, connect, summarizer_for
 from everlong.testing import Answer, Ask, Fault, ManualClock
@@ -59,20 +58,6 @@ def test_prepare_sees_the_whole_body_and_what_it_returns_is_sent(
 
 @both_apis
 @both_ways
-def test_without_a_prepare_the_same_is_sent_as_with_one_that_changes_nothing(
-    serve: Serve, connected: Connect, api: str, streamed: bool
-) -> None:
-    server = serve("All of them.")
-    provider = connected(api, server)
-    same: Callable[[Body], Body] = lambda body: body  # noqa: E731 - it has no name worth a line
-    for prepare in (None, same):
-        asked(provider, [SYSTEM, HELLO], streamed=streamed, tools=TOOLS, prepare=prepare)
-    plain, prepared = server.requests
-    assert plain.body == prepared.body
-
-
-@both_apis
-@both_ways
 def test_what_a_prepare_raises_is_raised_as_it_is_and_nothing_is_sent(
     serve: Serve, connected: Connect, api: str, streamed: bool
 ) -> None:
@@ -84,16 +69,6 @@ def test_what_a_prepare_raises_is_raised_as_it_is_and_nothing_is_sent(
     with pytest.raises(LookupError, match="no place in"):
         asked(Retrying(connected(api, server), sleep=clock.sleep), [HELLO], streamed=streamed, prepare=prepare)
     assert (server.requests, clock.slept) == ([], [])
-
-
-@both_apis
-def test_a_prepare_that_returns_half_a_body_is_told_what_is_missing(serve: Serve, connected: Connect, api: str) -> None:
-    server = serve()
-    with pytest.raises(ValueError, match="prepare returned a body without messages; return the whole body to send"):
-        connected(api, server).complete(
-            [HELLO], prepare=lambda body: {name: value for name, value in body.items() if name != "messages"}
-        )
-    assert server.requests == []
 
 
 @both_apis
@@ -117,20 +92,6 @@ def test_every_attempt_asks_anew_with_the_same_body_and_a_cache_places_the_same(
     first, second, third = (record.body for record in server.requests)
     assert first == second == third
     assert bool(markers_of(first)) == (api == "anthropic")
-
-
-@both_apis
-@both_ways
-def test_headers_of_a_call_go_with_every_attempt_of_it_and_with_no_other(
-    serve: Serve, connected: Connect, api: str, streamed: bool
-) -> None:
-    server, clock = serve("All of them."), ManualClock()
-    server.fail_next(Fault("overloaded"))
-    provider = Retrying(connected(api, server), sleep=clock.sleep)
-    cache = PromptCache("grok-5", "xai", session_id="harbour-7")
-    asked(provider, [HELLO], streamed=streamed, headers=cache.headers)
-    asked(provider, [HELLO], streamed=streamed)
-    assert [record.headers.get("x-grok-conv-id") for record in server.requests] == ["harbour-7", "harbour-7", None]
 
 
 @pytest.mark.spec("6.3")
@@ -215,20 +176,6 @@ def test_the_key_that_keeps_a_session_on_one_machine_arrives_at_openai(
     sent = server.requests[0].body
     assert sent["prompt_cache_key"] == "harbour-7"
     assert markers_of(sent) == []
-
-
-def test_a_call_that_failed_and_is_forgotten_costs_the_next_one_nothing(serve: Serve, connected: Connect) -> None:
-    server = serve("All of them.")
-    provider = connected("anthropic", server)
-    cache = PromptCache(provider.model, provider.name, clock=ManualClock())
-    server.fail_next(Fault("overloaded"))
-    with pytest.raises(Overloaded):
-        provider.complete([SYSTEM, HELLO], tools=TOOLS, prepare=cache.apply)
-    cache.forget()
-    first = provider.complete([SYSTEM, HELLO], tools=TOOLS, prepare=cache.apply).usage
-    second = provider.complete([SYSTEM, HELLO], tools=TOOLS, prepare=cache.apply).usage
-    assert (first.cache_read_tokens, first.cache_write_tokens) == (0, second.cache_read_tokens)
-    assert second.cache_write_tokens == 0
 
 
 def test_a_warm_summary_reads_the_conversation_from_the_cache(serve: Serve) -> None:

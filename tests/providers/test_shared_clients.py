@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 from everlong.providers.openai_api import OpenAIProvider
 from everlong.providers.shared_clients import SharedClients
 
@@ -46,16 +44,3 @@ def test_a_provider_that_is_closed_takes_nothing_from_others() -> None:
     again = first._client
     assert not again.is_closed()
     first.close()
-
-
-def test_a_provider_that_nobody_has_any_more_gives_its_client_back() -> None:
-    client = provider()._client
-    gc.collect()
-    assert client.is_closed()
-
-
-def test_other_keys_and_timeouts_are_other_clients() -> None:
-    providers = [provider(), provider("another"), provider(timeout=5.0)]
-    assert len({id(one._client) for one in providers}) == 3
-    for one in providers:
-        one.close()

@@ -40,18 +40,6 @@ both_ways = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "st
 
 @both_apis
 @both_ways
-def test_a_plain_answer_is_a_plain_message(serve: Serve, connected: Connect, api: str, streamed: bool) -> None:
-    server = serve("Good day.")
-    reply = asked(connected(api, server), [SYSTEM, HELLO], streamed=streamed)
-    assert reply.message == {"role": "assistant", "content": "Good day."}
-    assert (reply.text, reply.stop, reply.calls, reply.provider) == ("Good day.", "end", [], api)
-    assert reply.usage.prompt_tokens == server.requests[0].prompt_tokens
-    assert reply.usage.output_tokens == 3
-    assert server.model.asked[0].system == "Be brief."
-
-
-@both_apis
-@both_ways
 def test_parallel_calls_come_whole_and_their_results_go_back(
     serve: Serve, connected: Connect, api: str, streamed: bool
 ) -> None:
@@ -138,19 +126,6 @@ def test_reasoning_of_other_servers_is_thinking_and_goes_back_to_them_only(serve
     assert strict.requests[0].body["messages"][1] == {"role": "assistant", "content": "Yes."}
 
 
-@both_apis
-@pytest.mark.parametrize(
-    ("answer", "stop"),
-    [(Answer("word " * 90), "length"), (Answer("No.", refused=True), "refusal"), (Answer("Fine."), "end")],
-)
-def test_why_a_model_stopped_is_told_in_one_vocabulary(
-    serve: Serve, connected: Connect, api: str, answer: Answer, stop: str
-) -> None:
-    provider = connected(api, serve(lambda _: answer))
-    assert provider.complete([HELLO], max_tokens=20).stop == stop
-    assert asked(provider, [HELLO], streamed=True, max_tokens=20).stop == stop
-
-
 MIXED: list[Message] = [
     SYSTEM,
     {"role": "user", "content": [{"type": "text", "text": "Look"}, {"type": "text", "text": ""}], "name": "ada"},
@@ -180,16 +155,6 @@ def test_a_conversation_with_traces_of_other_providers_is_taken_by_the_strictest
     assert server.rejections == []
 
 
-def test_an_assistant_may_come_first_and_a_conversation_may_be_empty_on_anthropic(
-    serve: Serve, connected: Connect
-) -> None:
-    server = serve("ok")
-    provider = connected("anthropic", server)
-    provider.complete([SYSTEM, {"role": "assistant", "content": "Hi"}, HELLO])
-    provider.complete([SYSTEM])
-    assert server.rejections == []
-
-
 def test_markers_reach_anthropic_and_its_cache_is_told_in_the_usage(serve: Serve, connected: Connect) -> None:
     marked: Message = {
         "role": "system",
@@ -202,25 +167,6 @@ def test_markers_reach_anthropic_and_its_cache_is_told_in_the_usage(serve: Serve
     assert (second.cache_write_tokens, second.cache_read_tokens, second.input_tokens) == (0, 2_000, 6)
     assert second.prompt_tokens == first.prompt_tokens
     assert provider.takes_markers
-
-
-def test_what_openai_cached_is_told_apart_from_the_rest(serve: Serve, connected: Connect) -> None:
-    long: Message = {"role": "user", "content": "word " * 2_000}
-    provider = connected("openai", serve("ok"))
-    provider.complete([long])
-    usage = provider.complete([long]).usage
-    assert usage.cache_read_tokens == 1_920
-    assert usage.to_dict() == {
-        "prompt_tokens": 2_004,
-        "completion_tokens": 1,
-        "total_tokens": 2_005,
-        "input_tokens": 84,
-        "output_tokens": 1,
-        "cache_read_tokens": 1_920,
-        "cache_write_tokens": 0,
-        "cache_write_1h_tokens": 0,
-        "reasoning_tokens": 0,
-    }
 
 
 @pytest.mark.spec("1.1")

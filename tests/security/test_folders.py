@@ -50,7 +50,7 @@ def test_starting_in_a_clone_sends_nothing_to_its_author(
 
 
 def test_conversations_do_not_move_into_the_clone(everlong: Program, serve: Serve, clone: Path, home: Path) -> None:
-    write(clone, "store: {path: stolen.db}\n")
+    write(clone, "store: {url: stolen.db}\n")
     server = serve("Fine.")
     done = everlong("run", "Keep this.", "-m", "some-model", "--base-url", server.openai_url)
     assert done.returncode == 0, done.stderr
@@ -85,8 +85,7 @@ def test_nothing_that_says_where_data_credentials_or_money_go_is_on_the_list() -
         assert key in ours
     assert {key for key in catalog() if may_set(key)} == {
         *(key for key in catalog() if key.startswith("compression.")),
-        *("agent.command_seconds", "agent.instructions_tokens", "agent.tool_output_chars"),
-        *("context.engine", "context.engine_seconds", "memory.budget_tokens"),
+        *("agent.instructions_tokens", "context.engine", "context.engine_seconds"),
     }
 
 
@@ -151,12 +150,12 @@ def test_a_repository_inside_of_a_trusted_folder_is_a_folder_of_its_own(clone: P
 
 
 def test_trust_is_listed_added_with_what_is_wanted_shown_and_removed(everlong: Program, clone: Path) -> None:
-    write(clone, "compression: {protect_last_n: 7}\nstore: {path: x}\n")
+    write(clone, "compression: {protect_last_n: 7}\nstore: {url: x}\n")
     (clone / "AGENTS.md").write_text("Use tabs.")
     (clone / ".everlong" / "plugins" / "theirs").mkdir(parents=True)
     assert json.loads(everlong("trust", "list", "--json").stdout) == []
     added = everlong("trust", "add")
-    for part in ("compression.protect_last_n: 7", "AGENTS.md", "theirs", "left out: store.path", f"{clone} is trusted"):
+    for part in ("compression.protect_last_n: 7", "AGENTS.md", "theirs", "left out: store.url", f"{clone} is trusted"):
         assert part in added.stderr
     (row,) = json.loads(everlong("trust", "list", "--json").stdout)
     assert row == {"folder": str(clone), "trusted": True, "changed": False}
@@ -185,7 +184,7 @@ def test_what_was_in_the_file_before_is_not_trusted_along(everlong: Program, clo
 
 
 def test_a_key_that_no_folder_may_set_is_refused_before_anything_is_written(everlong: Program, clone: Path) -> None:
-    for key in ("providers.x.base_url", "store.path", "plugins.paths", "memory.provider"):
+    for key in ("providers.x.base_url", "store.url", "plugins.paths", "memory.provider"):
         assert everlong("config", "set", "--project", key, "http://127.0.0.1:9").returncode == 1
     assert not (clone / ".everlong" / "config.yaml").exists()
 

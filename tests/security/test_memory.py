@@ -8,7 +8,7 @@ import pytest
 
 from everlong.agent import AgentOptions, approve_everything, open_agent
 from everlong.agent.approval import ApprovalRequest, Decision, refuse_everything
-from everlong.memory import NotesMemory
+from everlong.memory import NotesMemory, manager
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ModelServer
 from tests.agent.conftest import MODELS, connected, settings_for
@@ -101,8 +101,10 @@ def test_a_note_that_is_removed_leaves_nothing_of_its_origin(home: Path, tmp_pat
 
 
 def test_what_is_kept_at_a_compaction_is_asked_about(
-    serve: Serve, home: Path, tmp_path: Path, asked: list[ApprovalRequest]
+    serve: Serve, home: Path, tmp_path: Path, asked: list[ApprovalRequest], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(manager, "FLUSH_MIN_TURNS", 1)
+
     def model(ask: Ask) -> Answer:
         if ask.system.startswith("You keep the memory"):
             return Answer("", [Call("memory_add", {"target": "memory", "text": NOTE})])
@@ -115,7 +117,7 @@ def test_what_is_kept_at_a_compaction_is_asked_about(
     server = serve(model)
     root = tmp_path / "a"
     root.mkdir()
-    settings = settings_for(server.window, MODELS["openai"], memory={"enabled": True, "flush_min_turns": 1})
+    settings = settings_for(server.window, MODELS["openai"], memory={"enabled": True})
     for approver in (no, approve_everything):
         with Store.open(tmp_path / "store.db") as store:
             options = AgentOptions(root=root, approver=approver)

@@ -28,18 +28,18 @@ def test_a_receipt_comes_back_as_it_was_given(store: Store) -> None:
 
 
 def test_one_with_no_known_price_or_model_says_so(store: Store) -> None:
-    made = store.receipts.add(begun(store).id, "ping", usage=USAGE)
+    made = store.receipts.add(begun(store).id, "plugin", usage=USAGE)
     assert (made.model, made.cost) == (None, None)
     assert made.at > 1_000_000_000
 
 
 def test_they_are_read_from_a_moment_on_in_the_order_in_which_they_came(store: Store) -> None:
     one, other = begun(store), begun(store)
-    for at, (session, kind) in enumerate([(one, "summary"), (other, "memory"), (one, "ping")]):
+    for at, (session, kind) in enumerate([(one, "summary"), (other, "memory"), (one, "plugin")]):
         store.receipts.add(session.id, kind, usage=USAGE, at=float(at))  # type: ignore[arg-type]
-    assert [receipt.kind for receipt in store.receipts.since()] == ["summary", "memory", "ping"]
-    assert [receipt.kind for receipt in store.receipts.since(1.0)] == ["memory", "ping"]
-    assert [receipt.kind for receipt in store.receipts.of_session(one.id)] == ["summary", "ping"]
+    assert [receipt.kind for receipt in store.receipts.since()] == ["summary", "memory", "plugin"]
+    assert [receipt.kind for receipt in store.receipts.since(1.0)] == ["memory", "plugin"]
+    assert [receipt.kind for receipt in store.receipts.of_session(one.id)] == ["summary", "plugin"]
     assert stats(store)["receipts"] == 3
 
 
@@ -65,22 +65,22 @@ def test_what_has_no_session_or_no_known_kind_is_refused(store: Store) -> None:
     session = begun(store)
     with pytest.raises(NotStored, match="there is no session 'nowhere'"):
         store.receipts.add("nowhere", "summary", usage=USAGE)
-    with pytest.raises(StoreError, match=r"cannot be for 'tea'; allowed are summary, memory, ping"):
+    with pytest.raises(StoreError, match=r"cannot be for 'tea'; allowed are summary, memory, plugin"):
         store.receipts.add(session.id, "tea", usage=USAGE)  # type: ignore[arg-type]
     assert list(store.receipts.since()) == []
 
 
 def test_one_tenant_neither_sees_nor_adds_to_anothers(store: Store) -> None:
     session = begun(store)
-    store.receipts.add(session.id, "ping", usage=USAGE)
+    store.receipts.add(session.id, "plugin", usage=USAGE)
     other = Store(store.database, f"{store.tenant}-other")
     assert list(other.receipts.since()) == []
     with pytest.raises(NotStored):
-        other.receipts.add(session.id, "ping", usage=USAGE)
+        other.receipts.add(session.id, "plugin", usage=USAGE)
 
 
 def test_a_receipt_of_a_session_that_is_not_there_is_a_problem(store: Store) -> None:
-    made = store.receipts.add(begun(store).id, "ping", usage=USAGE)
+    made = store.receipts.add(begun(store).id, "plugin", usage=USAGE)
     store.database.write(
         lambda connection: connection.execute(update(receipt).where(receipt.c.id == made.id).values(session="gone"))
     )

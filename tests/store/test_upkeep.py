@@ -45,16 +45,16 @@ def test_without_settings_the_store_is_in_the_users_own_folder() -> None:
 
 
 def test_the_settings_say_where_the_store_is(tmp_path: Path) -> None:
-    with open_store(StoreSettings(path=str(tmp_path / "mine.db"))) as store:
+    with open_store(StoreSettings(url=str(tmp_path / "mine.db"))) as store:
         at = store.record(TALK)
-    with open_store(StoreSettings(url=f"sqlite:///{tmp_path / 'mine.db'}", path="elsewhere.db")) as store:
+    with open_store(StoreSettings(url=f"sqlite:///{tmp_path / 'mine.db'}")) as store:
         assert store.context(at) == TALK
 
 
 def test_secrets_are_redacted_before_they_are_stored_and_hashed(tmp_path: Path) -> None:
     message: Message = {"role": "user", "content": [{"type": "text", "text": f"my key is {KEY}"}]}
     path = tmp_path / "store.db"
-    with open_store(StoreSettings(path=str(path), redact=True)) as store:
+    with open_store(StoreSettings(url=str(path), redact=True)) as store:
         at = store.record([message])
         assert store.record([message]) == at
         prompted = store.record([{"role": "system", "content": f"Use {KEY}"}, *TALK])

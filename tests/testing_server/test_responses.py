@@ -53,17 +53,6 @@ def test_a_step_with_reasoning_and_a_call_is_answered_and_taken_back(is_streamed
         assert server.rejections == []
 
 
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses"])
-def test_a_tool_may_have_a_property_named_type(path: str) -> None:
-    function = {"name": "look", "parameters": TOOL["parameters"]}
-    tool = TOOL if path == PATH else {"type": "function", "function": function}
-    with ModelServer("Hello.") as server:
-        answer = post(
-            server, path, {"model": "m", "tools": [tool], "input" if path == PATH else "messages": [QUESTION]}
-        )
-        assert answer.status == 200
-
-
 @pytest.mark.parametrize(
     ("items", "words"),
     [
@@ -87,14 +76,6 @@ def test_what_the_api_refuses_is_refused(items: list[Any], words: str) -> None:
         assert words in answer.json["error"]["message"]
 
 
-def test_reasoning_must_lead_to_something() -> None:
-    with ModelServer([Answer("Yes.", thinking="Hm.")]) as server:
-        body = {"model": "m", "input": [QUESTION], "include": ["reasoning.encrypted_content"]}
-        thought = post(server, PATH, body).json["output"][0]
-        answer = post(server, PATH, {**body, "input": [QUESTION, thought, QUESTION]})
-        assert "without its required following item" in answer.json["error"]["message"]
-
-
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_prompt_that_is_too_long_is_refused_before_or_in_the_stream(is_late: bool) -> None:
     long = {"role": "user", "content": "word " * 2_000}
@@ -116,8 +97,3 @@ def test_a_compaction_is_one_item_that_the_model_can_read_later() -> None:
         for item in (told["output"][0], more["output"][0]):
             answer = post(server, PATH, {"model": "m", "input": [item, QUESTION]}).json
             assert answer["output"][0]["content"][0]["text"] == "yes"
-
-
-def test_a_server_that_knows_no_compaction_has_no_such_path() -> None:
-    with ModelServer() as server:
-        assert post(server, "/v1/responses/compact", {"model": "m", "input": [QUESTION]}).status == 404

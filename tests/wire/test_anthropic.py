@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import given
 
 from everlong.errors import TranscriptError
 from everlong.model import HashChain, Message
-from everlong.testing.strategies import conversations, wild_conversations
+from everlong.testing.strategies import conversations
 from everlong.wire import sendable, to_anthropic, to_openai
 from tests.wire.anthropic_bodies import bodies
 
@@ -65,23 +64,11 @@ def test_any_anthropic_body_comes_back_from_openai_as_it_was(body: dict[str, Any
     assert body == before
 
 
-@given(body=bodies())
-def test_what_comes_back_has_its_inputs_and_numbers_written_the_same(body: dict[str, Any]) -> None:
-    messages = to_anthropic(to_openai(body))[1]
-    assert json.dumps(messages, sort_keys=True) == json.dumps(body["messages"], sort_keys=True)
-
-
 @given(messages=conversations())
 def test_any_openai_conversation_comes_back_from_anthropic_as_it_was(messages: list[Message]) -> None:
     before = copy.deepcopy(messages)
     assert back_and_there(messages) == before
     assert messages == before
-
-
-@given(messages=wild_conversations())
-def test_after_one_way_through_anthropic_nothing_changes_any_more(messages: list[Message]) -> None:
-    once = back_and_there(messages)
-    assert back_and_there(once) == once
 
 
 @given(messages=conversations())
@@ -124,33 +111,11 @@ def test_a_system_prompt_is_the_first_message_with_its_blocks_and_markers() -> N
     assert to_openai({"messages": []}) == []
 
 
-def test_a_part_added_to_the_prompt_is_one_more_system_block() -> None:
-    system, _ = to_anthropic([{"role": "system", "content": [text("Be brief.", **MARKER), text("A note.")]}])
-    assert system == [text("Be brief.", **MARKER), text("A note.")]
-
-
-def test_several_leading_instructions_are_blocks_and_come_back_apart() -> None:
-    messages: list[Message] = [
-        {"role": "system", "content": "Be brief."},
-        {"role": "developer", "content": [text("Use tabs."), text("No emoji.")], "name": "ops"},
-    ]
-    system, _ = to_anthropic(messages)
-    assert isinstance(system, list)
-    assert sendable(system) == [text("Be brief."), text("Use tabs."), text("No emoji.")]
-    assert back_and_there(messages) == messages
-
-
 def test_instructions_amid_a_conversation_are_reminders_that_come_back_as_instructions() -> None:
     messages: list[Message] = [{"role": "user", "content": "Hi"}, {"role": "developer", "content": "Use tabs."}]
     converted = to_anthropic(messages)[1]
     assert sendable(converted)[1] == user(text("<system-reminder>\nUse tabs.\n</system-reminder>"))
     assert back_and_there(messages) == messages
-
-
-def test_a_system_message_that_anthropic_itself_had_amid_the_messages_stays_one() -> None:
-    given_messages = [user(text("Hi")), {"role": "system", "content": "Use tabs."}]
-    assert to_openai(given_messages)[1]["role"] == "system"
-    assert there_and_back(*given_messages) == given_messages
 
 
 # -- calls and results ------------------------------------------------------------------------------------------------
@@ -171,11 +136,6 @@ def test_calls_and_their_results_become_tool_calls_and_tool_messages() -> None:
     assert there_and_back(*messages) == messages
 
 
-def test_results_in_two_messages_stay_in_two_and_text_in_a_message_of_its_own_stays_there() -> None:
-    messages = [assistant(use("a"), use("b")), user(result("a")), user(result("b")), user(text("Go on."))]
-    assert there_and_back(*messages) == messages
-
-
 def test_a_message_between_a_call_and_its_results_goes_behind_them() -> None:
     messages: list[Message] = [
         {"role": "assistant", "content": None, "tool_calls": [call("a"), call("b")]},
@@ -189,14 +149,6 @@ def test_a_message_between_a_call_and_its_results_goes_behind_them() -> None:
         user(result("a"), result("b")),
         {"role": "user", "content": "Wait!"},
     ]
-
-
-def test_a_result_without_an_id_gets_that_of_the_call_it_answers() -> None:
-    messages: list[Message] = [
-        {"role": "assistant", "content": None, "tool_calls": [call("a")]},
-        {"role": "tool", "content": "done"},
-    ]
-    assert to_anthropic(messages)[1][1] == user(result("a"))
 
 
 @pytest.mark.parametrize(
@@ -213,24 +165,6 @@ def test_arguments_that_are_no_json_object_are_kept_as_text_and_come_back(argume
 def test_arguments_come_back_as_the_model_wrote_them(arguments: str) -> None:
     messages: list[Message] = [{"role": "assistant", "content": None, "tool_calls": [call("a", arguments)]}]
     assert back_and_there(messages) == messages
-
-
-def test_arguments_nested_too_deeply_to_be_read_are_kept_as_text() -> None:
-    arguments = '{"a":' * 100_000 + "1" + "}" * 100_000
-    messages: list[Message] = [{"role": "assistant", "content": None, "tool_calls": [call("a", arguments)]}]
-    assert back_and_there(messages) == messages
-
-
-@pytest.mark.parametrize("value", ["text", [1], None, 5, {"INVALID_JSON": ""}, {"INVALID_JSON": "{}"}])
-def test_odd_inputs_come_back_as_they_were(value: Any) -> None:
-    message = assistant({**use("a"), "input": value})
-    assert there_and_back(message) == [message]
-
-
-def test_text_between_and_after_calls_comes_back_to_its_place() -> None:
-    messages = [assistant(use("a"), text("then"), use("b"), text("last")), user(result("a"), result("b"))]
-    assert to_openai(messages)[0]["content"] == [text("then"), text("last")]
-    assert there_and_back(*messages) == messages
 
 
 @pytest.mark.parametrize(
@@ -253,33 +187,13 @@ def test_every_kind_of_result_comes_back_as_it_was(block: dict[str, Any]) -> Non
     assert there_and_back(*messages) == messages
 
 
-def test_a_failed_result_says_so_in_both_forms() -> None:
-    assert to_openai([user(result("a", is_error=True))]) == [tool("a", is_error=True)]
-
-
 def test_a_result_that_was_cleared_in_between_keeps_its_id_and_marker_but_not_its_emptiness() -> None:
     messages = to_openai([assistant(use("a")), user({"type": "tool_result", "tool_use_id": "a", **MARKER})])
     messages[1] = {**messages[1], "content": "[cleared]"}
     assert to_anthropic(messages)[1][1] == user(result("a", "[cleared]", **MARKER))
 
 
-def test_a_piece_of_a_message_whose_other_pieces_are_gone_is_a_message() -> None:
-    pieces = to_openai([assistant(use("a")), user(result("a"), text("And now?"))])
-    assert to_anthropic(pieces[2:])[1] == [user(text("And now?"))]
-    assert to_anthropic([{"role": "assistant", "content": "Hm."}, pieces[2]])[1][1] == user(text("And now?"))
-
-
 # -- blocks -----------------------------------------------------------------------------------------------------------
-
-
-def test_pictures_become_data_urls_and_addresses() -> None:
-    inline = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"}, **MARKER}
-    linked = {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}
-    assert to_openai([user(inline, linked)])[0]["content"] == [
-        {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBO"}, **MARKER},
-        {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
-    ]
-    assert there_and_back(user(inline, linked)) == [user(inline, linked)]
 
 
 @pytest.mark.parametrize(
@@ -359,8 +273,3 @@ def test_private_keys_that_say_nonsense_do_no_harm(note: Any) -> None:
 def test_what_is_no_conversation_is_refused_in_words(value: Any) -> None:
     with pytest.raises(TranscriptError, match="correct the request"):
         to_openai(value)
-
-
-def test_a_system_prompt_of_another_type_is_refused() -> None:
-    with pytest.raises(TranscriptError, match="'system' must be text or a list of blocks, got int"):
-        to_openai({"system": 5, "messages": []})

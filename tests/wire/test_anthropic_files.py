@@ -60,23 +60,6 @@ def test_each_sign_of_the_anthropic_format_is_enough(body: dict[str, Any]) -> No
     assert json.loads(unchanged(transcript)) == body
 
 
-def test_an_openai_history_that_carries_thinking_along_is_still_openai() -> None:
-    thinking = {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.", "signature": "s"}]}
-    for sign in ({"role": "system", "content": "x"}, {"role": "tool", "tool_call_id": "a", "content": "x"}):
-        assert read_transcript(json.dumps([sign, thinking])).kind == "messages"
-
-
-def test_a_note_on_the_system_prompt_is_one_more_system_block() -> None:
-    marked = {"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}
-    note = {"type": "text", "text": "A note."}
-    for system in ("Be brief.", [marked]):
-        transcript = read_transcript(json.dumps({"system": system, "messages": TALK}))
-        prompt, *rest = transcript.conversations[0].messages
-        parts = [{"type": "text", "text": system}] if isinstance(system, str) else system
-        written = json.loads(transcript.render([[{**prompt, "content": [*parts, note]}, *rest]]))
-        assert written == {"system": [*parts, note], "messages": TALK}
-
-
 def test_what_compaction_adds_and_edits_is_written_without_private_keys() -> None:
     transcript = read_transcript(json.dumps({"messages": TALK, "system": "Be brief."}))
     system, ask, call, answer = transcript.conversations[0].messages
@@ -87,21 +70,6 @@ def test_what_compaction_adds_and_edits_is_written_without_private_keys() -> Non
         {"role": "assistant", "content": [{"type": "text", "text": "I read."}, *CALL["content"]]},
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "[cleared]"}]},
     ]
-
-
-def test_a_list_of_anthropic_messages_stays_one() -> None:
-    transcript = read_transcript(json.dumps(TALK))
-    assert transcript.kind == "anthropic-messages"
-    assert transcript.describe() == "an Anthropic message list of 3 messages"
-    assert json.loads(unchanged(transcript)) == TALK
-
-
-def test_jsonl_of_anthropic_messages_stays_jsonl() -> None:
-    text = "".join(f"{json.dumps(message)}\n" for message in TALK)
-    transcript = read_transcript(text)
-    assert transcript.kind == "jsonl-anthropic-messages"
-    assert transcript.describe() == "a JSONL file of 3 messages in the Anthropic format"
-    assert unchanged(transcript) == text
 
 
 def test_jsonl_and_lists_of_bodies_may_have_both_formats_each_in_a_body_of_its_own() -> None:
@@ -129,7 +97,3 @@ def test_two_formats_in_one_conversation_are_refused_with_both_signs() -> None:
     assert "the request mixes two formats" in message
     assert "a block of the type 'tool_use' is Anthropic's, a message of the role 'tool' is OpenAI's" in message
     assert "'tool_calls' is OpenAI's" in refusal({"system": "x", "messages": [{"role": "a", "tool_calls": [1]}]})
-
-
-def test_a_system_prompt_of_another_type_is_refused() -> None:
-    assert "the request has a 'system' that is a number" in refusal({"system": 5, "messages": TALK})

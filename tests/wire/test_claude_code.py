@@ -84,11 +84,6 @@ def test_the_lines_of_one_reply_are_one_message() -> None:
     assert only(log) == [user("List the files."), assistant(thinking, text("I look."), use("t1")), user([result("t1")])]
 
 
-def test_a_reply_that_is_written_again_with_all_blocks_so_far_is_one_message() -> None:
-    log = read_log([SIMPLE[0], replies("a1", "u1", "m1", text("I")), replies("a2", "a1", "m1", text("I"), use("t"))])
-    assert only(log)[1] == assistant(text("I"), use("t"))
-
-
 PARALLEL = {
     "a result on each block": [
         replies("a1", "u1", "m1", use("t1")),
@@ -132,16 +127,6 @@ def test_parallel_calls_and_their_results_are_united(entries: list[Entry]) -> No
     assert log.left_out.abandoned == 0
 
 
-def test_what_came_with_a_result_stands_after_all_results() -> None:
-    entries = [
-        replies("a1", "u1", "m1", use("t1")),
-        replies("a2", "a1", "m1", use("t2")),
-        says("r1", "a1", [result("t1"), text("Also look at b.py.")]),
-        answers("r2", "a2", "t2"),
-    ]
-    assert only(read_log([SIMPLE[0], *entries]))[2] == user([result("t1"), result("t2"), text("Also look at b.py.")])
-
-
 def test_what_claude_code_added_to_a_parallel_result_is_kept() -> None:
     entries = [
         replies("a1", "u1", "m1", use("t1")),
@@ -177,12 +162,6 @@ def test_lines_that_are_no_messages_are_left_out_but_their_links_followed() -> N
     assert log.left_out.describe() == "lines left out: 5 that are no messages"
 
 
-def test_history_written_again_with_the_same_uuids_is_dropped() -> None:
-    log = read_log([*SIMPLE, *SIMPLE, says("u2", "a1", "Thanks.")])
-    assert only(log) == [user("List the files."), assistant(text("There are none.")), user("Thanks.")]
-    assert log.left_out.describe() == "lines left out: 2 replayed by a resume"
-
-
 def test_history_written_again_under_new_uuids_in_a_second_section_is_dropped() -> None:
     first = [
         *SIMPLE,
@@ -201,11 +180,6 @@ def test_history_written_again_under_new_uuids_in_a_second_section_is_dropped() 
     assert log.conversations[0].session == "s2"
     assert log.left_out.replayed == len(first)
     assert log.left_out.abandoned == 0
-
-
-def test_the_same_words_said_twice_are_no_replay() -> None:
-    entries = [*SIMPLE, says("u2", "a1", "List the files."), replies("a2", "u2", "m2", text("Still none."))]
-    assert len(only(read_log(entries))) == 4
 
 
 def test_a_branch_that_was_rewound_is_left_out_and_counted() -> None:
@@ -265,20 +239,6 @@ def test_sub_agents_are_conversations_of_their_own_after_the_main_one() -> None:
     assert log.left_out.describe() == ""
 
 
-def test_a_log_of_nothing_but_a_sub_agent_is_read() -> None:
-    log = read_log([{**entry, "isSidechain": True, "agentId": "b1"} for entry in SIMPLE])
-    assert [(conversation.agent, len(conversation.messages)) for conversation in log.conversations] == [("b1", 2)]
-
-
-def test_two_sessions_in_one_file_are_two_conversations() -> None:
-    other = [says("v1", None, "Hello.", sessionId="s2"), replies("b1", "v1", "m5", text("Hi."), sessionId="s2")]
-    log = read_log([*SIMPLE, *other])
-    assert [(conversation.session, len(conversation.messages)) for conversation in log.conversations] == [
-        ("s1", 2),
-        ("s2", 2),
-    ]
-
-
 def compacted(**boundary: Any) -> list[Entry]:
     return [
         line("system", "b1", None, subtype="compact_boundary", content="Conversation compacted", **boundary),
@@ -294,17 +254,6 @@ def test_turns_that_were_summarized_are_given_themselves_where_the_file_has_them
         assert only(log) == expected
         assert log.left_out.summaries == 1
         assert log.left_out.abandoned == 0
-
-
-def test_a_summary_of_turns_that_are_elsewhere_is_kept() -> None:
-    log = read_log(compacted(logicalParentUuid="in another file"))
-    assert only(log) == [user("This session is being continued: …"), assistant(text("Going on."))]
-
-
-def test_a_parent_that_was_never_written_is_replaced_by_the_line_before() -> None:
-    log = read_log([*SIMPLE, says("u2", "gone", "Thanks.")])
-    assert len(only(log)) == 3
-    assert log.left_out.abandoned == 0
 
 
 # -- as files ---------------------------------------------------------------------------------------------------------
@@ -329,32 +278,6 @@ def test_a_log_is_recognised_described_and_written_as_anthropic_messages() -> No
     written = transcript.render([conversation.messages])
     assert json.loads(written) == only(read_log(entries))
     assert read_transcript(written).kind == "anthropic-messages"
-
-
-def test_a_log_with_sub_agents_is_written_as_a_list_of_conversations() -> None:
-    side = [{**entry, "isSidechain": True, "agentId": "b1"} for entry in SIMPLE]
-    side = [{**side[0], "uuid": "x1"}, {**side[1], "uuid": "x2", "parentUuid": "x1"}]
-    transcript = read_transcript(jsonl([*SIMPLE, *side]))
-    assert "1 conversation of sub-agents" in transcript.describe()
-    written = json.loads(transcript.render([conversation.messages for conversation in transcript.conversations]))
-    assert [row["id"] for row in written] == ["s1", "s1/agent-b1"]
-    assert all(row["messages"] == only(read_log(SIMPLE)) for row in written)
-
-
-def test_a_log_of_one_line_is_one_too() -> None:
-    assert read_transcript(json.dumps(SIMPLE[0])).kind == "claude-code"
-
-
-def test_a_last_line_that_was_cut_off_is_named_with_how_to_drop_it() -> None:
-    with pytest.raises(TranscriptError, match="head -n 2 FILE"):
-        read_transcript(jsonl(SIMPLE) + '{"type": "assist')
-
-
-def test_a_log_without_messages_says_so() -> None:
-    with pytest.raises(TranscriptError, match="no messages"):
-        read_log([{"type": "summary", "summary": "x"}])
-    with pytest.raises(TranscriptError, match="line 1"):
-        read_transcript(jsonl([{"type": "summary", "summary": "x"}] * 2))
 
 
 UUIDS = st.sampled_from(["u1", "u2", "u3", "u4", "gone"])

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from everlong.errors import TranscriptError
-from everlong.model import HashChain
-from everlong.wire import from_items, message_of_answer, sendable, to_items
+from everlong.wire import from_items, to_items
 
 THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "b3BhcXVl"}
 QUESTION = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Look."}]}
@@ -69,15 +68,6 @@ def test_items_come_back_as_they_were(items: list[Any]) -> None:
     assert to_items(messages_of(items)) == items
 
 
-def test_names_and_states_of_items_are_no_part_of_what_was_said() -> None:
-    named = [QUESTION, {**SAID, "id": "msg_1", "status": "completed"}, {**CALL, "id": "fc_1", "status": "completed"}]
-    assert messages_of(named) == messages_of([QUESTION, SAID, CALL])
-    chain = HashChain()
-    searched = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search"}}
-    bare = {"type": "web_search_call", "action": {"type": "search"}}
-    assert chain.nodes(messages_of([searched])) == chain.nodes(messages_of([bare]))
-
-
 def test_reasoning_goes_back_only_where_it_is_encrypted() -> None:
     plain = {"type": "reasoning", "id": "rs_1", "summary": []}
     foreign: Any = {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm.", "signature": "s"}]}
@@ -105,16 +95,6 @@ def test_messages_of_another_api_become_items() -> None:
         {"type": "function_call_output", "call_id": "a", "output": "nothing"},
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "There is nothing."}]},
     ]
-
-
-def test_what_only_this_api_reads_is_not_sent_to_others() -> None:
-    step = sendable(messages_of([{**SAID, "phase": "commentary"}, OTHER_CALL]))[0]
-    assert step["content"] == [{"type": "text", "text": "I look."}]
-    assert step["tool_calls"][0].keys() == {"id", "type", "function"}
-
-
-def test_an_answer_is_one_message() -> None:
-    assert message_of_answer([SAID]) == {"role": "assistant", "content": "I look."}
 
 
 @pytest.mark.parametrize("item", ["text", {"type": "message", "content": "x"}])

@@ -10,7 +10,6 @@ from everlong.wire import Transcript, read_transcript
 
 USER = {"role": "user", "content": "Grüße, 你好 👋"}
 REPLY = {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "function": {"name": "ls"}}]}
-RESULT = {"role": "tool", "tool_call_id": "c1", "content": "a\nb"}
 
 
 def text_of(value: object, **layout: Any) -> str:
@@ -19,66 +18,6 @@ def text_of(value: object, **layout: Any) -> str:
 
 def unchanged(transcript: Transcript) -> str:
     return transcript.render([conversation.messages for conversation in transcript.conversations])
-
-
-def test_a_json_list_of_messages_is_a_message_list() -> None:
-    transcript = read_transcript(text_of([USER, REPLY, RESULT]))
-    assert transcript.kind == "messages"
-    assert transcript.describe() == "an OpenAI message list of 3 messages"
-    assert transcript.conversations[0].messages == [USER, REPLY, RESULT]
-    assert transcript.conversations[0].tools == []
-    assert transcript.conversations[0].model is None
-    assert transcript.conversations[0].id is None
-
-
-def test_a_request_body_keeps_everything_around_its_messages() -> None:
-    tool = {"type": "function", "function": {"name": "ls"}}
-    body = {"model": "m-1", "tools": [tool], "messages": [USER, REPLY], "temperature": 0.5, "id": "r7"}
-    transcript = read_transcript(text_of(body))
-    conversation = transcript.conversations[0]
-    assert transcript.kind == "request"
-    assert transcript.describe() == "a chat-completions request for m-1 with 2 messages"
-    assert (conversation.tools, conversation.model, conversation.id) == ([tool], "m-1", "r7")
-    assert transcript.render([[USER]]) == text_of({**body, "messages": [USER]}) + "\n"
-
-
-def test_one_message_per_line_is_jsonl_of_messages() -> None:
-    text = f"{text_of(USER)}\n\n{text_of(REPLY)}\n"
-    transcript = read_transcript(text)
-    assert transcript.kind == "jsonl-messages"
-    assert transcript.describe() == "a JSONL file of 2 messages"
-    assert transcript.render([[USER, RESULT]]) == f"{text_of(USER)}\n{text_of(RESULT)}\n"
-
-
-def test_a_single_message_is_jsonl_of_one_line() -> None:
-    transcript = read_transcript(text_of(USER))
-    assert transcript.kind == "jsonl-messages"
-    assert transcript.describe() == "a JSONL file of 1 message"
-
-
-def test_one_conversation_per_line_is_jsonl_of_conversations() -> None:
-    bodies = [{"id": 7, "messages": [USER]}, {"session_id": "s", "messages": [USER, REPLY], "score": 1.5}]
-    transcript = read_transcript("\n".join(map(text_of, bodies)))
-    assert transcript.kind == "jsonl-conversations"
-    assert transcript.describe() == "a JSONL file of 2 conversations with 3 messages"
-    assert [conversation.id for conversation in transcript.conversations] == ["7", "s"]
-    assert transcript.render([[], [USER]]).splitlines() == [
-        text_of({"id": 7, "messages": []}),
-        text_of({"session_id": "s", "messages": [USER], "score": 1.5}),
-    ]
-
-
-def test_a_json_list_of_conversations_stays_one() -> None:
-    bodies = [{"messages": [USER]}, {"messages": [REPLY], "n": 2}]
-    transcript = read_transcript(text_of(bodies))
-    assert transcript.kind == "conversations"
-    assert transcript.describe() == "a JSON list of 2 conversations with 2 messages"
-    assert unchanged(transcript) == text_of(bodies) + "\n"
-
-
-def test_an_empty_list_is_a_conversation_without_messages() -> None:
-    assert read_transcript("[]").describe() == "an OpenAI message list of 0 messages"
-    assert unchanged(read_transcript("[]")) == "[]\n"
 
 
 @pytest.mark.parametrize(
@@ -106,29 +45,11 @@ def test_every_unicode_encoding_is_read(encoding: str) -> None:
     assert transcript.conversations[0].messages == [USER]
 
 
-def test_windows_line_ends_come_back() -> None:
-    lines = f"{text_of(USER)}\r\n{text_of(REPLY)}\r\n"
-    assert unchanged(read_transcript(lines.encode())) == lines
-    pretty = text_of([USER], indent=2).replace("\n", "\r\n") + "\r\n"
-    assert unchanged(read_transcript(pretty)) == pretty
-
-
 def test_half_a_surrogate_pair_survives_and_the_rest_stays_readable() -> None:
     text = '[{"role": "user", "content": "cut \\ud83d here, 你好"}]\n'
     written = unchanged(read_transcript(text))
     assert written == text
     written.encode("utf-8")
-
-
-def test_unicode_line_separators_do_not_split_jsonl() -> None:
-    message = {"role": "user", "content": "a\u2028b\x85c"}
-    transcript = read_transcript(f"{text_of(message)}\n{text_of(USER)}\n")
-    assert transcript.conversations[0].messages == [message, USER]
-
-
-def test_rendering_needs_messages_for_each_conversation() -> None:
-    with pytest.raises(ValueError, match="expected messages for 1 conversations, got 2"):
-        read_transcript("[]").render([[], []])
 
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=8)  # lone surrogates too

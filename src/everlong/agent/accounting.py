@@ -46,9 +46,9 @@ __all__ = [
     "paid_again",
 ]
 
-CallKind = Literal["conversation", "summary", "memory", "ping", "plugin"]
-KINDS: tuple[CallKind, ...] = ("conversation", "summary", "memory", "ping", "plugin")
-"""Purposes of calls: the conversation itself, and four kinds on its side."""
+CallKind = Literal["conversation", "summary", "memory", "plugin"]
+KINDS: tuple[CallKind, ...] = ("conversation", "summary", "memory", "plugin")
+"""Purposes of calls: the conversation itself, and three kinds on its side."""
 
 _NOTHING = Decimal(0)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ from everlong.agent.loop import Limits, Loop, Prompt, prompt_parts
 from everlong.agent.plugin_hooks import PLATFORM, PluginHooks
 from everlong.agent.tools.todo import NAME, TodoList
 from everlong.agent.watch import OutOfTime, Watch, ctrl_c_sets
-from everlong.caching.keepalive import KeepAlive, keep_alive
 from everlong.context.literals import summary_indices
 from everlong.context.rules import EDIT_ANSWER, StandingRules, edit_message, standing_rules
 from everlong.errors import ContextOverflow, ProviderError, StoreError, ToolError
@@ -36,91 +35,17 @@ if TYPE_CHECKING:
     from everlong.context import ContextEngine, Summarizer
     from everlong.memory import Ask, MemoryManager
     from everlong.plugins.manager import Plugins
-    from everlong.providers.base import Usage
     from everlong.providers.connection import Connection
     from everlong.store import Compacted
     from everlong.store.paths import Entry
 
-__all__ = ["Agent", "AgentParts", "PauseWork", "TodoKeeper"]
+__all__ = ["Agent", "AgentParts", "TodoKeeper"]
 
 _INDEXED_AT_ONCE = 256
 """Messages that are put into the search index after a prompt, at most."""
 
-_PAUSE_MARGIN = 30.0
-"""Seconds by which a compaction in a pause comes before the provider forgets the conversation."""
-
 _NEAR = 64
 """Blocks before a result in which its call is looked for."""
-
-
-@dataclass
-class PauseWork:
-    """The pauses of one conversation, and the use that is made of them.
-
-    ``hold_seconds`` is how long the provider holds a prompt; the user chooses ``compacts`` and ``keeps_alive``.
-    """
-
-    hold_seconds: float = 300.0
-    compacts: bool = False
-    keeps_alive: bool = False
-    waits_until_cold: bool = False
-    """True if summaries do not read the provider's cache: a compaction then costs least once the cache is cold."""
-    has_compacted: bool = False
-    """True if this pause was used for a compaction."""
-    pings: int = 0
-    """Pings sent in this pause."""
-    last_ping: Usage | None = None
-
-    def end(self) -> None:
-        """End the pause: the next one has all its pings."""
-        self.pings = 0
-        self.has_compacted = False
-
-    def rest(self, idle: float, asker: Asker, compactor: Compactor) -> float | None:
-        """Use the pause, and return the seconds after which to call again; None where it is of no more use.
-
-        Args:
-            idle: seconds since the last answer.
-            asker: asks the model.
-            compactor: keeps the conversation inside the window.
-        """
-        if compactor.conversation.branch is None:
-            return None
-        waits = [self._compact(idle, compactor), self._ping(idle, asker)]
-        return min((wait for wait in waits if wait is not None), default=None)
-
-    def _compact(self, idle: float, compactor: Compactor) -> float | None:
-        if not self.compacts or self.has_compacted or (idle >= self.hold_seconds and not self.waits_until_cold):
-            return None
-        wait = self.hold_seconds - idle - (0.0 if self.waits_until_cold else _PAUSE_MARGIN)
-        if wait <= 0:
-            self.has_compacted = True
-            compactor.in_pause()
-            return None
-        return wait
-
-    def _ping(self, idle: float, asker: Asker) -> float | None:
-        plan = self._plan(asker) if self.keeps_alive else None
-        if plan is None or self.pings >= plan.pings:
-            return None
-        wait = plan.interval * (self.pings + 1) - idle
-        if wait > 0:
-            return wait
-        if idle >= plan.interval * self.pings + self.hold_seconds:
-            return None  # nobody called in time: the provider has forgotten it
-        try:
-            self.last_ping = asker.ping()
-        except ProviderError:  # a ping only saves money; the next prompt shows what is wrong
-            return None
-        self.pings += 1
-        return plan.interval * (self.pings + 1) - idle if self.pings < plan.pings else None
-
-    def _plan(self, asker: Asker) -> KeepAlive | None:
-        cache = asker.cache
-        if cache is None or cache.choice.strategy != "ledger" or cache.last is None:
-            return None
-        ttl = "1h" if self.hold_seconds > 300 else "5m"
-        return keep_alive({}, cache.last.prompt_tokens, cache.choice.model_rules, ttl)
 
 
 @dataclass(frozen=True)
@@ -141,14 +66,10 @@ class AgentParts:
     memory: MemoryManager | None = None
     ask_memory: Ask | None = None
     """Asks the model what is worth remembering."""
-    pauses: PauseWork = field(default_factory=PauseWork)
-    """Says what to do while the user is silent."""
     platform: str = "cli"
     """The session's origin."""
     compacts: bool = True
     """False to ignore the thresholds of compaction."""
-    teases: bool = False
-    """True to put teasers of earlier messages beside what the user says."""
     log_folder: Path | None = None
     """The folder for the JSON log of each session; None for no log."""
 
@@ -179,7 +100,6 @@ class Agent(Loop):
         super().__init__(asker, conversation, compactor, tools, limits=limits, listen=listen, hooks=hooks)
         self.memory = parts.memory
         self.plugins = parts.plugins
-        self.pauses = parts.pauses
         self.platform = parts.platform
         self.todos = self._make_todos()
         self.side_calls = parts.side_calls
@@ -188,7 +108,6 @@ class Agent(Loop):
         self._summarizer_for = parts.summarizer_for
         self._conversation_for = parts.conversation_for
         self._conversation_id = ""
-        self._teases = conversation.sends_teasers = parts.teases
         self._question = ""
         """The user's newest words, for which no teaser was looked for yet."""
         self._left_session = ""
@@ -226,9 +145,8 @@ class Agent(Loop):
 
     def run(self, prompt: Prompt | None = None) -> TurnFinished:
         """Work on a prompt until the model is done, with what memory recalls of it. See `Loop.run`."""
-        self.pauses.end()
         said = "" if prompt is None else typed_words({"role": "user", "content": prompt_parts(prompt)})
-        self._question = said if self._teases else ""
+        self._question = said
         if self.memory is None or prompt is None:
             return super().run(prompt)
         recalled = self.memory.prefetch(said) if said else None
@@ -292,7 +210,6 @@ class Agent(Loop):
         self.engine.on_session_reset()
         self._fire("on_session_reset", session_id=self.conversation.session_id)
         conversation = self._conversation_for()  # with what was flushed to memory just now in its prompt
-        conversation.sends_teasers = self._teases
         self.conversation = self.compactor.conversation = conversation
         self.tools.context.session_id = conversation.session_id
         self.tools.context.todo.replace([])
@@ -410,22 +327,6 @@ class Agent(Loop):
         self.engine.update_from_response({})  # the reported tokens belong to the old answer
         content = said.get("content")
         return self.run(content if isinstance(content, str | list) else "")
-
-    def rest(self, idle: float) -> float | None:
-        """Use a pause as the settings say: compact if that would soon be due, or keep the provider's cache alive.
-
-        Args:
-            idle: seconds since the last answer.
-
-        Returns:
-            Seconds after which to call again; None where this pause is of no more use.
-        """
-        self._start_watch()
-        sent = self.pauses.pings
-        wait = self.pauses.rest(idle, self.asker, self.compactor)
-        if self.pauses.pings > sent and self.pauses.last_ping is not None:
-            self.side_calls.paid("ping", self.connection, self.pauses.last_ping)
-        return wait
 
     # -- models --------------------------------------------------------------------------------------------------------
 

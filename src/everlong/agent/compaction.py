@@ -28,7 +28,6 @@ from everlong.context.oversized import SpillLimits, newest_tokens
 from everlong.context.policy import (
     HYGIENE_MESSAGES,
     HYGIENE_SHARE,
-    NEAR_THRESHOLD,
     OVERFLOW_MARGIN,
     overflow_target,
     room_in,
@@ -158,14 +157,6 @@ class Compactor:
         """Compact for a model with a smaller window, which the engine knows already."""
         if self.tokens >= self.engine.threshold_tokens:
             self.compress_context("model switch", force=True)
-
-    def in_pause(self) -> bool:
-        """Compact while the provider still caches the conversation, if it would soon be due; return whether it did."""
-        if not self._is_enabled or self.tokens < NEAR_THRESHOLD * self.engine.threshold_tokens:
-            return False
-        if not self.engine.has_content_to_compress(self.conversation.messages):
-            return False
-        return self.compress_context("idle").outcome == "compacted"
 
     def after_overflow(self, error: ProviderError, attempt: int, answer_tokens: int) -> bool:
         """Make a request shorter that was refused as too long; return False if nothing helps.

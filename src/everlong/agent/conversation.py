@@ -72,7 +72,6 @@ class AgentConversation:
         self.model = model
         self.session: Session | None = None
         self.warn = warn
-        self.sends_teasers = False
         """True to send the teasers that stand beside the user's words."""
         self._about = dict(about or {})
         self._branch: Branch | None = None
@@ -161,7 +160,7 @@ class AgentConversation:
     @property
     def sent_messages(self) -> list[Message]:
         """The messages as a request carries them: teasers stand behind the user's words, in a part of their own."""
-        if not self._teasers or not self.sends_teasers:
+        if not self._teasers:
             return list(self.messages)
         return [
             with_part_appended(message, self._teasers[place]) if place in self._teasers else message
@@ -172,7 +171,7 @@ class AgentConversation:
     def unreported_tokens(self) -> int:
         """The tokens of teasers that no reported prompt contains."""
         count = counter_for(self.model).count_text
-        return sum(map(count, self._unreported)) if self.sends_teasers else 0
+        return sum(map(count, self._unreported))
 
     def add_teaser(self, question: str) -> bool:
         """Put a teaser for a question beside the newest message, the user's; return False if nothing is worth one."""

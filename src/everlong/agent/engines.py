@@ -52,9 +52,7 @@ def resolve_engine(
         return guarded_engine(make, built_in, context_length, seconds=seconds, warn=warn, host=host, wanted=wanted)
 
     def lossless() -> LosslessEngine:
-        return LosslessEngine(
-            context_length, settings=settings.compression, lcm=settings.lcm, summarizer=summarizer, model=model
-        )
+        return LosslessEngine(context_length, settings=settings.compression, summarizer=summarizer, model=model)
 
     if wanted == BUILT_IN_LOSSLESS:
         return lossless()

@@ -31,7 +31,7 @@ __all__ = [
     "unheard",
 ]
 
-CompactionReason = Literal["preflight", "threshold", "overflow", "model switch", "hygiene", "idle", "manual"]
+CompactionReason = Literal["preflight", "threshold", "overflow", "model switch", "hygiene", "manual"]
 """The reason for a compaction."""
 
 Stop = Literal["end", "length", "refusal", "limit", "interrupted"]

@@ -53,14 +53,13 @@ class Limits:
     """The most that one prompt may take; None where there is no limit."""
 
     steps: int | None = 200
-    tokens: int | None = None
     cost: float | None = None
     seconds: float | None = None
 
     @classmethod
     def from_settings(cls, settings: AgentSettings) -> Limits:
         """Return the limits of the ``agent`` section."""
-        return cls(settings.max_steps, settings.max_tokens, settings.max_cost, settings.max_seconds)
+        return cls(settings.max_steps, settings.max_cost, settings.max_seconds)
 
 
 @dataclass(slots=True)
@@ -81,8 +80,6 @@ class Spent:
         """Return the limit that is reached, in words; None where there is room for another answer."""
         if limits.steps is not None and self.steps >= limits.steps:
             return f"{self.steps} of {limits.steps} answers (agent.max_steps)"
-        if limits.tokens is not None and self.usage.total_tokens >= limits.tokens:
-            return f"{self.usage.total_tokens:,} of {limits.tokens:,} tokens (agent.max_tokens)"
         if limits.cost is not None and self.cost >= limits.cost:
             return f"${self.cost:.4f} of ${limits.cost:.4f} (agent.max_cost)"
         return None

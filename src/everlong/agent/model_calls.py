@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from everlong.agent.events import AgentEvent, Restarted, TextDelta, ThinkingDelta, unheard
-from everlong.caching.keepalive import ping_request
 from everlong.errors import ContextOverflow, ProviderError, StoreError
 from everlong.providers.base import CallOptions, Done
 from everlong.providers.connection import Connection
@@ -33,10 +32,6 @@ _MOST_ANSWER_TOKENS = 16_384
 _LEAST_ANSWER_TOKENS = 256
 _UNCERTAINTY = 1.1
 """Factor by which a prompt may turn out larger than its estimate."""
-
-
-class _NoPing(Exception):  # noqa: N818 - a signal inside this module
-    """The provider would refuse a ping."""
 
 
 class Asker:
@@ -66,7 +61,6 @@ class Asker:
         """The text so far of an unfinished answer."""
         self._most = max_answer_tokens or _MOST_ANSWER_TOKENS
         self._listen = listen
-        self._sent: Sequence[Message] = ()
 
     @property
     def model(self) -> str:
@@ -103,7 +97,6 @@ class Asker:
             Interrupted: the work was stopped; `partial` has the text so far.
             OutOfTime: the time is up; as above.
         """
-        self._sent = messages
         for left in reversed(range(_RESTARTS + 1)):
             self.partial = ""
             has_begun = False
@@ -124,29 +117,6 @@ class Asker:
                     raise
                 self._listen(Restarted(str(error)))
         raise AssertionError("a stream ends with Done or an error")
-
-    def ping(self) -> Usage | None:
-        """Send the last request once more without asking for an answer, so that the provider keeps its cache.
-
-        Returns:
-            What it used; None where there is no cache to keep, or the provider would refuse such a request.
-        """
-        cache, messages = self.cache, self._sent
-        if cache is None or not messages:
-            return None
-
-        def prepare(body: dict[str, Any]) -> Mapping[str, Any]:
-            ping = ping_request(cache.apply(body))
-            if ping is None:
-                raise _NoPing
-            return ping
-
-        try:
-            reply = self.connection.complete(messages, tools=self.tools, max_tokens=1, prepare=prepare)
-        except _NoPing:
-            return None
-        cache.touch()
-        return reply.usage
 
     def _stream(self, messages: Sequence[Message], answer_tokens: int) -> Any:
         options: CallOptions = {"tools": self.tools, "max_tokens": answer_tokens}

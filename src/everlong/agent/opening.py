@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlong.agent.agent import Agent, AgentParts, PauseWork
+from everlong.agent.agent import Agent, AgentParts
 from everlong.agent.approval import Approvals, Approver, refuse_everything
 from everlong.agent.compaction import SummaryMeter
 from everlong.agent.conversation import AgentConversation
@@ -63,7 +63,7 @@ _READ_CHARS_PER_TOKEN = 16
 _ROLE = """\
 You are an agent who works for the user with the tools you are given. Do what was asked, all of it and nothing else; \
 look before you change something, and check afterwards that it works. When something fails, say so plainly. Answer in \
-the user's language, shortly.
+the user's language, in few words.
 
 Long conversations are compacted: earlier turns are then replaced by a summary, and nothing is lost. What you need in \
 its own words you get back with the tool `recall` (this conversation) or `search_sessions` (earlier ones). A summary \
@@ -211,8 +211,6 @@ class _Opening:
             Workspace(options.root, options.allowed),
             self.store,
             ident,
-            timeout_seconds=settings.agent.command_seconds,
-            output_chars=settings.agent.tool_output_chars,
             window=window,
             confinement=self._confinement(),
             pass_env=settings.agent.tools.pass_env,
@@ -233,8 +231,6 @@ class _Opening:
         return agent
 
     def _parts(self, engine: ContextEngine) -> AgentParts:
-        settings, caching = self.settings, self.settings.prompt_caching
-        held = 3_600.0 if caching.cache_ttl == "1h" else 300.0
         return AgentParts(
             engine,
             self.plugins,
@@ -244,15 +240,8 @@ class _Opening:
             summarizer_for=self._make_summarizer,
             memory=self.memory,
             ask_memory=self._ask_for_memory,
-            pauses=PauseWork(
-                held,
-                compacts=settings.agent.idle_compaction,
-                keeps_alive=caching.keep_alive,
-                waits_until_cold=settings.auxiliary.compression.names_model,
-            ),
             platform=self.options.platform or "cli",
-            compacts=settings.compression.enabled,
-            teases=settings.agent.recall == "push",
+            compacts=self.settings.compression.enabled,
             log_folder=self.options.log_folder,
         )
 

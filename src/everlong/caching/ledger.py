@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from everlong.caching.rules import SECONDS, Ttl
 from everlong.caching.view import RequestView
 
-__all__ = ["CacheMark", "Ledger", "LedgerEntry", "Lives", "Role", "last_markable", "place", "static_end"]
+__all__ = ["CacheMark", "Ledger", "LedgerEntry", "Role", "last_markable", "place", "static_end"]
 
 Role: TypeAlias = Literal["S", "R", "F", "W", "spare", "client", "automatic"]
 SPACING = 15
@@ -41,17 +41,6 @@ class LedgerEntry(NamedTuple):
 
     expires: float
     ttl: Ttl
-
-
-class Lives(NamedTuple):
-    """The times to live of the conversation, the system prompt, and a summary."""
-
-    tail: Ttl
-    prefix: Ttl
-    frontier: Ttl
-
-
-_SHORT = Lives("5m", "5m", "5m")
 
 
 @dataclass
@@ -88,7 +77,7 @@ def place(
     *,
     own: Sequence[CacheMark] = (),
     slots: int = 4,
-    lives: Lives = _SHORT,
+    ttl: Ttl = "5m",
 ) -> list[CacheMark]:
     """Return the markers for a request, including the client's ``own``, in the order of their blocks.
 
@@ -98,23 +87,23 @@ def place(
     taken = {mark.at for mark in own}
     chosen: list[CacheMark] = []
 
-    def take(at: int | None, ttl: Ttl, role: Role) -> None:
+    def take(at: int | None, role: Role) -> None:
         if at is not None and len(chosen) < slots and at not in taken:
             taken.add(at)
             chosen.append(CacheMark(at, ttl, role))
 
     last = last_markable(view, _stable_end(view))
     live = _deepest_live(view, known, is_live, last)
-    take(last, lives.tail, "W")
-    take(static_end(view), lives.prefix, "S")
+    take(last, "W")
+    take(static_end(view), "S")
     if live is not None:
-        take(live, lives.frontier if live == _frontier(view) else lives.tail, "R")
+        take(live, "R")
     if view.kept < view.head and view.kept:  # the system prompt changed: mark the part that stays
-        take(last_markable(view, view.kept), lives.prefix, "spare")
+        take(last_markable(view, view.kept), "spare")
     for at, role in _further_places(view, known, live, last):
         if len(chosen) >= slots:
             break
-        take(at, lives.frontier if role == "F" else lives.tail, role)
+        take(at, role)
     return _order_marks([*chosen, *own])
 
 

@@ -15,10 +15,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from everlong.arguments import check_text
 from everlong.caching.blocks import Count, Layout, layout_of, rough_count
-from everlong.caching.ledger import CacheMark, Ledger, Lives, last_markable, place, static_end
+from everlong.caching.ledger import CacheMark, Ledger, last_markable, place
 from everlong.caching.markers import apply_anthropic_cache_control, strip_markers, with_markers
 from everlong.caching.rules import (
-    SECONDS,
     CacheRules,
     ModelRules,
     Provider,
@@ -31,7 +30,7 @@ from everlong.caching.rules import (
 from everlong.caching.view import RequestView
 from everlong.config import CachingValues, caching_values
 
-__all__ = ["Choice", "PauseLengths", "Placement", "PromptCache", "SessionPace", "choose_strategy"]
+__all__ = ["Choice", "Placement", "PromptCache", "choose_strategy"]
 
 Strategy: TypeAlias = Literal["ledger", "system_and_3", "automatic", "off"]
 _NAMES: dict[Provider, str] = {
@@ -103,7 +102,7 @@ def choose_strategy(
         strategy, reason = "off", f"{model or 'no model'} is not a Claude model, and {name} marks only those"
     else:
         strategy = "system_and_3" if values.strategy == "system_and_3" else "ledger"
-        reason = f"Claude via {name}, {_describe_ttl(values)} TTL"
+        reason = f"Claude via {name}, {values.cache_ttl} TTL"
     return Choice(strategy, found, rules, model_rules(model), reason)
 
 
@@ -113,12 +112,6 @@ def _choose_automatic(provider: Provider, model: str, rules: CacheRules) -> tupl
     if provider == "unknown":
         return "off", f"nothing is known about caching of {model or 'this model'} at this provider"
     return "automatic", f"automatic at {_NAMES[provider]}, {rules.ttl_seconds // 60}m TTL"
-
-
-def _describe_ttl(values: CachingValues) -> str:
-    if values.prefix_ttl in {"1h", "auto"} and values.cache_ttl == "5m":
-        return f"5m, prefix {values.prefix_ttl}"
-    return values.cache_ttl
 
 
 class PromptCache:
@@ -134,7 +127,6 @@ class PromptCache:
         count: a function that counts a text's tokens; only the least size of a cached prompt depends on it.
         clock: the time in seconds; any clock that all requests share.
         warn: called once if prompts are too short to be cached; a Python warning by default.
-        pauses: the pauses of other sessions, for ``prefix_ttl: auto``; this session's are added.
 
     >>> cache = PromptCache("claude-sonnet-4-6", provider="anthropic")
     >>> request = {"model": "claude-sonnet-4-6", "max_tokens": 100, "messages": messages[1:]}
@@ -153,7 +145,6 @@ class PromptCache:
         count: Count = rough_count,
         clock: Callable[[], float] = time.time,
         warn: Callable[[str], None] | None = None,
-        pauses: PauseLengths | None = None,
     ) -> None:
         check_text("model", model)
         check_text("provider", provider)
@@ -166,7 +157,6 @@ class PromptCache:
         self._tell = warn or (lambda text: warnings.warn(text, stacklevel=5))
         self._sessions: dict[tuple[Provider, str], _CacheSession] = {}
         self._warned: set[str] = set()
-        self._pauses = pauses
         self.choice = self._choose(model)
 
     def _choose(self, model: str) -> Choice:
@@ -231,16 +221,13 @@ class PromptCache:
         if session.last is not None and session.last.is_repeated(end, view.marked):
             return session.last.placement  # a retry must not look different
         own = self._own_marks(view, request, layout)
-        session.pace.note(now, view.chain[view.frontiers[-1]] if view.frontiers else None)
-        tail = self.settings.cache_ttl
-        prefix = self._prefix_ttl(session, now)
         marks = place(
             view,
             session.known,
             lambda prefix: ledger.is_live(prefix, now),
             own=own,
             slots=self.choice.rules.breakpoints,
-            lives=Lives(tail, prefix, prefix if session.pace.is_hour_worth_it() else tail),
+            ttl=self.settings.cache_ttl,
         )
         held = next((at for at in reversed(session.known) if ledger.is_live(view.chain[at], now)), None)
         placement = Placement(
@@ -253,19 +240,6 @@ class PromptCache:
         )
         session.last = _SentRequest(end, tuple(view.marked), placement, tuple(view.chain[mark.at] for mark in marks))
         return placement
-
-    def _prefix_ttl(self, session: _CacheSession, now: float) -> Ttl:
-        """Return the time to live of system prompt and tools; while they are held, it stays as it was written."""
-        tail, wanted = self.settings.cache_ttl, self.settings.prefix_ttl
-        if tail == "1h" or wanted is None:
-            return tail
-        if wanted != "auto":
-            return wanted
-        at = static_end(session.view)
-        held = None if at is None else session.ledger.entries.get(session.view.chain[at])
-        if held is not None and now < held.expires:
-            return held.ttl
-        return "1h" if session.pace.pays_for_hour(self.choice.model_rules) else "5m"
 
     def _own_marks(self, view: RequestView, request: Mapping[str, Any], layout: Layout) -> list[CacheMark]:
         """Return the client's own markers, as far as the provider would take them."""
@@ -333,12 +307,6 @@ class PromptCache:
             at >= view.head and session.ledger.is_live(view.chain[at], now) for at in reversed(session.known)
         )
 
-    def touch(self, now: float | None = None) -> None:
-        """Record that the last request was sent again, by a ping or a retry, which keeps its markers alive."""
-        session, now = self._session(), self._clock() if now is None else now
-        if session.last is not None and session.view.chain:
-            self._record(session, session.last.placement, now)
-
     def forget(self) -> None:
         """Take back what the last request recorded, because it failed before the provider read it."""
         session = self._session()
@@ -364,7 +332,7 @@ class PromptCache:
     def _session(self) -> _CacheSession:
         key = (self.choice.provider, self._model)
         if key not in self._sessions:
-            self._sessions[key] = _CacheSession(self._view(key), pace=SessionPace(shared=self._pauses))
+            self._sessions[key] = _CacheSession(self._view(key))
         return self._sessions[key]
 
     def _view(self, key: tuple[Provider, str]) -> RequestView:
@@ -390,82 +358,6 @@ class _SentRequest(NamedTuple):
         return end == self.end and (tuple(marked) == self.marked or (bool(marked) and sent == set(marked)))
 
 
-# -- the pace of sessions ----------------------------------------------------------------------------------------------
-
-_BREAK_EVEN = (2.0 - 1.25) / (1.25 - 0.1)
-"""Pauses per write above which an hour's higher price pays."""
-_LEAST_SPELLS = 3
-"""The least spells of other sessions from which anything is concluded."""
-
-
-@dataclass
-class PauseLengths:
-    """The pauses of many sessions, by which a new session is judged before it has had any.
-
-    A spell is the time that an hour's cache, written once, would last: it begins with a session, and again after a gap
-    of more than an hour.
-    """
-
-    pauses: int = 0
-    spells: int = 0
-
-    @property
-    def per_spell(self) -> float:
-        """Pauses that an hour's cache would have bridged, per write."""
-        return self.pauses / self.spells if self.spells >= _LEAST_SPELLS else 0.0
-
-
-@dataclass
-class SessionPace:
-    """The pauses and edits of one session so far."""
-
-    requests: int = 0
-    pauses: int = 0
-    """Gaps of five minutes to an hour."""
-    lost: int = 0
-    """Gaps of more than an hour."""
-    edits: int = 0
-    shared: PauseLengths | None = None
-    """The pauses of all sessions, to which this one's are added."""
-    _last: float | None = None
-    _frontier: bytes | None = None
-
-    def note(self, now: float, frontier: bytes | None) -> None:
-        """Record a request: its time, and the prefix up to where history was last edited."""
-        gap = 0.0 if self._last is None else now - self._last
-        self.requests += 1
-        is_pause, is_lost = SECONDS["5m"] <= gap < SECONDS["1h"], gap >= SECONDS["1h"]
-        self.pauses += is_pause
-        self.lost += is_lost
-        if self.shared is not None:
-            self.shared.pauses += is_pause
-            self.shared.spells += is_lost or self._last is None
-        if frontier is not None and frontier != self._frontier:
-            self.edits += 1
-            self._frontier = frontier
-        self._last = now
-
-    @property
-    def cold_share(self) -> float:
-        """The share of requests that find a five-minute cache gone."""
-        return (self.pauses + self.lost) / (self.requests - 1) if self.requests > 1 else 0.0
-
-    def pays_for_hour(self, rules: ModelRules) -> bool:
-        """Return whether a prefix that is written now should be held for an hour.
-
-        Holding it costs ``write[1h] - write[5m]`` more for each write, and saves ``write[5m] - read`` with each pause
-        that it bridges. So it pays if pauses per write exceed the quotient. The pauses are those of this session once
-        it has had a long gap, else those of the others.
-        """
-        is_known = bool(self.pauses or self.lost)
-        per_write = self.pauses / (1 + self.lost) if is_known or self.shared is None else self.shared.per_spell
-        return per_write * (rules.write["5m"] - rules.read) > rules.write["1h"] - rules.write["5m"]
-
-    def is_hour_worth_it(self) -> bool:
-        """Return whether a summary will be read after a pause often enough, by the pauses between earlier edits."""
-        return self.pauses / max(1, self.edits) > _BREAK_EVEN
-
-
 # -- the state of a session --------------------------------------------------------------------------------------------
 
 
@@ -478,4 +370,3 @@ class _CacheSession:
     known: list[int] = field(default_factory=list)
     has_begun: bool = False
     last: _SentRequest | None = None
-    pace: SessionPace = field(default_factory=SessionPace)

@@ -17,7 +17,6 @@ from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
 from everlong.caching.blocks import Block, Count, layout_of, rough_count
-from everlong.caching.keepalive import keep_alive, ping_request
 from everlong.caching.ledger import last_markable
 from everlong.caching.misses import CacheTokens, Miss, Parts, find_miss
 from everlong.caching.prompt_cache import PromptCache
@@ -59,7 +58,6 @@ class CacheOutcome:
     """The reason for reading less than the request before had left, as `find_miss` names it; empty if it read all."""
     missed: int = 0
     """The tokens that it had left and that were not read."""
-    is_ping: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,7 @@ class Totals:
             if outcome.reason:
                 reasons[outcome.reason] = reasons.get(outcome.reason, 0) + outcome.missed
         return cls(
-            sum(not outcome.is_ping for outcome in outcomes),
+            len(outcomes),
             sum(outcome.cost for outcome in outcomes),
             sum(outcome.oracle for outcome in outcomes),
             sum(outcome.uncached for outcome in outcomes),
@@ -141,13 +139,8 @@ class CacheSimulator:
         """The costs of all requests so far."""
         return Totals.of(self.outcomes)
 
-    def send(
-        self, body: Mapping[str, Any], at: float, *, responds_after: float = 2.0, is_ping: bool = False
-    ) -> CacheOutcome:
-        """Price one request at a time in seconds; what it writes can be read once its response has begun.
-
-        A ping has a cost, but no part in the reference costs of the session.
-        """
+    def send(self, body: Mapping[str, Any], at: float, *, responds_after: float = 2.0) -> CacheOutcome:
+        """Price one request at a time in seconds; what it writes can be read once its response has begun."""
         model = body.get("model")
         if isinstance(model, str) and model and model != self.model:
             self.model, self.prices = model, model_rules(model)
@@ -161,10 +154,7 @@ class CacheSimulator:
         miss = self._find_miss(body, prompt, outcome)
         if miss is not None:
             outcome = replace(outcome, reason=miss.reason, missed=miss.tokens)
-        if is_ping:
-            outcome = replace(outcome, oracle=0.0, uncached=0.0, reachable=0.0, is_ping=True)
-        else:
-            self._seen.update(dict.fromkeys(prompt.chain, at))
+        self._seen.update(dict.fromkeys(prompt.chain, at))
         self.outcomes.append(outcome)
         return outcome
 
@@ -338,10 +328,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "off": {"strategy": "off"},
     "system_and_3": {"strategy": "system_and_3"},
     "ledger": {"strategy": "ledger"},
-    "ledger, prefix 1h": {"strategy": "ledger", "prefix_ttl": "1h"},
-    "ledger, prefix auto": {"strategy": "ledger", "prefix_ttl": "auto"},
     "ledger, 1h": {"strategy": "ledger", "cache_ttl": "1h"},
-    "ledger, keep-alive": {"strategy": "ledger", "keep_alive": True},
 }
 _PAUSE = (360.0, 2_400.0)
 
@@ -439,16 +426,8 @@ def _play(
 ) -> list[CacheOutcome]:
     simulator = CacheSimulator(model, provider, count=count)
     cache = PromptCache(model, provider, settings=settings, count=count, clock=lambda: 0.0)
-    before: tuple[float, dict[str, Any]] | None = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the figures show that a prompt is too short
         for at, body in calls:
-            if before is not None and cache.settings.keep_alive and cache.last is not None:
-                ping = ping_request(before[1])
-                for when in keep_alive(before[1], cache.last.prompt_tokens, simulator.prices).times(before[0], at):
-                    simulator.send(ping or before[1], when, is_ping=True)
-                    cache.touch(when)
-            sent = cache.apply(body, at)
-            simulator.send(sent, at)
-            before = (at, sent)
+            simulator.send(cache.apply(body, at), at)
     return simulator.outcomes

@@ -19,7 +19,6 @@ from everlong.agent.tools.workspace import RealPath, Workspace
 from everlong.channels.delivery import Delivery
 from everlong.channels.platform import Attachment, Inbound, Place, Platform, PlatformError, PlatformRefused
 from everlong.channels.turns import PromptFile
-from everlong.config.channels import ChannelSettings
 from everlong.errors import ToolError
 from everlong.store.schema import channel_file
 
@@ -33,6 +32,8 @@ _log = logging.getLogger("everlong.channels")
 FOLDER = "received"
 """The folder in a chat's workspace that files are put into."""
 
+_MOST_BYTES = 20_000_000
+"""The largest file that is taken from a chat: what Telegram gives to bots."""
 _MOST_FILES = 10
 """Files of messages that are answered together."""
 _VOICE = "I cannot listen to voice messages; please write it."
@@ -54,12 +55,11 @@ class Attachments:
         store: Store,
         platform: Platform,
         delivery: Delivery,
-        settings: ChannelSettings,
         folder: Callable[[Place], Path],
     ) -> None:
         self._database, self._tenant = store.database, store.tenant
         self._platform, self._delivery, self._folder = platform, delivery, folder
-        self._most = min(settings.attachment_megabytes * 1_000_000, platform.limits.download)
+        self._most = min(_MOST_BYTES, platform.limits.download)
         self._stored: dict[Place, list[Path]] = {}
 
     async def fetch(self, events: Sequence[Inbound]) -> FetchedFiles:

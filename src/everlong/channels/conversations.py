@@ -37,7 +37,7 @@ from everlong.errors import NotStored
 if TYPE_CHECKING:
     from everlong.agent import AgentEvent, Tool
     from everlong.config import Settings
-    from everlong.config.channels import ChannelSettings, ToolPolicy
+    from everlong.config.channels import ToolPolicy
     from everlong.store import Store
 
 __all__ = ["AskPerson", "Conversations", "Seat", "conversation_of"]
@@ -45,11 +45,14 @@ __all__ = ["AskPerson", "Conversations", "Seat", "conversation_of"]
 AskPerson = Callable[[Inbound, ApprovalRequest], Decision]
 """Asks about a tool call where somebody has sent a message."""
 
+AGENTS_KEPT = 32
+"""Agents that stay in memory between their messages; another one is opened from the store."""
+
 _HARMLESS = frozenset({"recall", "read_turn", "read_output", "update_todo", "search_sessions", "remind_me"})
 """Tools that stay where ``tools`` is ``never``: they touch nothing but the conversation itself."""
 
 _NOBODY = "nobody is known who could allow it: the message has no author"
-_NO_EFFECTS = "in this chat the agent may only read (channels.*.tools is read)"
+_NO_EFFECTS = "in this chat the agent may only read (channels.tools is read)"
 
 
 @dataclass
@@ -114,12 +117,11 @@ class Conversations:
         self,
         store: Store,
         settings: Settings,
-        channel: ChannelSettings,
         ask: AskPerson,
         tools_for: Callable[[Place], Sequence[Tool]] = lambda _: (),
         opener: Callable[..., Agent] = open_agent,
     ) -> None:
-        self._store, self._settings, self._channel = store, settings, channel
+        self._store, self._settings = store, settings
         self._ask, self._tools_for, self._opener = ask, tools_for, opener
         self._places = Places(store)
         self._idle: OrderedDict[Place, Seat] = OrderedDict()
@@ -147,7 +149,7 @@ class Conversations:
         with self._lock:
             self._busy.pop(seat.place, None)
             self._idle[seat.place] = seat
-            while len(self._idle) > self._settings.channels.agents_kept:
+            while len(self._idle) > AGENTS_KEPT:
                 away.append(self._idle.popitem(last=False)[1])
         for one in away:
             one.agent.close(ends_session=False)
@@ -216,9 +218,10 @@ class Conversations:
 
     def _open(self, record: PlaceRecord) -> Seat:
         place = record.place
-        own = self._channel.per_chat.get(place.chat)
-        policy = (own.tools if own is not None else None) or self._channel.tools
-        model = record.model or (own.model if own is not None else None) or self._channel.model
+        channels = self._settings.channels
+        own = channels.per_chat.get(place.chat)
+        policy = (own.tools if own is not None else None) or channels.tools
+        model = record.model or (own.model if own is not None else None) or channels.model
         seat = Seat(place, policy, self._ask)
         options: dict[str, Any] = {
             "root": self.folder(place),
@@ -226,7 +229,7 @@ class Conversations:
             "extra_tools": tuple(self._tools_for(place)),
             "platform": place.platform,
             "surroundings": _describe_place(place),
-            "trusts_root": None if self._settings.channels.workspace is not None else False,
+            "trusts_root": None if channels.workspace is not None else False,
         }
         if policy == "never":
             options["tools"] = [tool for tool in builtin_tools() if tool.name in _HARMLESS]
@@ -277,7 +280,7 @@ def _safe(name: str) -> str:
 
 def _describe_place(place: Place) -> str:
     return (
-        f"You talk with people in {place.platform.capitalize()}, for weeks. They read on a phone: answer shortly, in "
-        "plain Markdown without tables. A note in square brackets behind a message says when it was sent and, in a "
+        f"You talk with people in {place.platform.capitalize()}, for weeks. They read on a phone: answer in few words, "
+        "in plain Markdown without tables. A note in square brackets behind a message says when it was sent and, in a "
         "group, by whom; it is not part of what they said. Use `remind_me` when they want to hear of something later."
     )

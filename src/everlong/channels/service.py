@@ -46,6 +46,14 @@ __all__ = ["Channel", "ChannelClock", "ChannelService", "deliver_now", "lease_ke
 T = TypeVar("T")
 _log = logging.getLogger("everlong.channels")
 
+QUEUE_MESSAGES = 30
+"""Messages of one chat that wait for an answer: more than a person writes meanwhile, fewer than a flood."""
+COMPACTION_SECONDS = 180.0
+"""Seconds of a compaction before a message; then the conversation stays as it was, and the message is answered."""
+TURNS_AT_ONCE = 8
+"""Turns that run at once, on all platforms together: each has a thread, which mostly waits for its model."""
+_APPROVAL_SECONDS = 600.0
+"""Seconds that a question for approval waits for a press."""
 _TICK_SECONDS = 1.0
 _LEASE_SECONDS = 60.0
 _STORE_WAIT = 5.0
@@ -82,7 +90,6 @@ class _Lane:
     """True once somebody said /stop to the turn that is about to run."""
     has_declined: bool = False
     """True once a flood was answered; a word that is said again with each message is one too many."""
-    idle_since: float | None = None
 
 
 class Channel:
@@ -108,19 +115,18 @@ class Channel:
         clock: ChannelClock | None = None,
         opener: Callable[..., Agent] = open_agent,
     ) -> None:
-        self.platform, self._store, self._settings, self._section = platform, store, settings, channel
+        self.platform, self._store, self._section = platform, store, settings.channels
         self._clock, self._threads = clock or ChannelClock(), turns
         self._zone = zone_for(settings.channels.time_zone)
         self.places, self.outbox = Places(store), Outbox(store, platform.name, self._clock.now)
         self.access = Access(store, platform.name, channel, self._clock.now)
         self.delivery = Delivery(platform, self.outbox, self.places, self._clock.sleep)
         self.reminders = Reminders(store, self._zone, self._clock.now)
-        seconds = 60.0 * settings.channels.approval_minutes
-        self.questions = Questions(store, platform, self.delivery, self.access, seconds, self._clock.now)
-        self.conversations = Conversations(store, settings, channel, self.questions.ask, self._tools_for, opener=opener)
-        self._attachments = Attachments(store, platform, self.delivery, channel, self.conversations.folder)
+        self.questions = Questions(store, platform, self.delivery, self.access, _APPROVAL_SECONDS, self._clock.now)
+        self.conversations = Conversations(store, settings, self.questions.ask, self._tools_for, opener=opener)
+        self._attachments = Attachments(store, platform, self.delivery, self.conversations.folder)
         self._commands = CommandRunner(self.conversations, self.places, self.access, settings, self._clock.now)
-        self._turns = Turns(self.outbox, self.places, self._zone, self._clock.now, settings.channels.compaction_seconds)
+        self._turns = Turns(self.outbox, self.places, self._zone, self._clock.now, COMPACTION_SECONDS)
         self._lanes: dict[Place, _Lane] = {}
         self._inbox: Inbox | None = None
         self._is_connected = False
@@ -158,7 +164,6 @@ class Channel:
         await asyncio.to_thread(self.outbox.take_reminders, self._clock.now())
         for place in await asyncio.to_thread(self.outbox.places):
             self.wake(place)
-        self._use_pauses()
         if self._clock.now() >= self._prune_at:
             await asyncio.to_thread(self._prune)
         if self._clock.now() >= self._pass_over_at:
@@ -219,7 +224,7 @@ class Channel:
 
     async def _keep(self, event: Inbound) -> None:
         assert self._inbox is not None  # noqa: S101 - `start` comes first
-        most = self._section.queue_messages
+        most = QUEUE_MESSAGES
         if command_of(event) == "stop":
             if await asyncio.to_thread(self._inbox.keep, event, most, is_done=True) != "known":
                 await self._stop_turn(event)
@@ -277,7 +282,6 @@ class Channel:
                 await self._clock.sleep(_BUG_WAIT)
                 lane.is_woken = True
         lane.has_declined = False
-        lane.idle_since = self._clock.now()
 
     async def _step(self, place: Place, lane: _Lane) -> bool:
         """Do one thing in a place; return False if there is nothing to do."""
@@ -416,36 +420,6 @@ class Channel:
     def _tools_for(self, place: Place) -> Sequence[Tool]:
         return [self.reminders.tool_for(place), search_tool(self._store, self.places, place)]
 
-    # -- pauses --------------------------------------------------------------------------------------------------------
-
-    def _use_pauses(self) -> None:
-        """Let agents that have nothing to do use the pause, as the settings say."""
-        if not (self._settings.agent.idle_compaction or self._settings.prompt_caching.keep_alive):
-            return
-        for place in self.conversations.idle():
-            lane = self._lane(place)
-            if lane.idle_since is not None and (lane.task is None or lane.task.done()):
-                lane.task = asyncio.get_running_loop().create_task(self._rest(place, lane))
-
-    async def _rest(self, place: Place, lane: _Lane) -> None:
-        idle = self._clock.now() - (lane.idle_since or 0.0)
-
-        def rest() -> None:
-            seat = self.conversations.take(place)
-            try:
-                if seat.agent.rest(idle) is None:
-                    lane.idle_since = None
-            finally:
-                self.conversations.give_back(seat)
-
-        try:
-            await self._in_thread(rest)
-        except EverlongError as error:
-            lane.idle_since = None
-            _log.info("a pause could not be used: %s", error)
-        if lane.is_woken:
-            await self._work(place, lane)
-
 
 def _together(events: Sequence[Inbound]) -> int:
     """Return how many of the waiting messages are answered together: a command alone, else those of one person."""
@@ -509,7 +483,7 @@ class ChannelService:
         try:
             for name in self.platforms:
                 held.append(await asyncio.to_thread(self._take_lease, name))  # noqa: PERF401 - released if the next fails
-            limit = asyncio.Semaphore(self.settings.channels.turns_at_once)
+            limit = asyncio.Semaphore(TURNS_AT_ONCE)
             for name, platform in self.platforms.items():
                 section = channel_settings(name, self.settings.channels)
                 self.channels.append(

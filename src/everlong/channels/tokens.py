@@ -4,37 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from everlong.config.channels import ChannelSettings
 from everlong.errors import AuthenticationFailed
 from everlong.providers.endpoints import Endpoint
-from everlong.providers.keys import find_key, key_source, remove_key, store_key
+from everlong.providers.keys import find_key, key_source, store_key
 
-__all__ = ["TOKEN_VARIABLES", "find_token", "remove_token", "store_token", "token_source", "token_variable"]
+__all__ = ["TOKEN_VARIABLES", "find_token", "store_token", "token_source"]
 
 TOKEN_VARIABLES = {"telegram": "TELEGRAM_BOT_TOKEN", "discord": "DISCORD_BOT_TOKEN"}
-"""The usual environment variable of each platform's token."""
+"""The environment variable of each platform's token."""
 
 
-def token_variable(platform: str, settings: ChannelSettings) -> str:
-    """Return the environment variable that a platform's token is read from."""
-    return settings.token_variable or TOKEN_VARIABLES[platform]
-
-
-def find_token(platform: str, settings: ChannelSettings, env: Mapping[str, str] | None = None) -> str:
+def find_token(platform: str, env: Mapping[str, str] | None = None) -> str:
     """Return the token of a platform's bot; raise `AuthenticationFailed` without one."""
     try:
-        return find_key(_endpoint(platform, settings), env)
+        return find_key(_endpoint(platform), env)
     except AuthenticationFailed as error:
         raise AuthenticationFailed(
-            f"there is no token for {platform}; set {token_variable(platform, settings)}, or store one with: "
+            f"there is no token for {platform}; set {TOKEN_VARIABLES[platform]}, or store one with: "
             f"everlong setup {platform}",
             provider=platform,
         ) from error
 
 
-def token_source(platform: str, settings: ChannelSettings, env: Mapping[str, str] | None = None) -> str | None:
+def token_source(platform: str, env: Mapping[str, str] | None = None) -> str | None:
     """Return where a platform's token comes from: ``env NAME`` or ``keyring``; None without one."""
-    return key_source(_endpoint(platform, settings), env)
+    return key_source(_endpoint(platform), env)
 
 
 def store_token(platform: str, token: str) -> None:
@@ -42,15 +36,10 @@ def store_token(platform: str, token: str) -> None:
     store_key(_entry(platform), token)
 
 
-def remove_token(platform: str) -> bool:
-    """Remove a token from the system's keyring; return whether there was one."""
-    return remove_key(_entry(platform))
-
-
 def _entry(platform: str) -> str:
     return f"channel {platform}"  # apart from the keys of providers, who may have any name
 
 
-def _endpoint(platform: str, settings: ChannelSettings) -> Endpoint:
-    variable = token_variable(platform, settings)
-    return Endpoint(_entry(platform), "openai", "", key_variables=(variable,), needs_key=True, keyring=True)
+def _endpoint(platform: str) -> Endpoint:
+    variables = (TOKEN_VARIABLES[platform],)
+    return Endpoint(_entry(platform), "openai", "", key_variables=variables, needs_key=True, keyring=True)

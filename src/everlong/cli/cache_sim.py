@@ -68,10 +68,7 @@ _ABOUT = {
     "off": "no caching",
     "system_and_3": "system prompt and the 3 newest messages are marked",
     "ledger": "Everlong's own",
-    "ledger, prefix 1h": "and tools and system prompt for an hour",
-    "ledger, prefix auto": "for an hour where pauses make it pay",
     "ledger, 1h": "everything for an hour",
-    "ledger, keep-alive": "and asks again before the cache expires",
     "automatic": "the provider's own; nothing to set",
     "best possible": "reads all that was sent before, writes the rest once",
 }
@@ -92,9 +89,14 @@ def _print(result: Replay, price: float | None) -> None:
     width = max(map(len, [*amounts.values(), "input cost"]))
     unit = "" if price else "  (in tokens: the price is not known)"
     out.print(Text(f"{'strategy':<20}{'input cost':>{width}}{'saved':>8}{'cached':>8}{unit}"))
+    shown: dict[tuple[float, str], str] = {}
     for strategy, cost in costs.items():
         cached = f"{totals[strategy].hit_share:.0%}" if strategy in totals else ""
         saved = f"{1 - cost / any_totals.uncached:.0%}" if any_totals.uncached else ""
+        same = shown.setdefault((cost, cached), strategy)
+        if same != strategy:  # a row that tells the same again says only so
+            out.print(Text(f"{strategy:<20}the same as {same}", style="dim"))
+            continue
         row = Text(f"{strategy:<20}{amounts[strategy]:>{width}}{saved:>8}{cached:>8}")
         row.append(fit(f"  {_ABOUT.get(strategy, '')}", max(1, out.width - len(row))), style="dim")
         out.print(row)

@@ -93,7 +93,4 @@ def _environment() -> dict[str, str]:
     chosen, env = store_settings(), dict(os.environ)
     if chosen.url is not None:
         env["EVERLONG_STORE__URL"] = chosen.url
-    elif chosen.path is not None:
-        env["EVERLONG_STORE__URL"] = "null"
-        env["EVERLONG_STORE__PATH"] = chosen.path
     return env

@@ -18,7 +18,7 @@ import click
 
 from everlong.channels.platform import Inbound, PlatformError, PlatformRefused
 from everlong.channels.platforms import channel_settings, make_platform
-from everlong.channels.tokens import find_token, store_token, token_source, token_variable
+from everlong.channels.tokens import TOKEN_VARIABLES, find_token, store_token, token_source
 from everlong.cli.output import say
 from everlong.config import load_settings, set_value
 from everlong.config.paths import user_config_path
@@ -76,7 +76,6 @@ class ChannelWishes:
     users: tuple[str, ...] = ()
     chats: tuple[str, ...] = ()
     guilds: tuple[str, ...] = ()
-    tools: str | None = None
     api_base: str | None = None
 
 
@@ -109,7 +108,7 @@ def set_up_channel(name: str, wishes: ChannelWishes) -> None:
             _check_listed(name, settings, token, kind, ident)
     _write(name, settings, wishes, users, chats)
     if is_new:
-        _store(name, settings, token)
+        _store(name, token)
     guide = CHANNELS[name]
     say(guide.group.replace("{id}", identity.id))
     say("`everlong channels run` starts the bot, `everlong doctor --call` checks it")
@@ -118,16 +117,15 @@ def set_up_channel(name: str, wishes: ChannelWishes) -> None:
 # -- the bot -----------------------------------------------------------------------------------------------------------
 def _find_bot(name: str, settings: Settings, *, is_asking: bool) -> tuple[str, Identity, bool]:
     """Return the token, the bot behind it, and whether the token must still be stored."""
-    own = channel_settings(name, settings.channels)
-    source = token_source(name, own)
+    source = token_source(name)
     if source is not None:
         say(f"taking the token from: {source}")
-        token = find_token(name, own)
+        token = find_token(name)
         return token, _identify(name, settings, token), False
     if not is_asking:
         token = sys.stdin.readline().strip()
         if not token:
-            raise click.UsageError(f"there is no token: set {token_variable(name, own)}, or give it on standard input")
+            raise click.UsageError(f"there is no token: set {TOKEN_VARIABLES[name]}, or give it on standard input")
         return token, _identify(name, settings, token), True
     say(CHANNELS[name].token)
     tries_left = _MOST_TOKENS
@@ -233,21 +231,19 @@ def _write(name: str, settings: Settings, wishes: ChannelWishes, users: list[str
             listed = list(dict.fromkeys([*getattr(own, key), *added]))
             set_value(path, f"channels.{name}.{key}", json.dumps(listed))
             say(f"channels.{name}.{key} is now {', '.join(listed)}")
-    for key, value in (("tools", wishes.tools), ("api_base", wishes.api_base)):
-        if value is not None:
-            set_value(path, f"channels.{name}.{key}", value)
-            say(f"channels.{name}.{key} is now {value}")
+    if wishes.api_base is not None:
+        set_value(path, f"channels.{name}.api_base", wishes.api_base)
+        say(f"channels.{name}.api_base is now {wishes.api_base}")
     set_value(path, f"channels.{name}.enabled", "true")
     say(f"channels.{name}.enabled is now true ({path})")
 
 
-def _store(name: str, settings: Settings, token: str) -> None:
+def _store(name: str, token: str) -> None:
     """Put the token into the keyring; where there is none, say where it must come from."""
-    variable = token_variable(name, channel_settings(name, settings.channels))
     try:
         store_token(name, token)
     except (ConfigError, AuthenticationFailed) as error:
         say(f"the token was not stored: {error}")
-        say(f"set {variable} where the bot runs; the systemd unit reads it from /etc/everlong/environment")
+        say(f"set {TOKEN_VARIABLES[name]} where the bot runs; the systemd unit reads it from /etc/everlong/environment")
     else:
         say("the token is in the system's keyring")

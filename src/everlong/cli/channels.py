@@ -114,7 +114,7 @@ def list_command(as_json: bool) -> None:
             section = _section(settings, name)
             listed[name] = {
                 "enabled": section.enabled,
-                "token": token_source(name, section),
+                "token": token_source(name),
                 "users": section.users,
                 "chats": section.chats,
                 "guilds": getattr(section, "guilds", []),
@@ -153,6 +153,7 @@ def list_command(as_json: bool) -> None:
 def pair_command(platform: str, remove: str | None) -> None:
     """Show a code; whoever sends it to the bot in a private chat within ten minutes is let in."""
     from everlong.channels.access import Access  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.channels.tokens import token_source  # noqa: PLC0415 - as above
 
     section = _section(config.load_settings().settings, platform)
     with open_chosen_store(new=True) as store:
@@ -162,6 +163,10 @@ def pair_command(platform: str, remove: str | None) -> None:
                 raise click.ClickException(f"{remove} was not let in; everlong channels list shows who was")
             say(f"{remove} may no longer talk to the bot")
             return
+        if token_source(platform, section) is None:
+            raise click.ClickException(
+                f"there is no bot in {platform} that could read a code; say: everlong setup {platform}"
+            )
         code = access.make_code()
     click.echo(code)
     say(f"send this code to your bot in {platform}, in a private chat; it counts for ten minutes and for one person")
@@ -190,7 +195,7 @@ def _make_platform(name: str, settings: Settings) -> Platform:
     from everlong.channels.platforms import make_platform  # noqa: PLC0415 - keeps `--help` quick
     from everlong.channels.tokens import find_token  # noqa: PLC0415 - as above
 
-    return make_platform(name, find_token(name, _section(settings, name)), settings.channels)
+    return make_platform(name, find_token(name), settings.channels)
 
 
 def _tell_empty_lists(store: Store, settings: Settings, names: list[str]) -> None:

@@ -194,7 +194,7 @@ def store_settings() -> StoreSettings:
     named = click.get_current_context().meta.get(_STORE)
     if named is None:
         return settings
-    return settings.model_copy(update={"url": named} if "://" in named else {"url": None, "path": named})
+    return settings.model_copy(update={"url": named})
 
 
 def use_store(name: str) -> None:

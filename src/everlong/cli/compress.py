@@ -19,7 +19,7 @@ from everlong.cli.files import read_input, write_output
 from everlong.cli.output import counted, print_values, tracked
 from everlong.cli.picture import print_changes
 from everlong.cli.trust import tell_notices
-from everlong.context.literals import is_summary
+from everlong.context.literals import is_summary, summary_body
 from everlong.context.report import compare_lists
 from everlong.context.text import one_line
 from everlong.errors import ConfigError, TargetUnreachable
@@ -188,6 +188,8 @@ def _listed_changes(before: list[Message], after: list[Message]) -> list[dict[st
 def _print_changes(transcript: Transcript, compacted: list[list[Message]]) -> None:
     for conversation, messages in zip(transcript.conversations, compacted, strict=True):
         print_changes(conversation.messages, messages)
+        for message in filter(is_summary, messages):
+            click.echo(f"\n{summary_body(message)}\n")
 
 
 class SoughtLine(NamedTuple):
@@ -268,7 +270,7 @@ def describe(report: CompactionReport) -> str:
     if report.quality is not None:
         line += f"; {report.quality.in_words()}"
     if report.fallback_reason:
-        line += f"; fell back to the extractive summary: {report.fallback_reason}"
+        line += f"; built-in rules wrote the summary: {report.fallback_reason}"
     if report.rules_by_id:
         line += f"; no room for {counted(report.rules_by_id, 'older rule')}, named by id"
     return line

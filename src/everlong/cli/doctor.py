@@ -302,7 +302,8 @@ def check_store(situation: DoctorSituation) -> Iterator[Finding]:
 
 def check_disk(situation: DoctorSituation) -> Iterator[Finding]:
     """Check that data can be written, and the free space there."""
-    wanted = Path(situation.settings.store.path or data_home() / "store.db").expanduser().absolute().parent
+    where = situation.settings.store.url or ""
+    wanted = Path(where if where and "://" not in where else data_home() / "store.db").expanduser().absolute().parent
     folder = next(one for one in (wanted, *wanted.parents) if one.exists())
     with tempfile.TemporaryFile(dir=folder):
         free = shutil.disk_usage(folder).free
@@ -395,9 +396,9 @@ def check_channels(situation: DoctorSituation) -> Iterator[Finding]:
             text = f"{name} is switched on, but lacks {', '.join(missing)}"
             yield Finding("fail", text, install_command(name))
             continue
-        token = find_token(name, own)  # raises an error that says where to put one
+        token = find_token(name)  # raises an error that says where to put one
         listed = len(own.users) + len(own.chats) + len(getattr(own, "guilds", ()))
-        text = f"{name}: a token from {token_source(name, own)}, {counted(listed, 'id')} on the list"
+        text = f"{name}: a token from {token_source(name)}, {counted(listed, 'id')} on the list"
         if situation.may_call:
             text = f"{text}; the bot is {_ask_bot_name(name, token, channels)}"
         advice = f"everlong setup {name} --user ID; or let people in with a code: everlong channels pair {name}"
@@ -446,8 +447,8 @@ _CHECKS: dict[str, tuple[Check, str]] = {
     "model": (check_model, "correct agent.model, the key or the address; everlong auth list shows the keys"),
     "summaries": (check_summaries, "correct auxiliary.compression, or set its provider to auto"),
     "local servers": (check_local_servers, "see whether the server runs"),
-    "store": (check_store, "restore a backup, or name another file: everlong config set store.path PATH"),
-    "disk": (check_disk, "mend the folder, or name another place: everlong config set store.path PATH"),
+    "store": (check_store, "restore a backup, or name another file: everlong config set store.url PATH"),
+    "disk": (check_disk, "mend the folder, or name another place: everlong config set store.url PATH"),
     "embeddings": (check_embeddings, "everlong config set search.embeddings PATH, PROVIDER:MODEL or off"),
     "archive": (check_archive, "mend the store first; everlong archive --once tells more"),
     "memory": (check_memory, "mend the file, or everlong config set memory.provider null"),

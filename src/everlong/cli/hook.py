@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong import config
 from everlong.cli.chosen_store import index_pending, open_chosen_store, store_option
 from everlong.errors import TranscriptError
 
@@ -30,6 +29,8 @@ _MOST_BYTES = 200_000_000
 _INDEX_SECONDS = 2.0
 _MOST_LOOKED_AT = 50
 """Conversations of a folder that are looked through for one that is not the session's own."""
+_HANDOVER_TOKENS = 1_200
+"""Tokens that tell a new session where the folder's last conversation stands."""
 
 _KINDS = {
     "SessionStart": "start",
@@ -182,14 +183,13 @@ def _handover(store: Store, event: HookEvent) -> str:
     )
     from everlong.tokens import EstimatingCounter  # noqa: PLC0415 - as above
 
-    room = config.load_settings(cwd=event.folder if event.folder.is_dir() else None).settings.hooks.restore_tokens
-    if not room or event.source == "resume":
+    if event.source == "resume":
         return ""
     is_same = event.source == "compact" or event.kind == "compacting"
     found = conversations_of(store, folder_spellings(event.folder))
     for _, one in zip(range(_MOST_LOOKED_AT), found, strict=False):
         if _is_of(one, event.session) == is_same and is_trusted(one):  # nobody asked for words of others
-            return write_handover(store, one, room, EstimatingCounter().count_text)
+            return write_handover(store, one, _HANDOVER_TOKENS, EstimatingCounter().count_text)
     return ""
 
 

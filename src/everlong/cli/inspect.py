@@ -130,13 +130,13 @@ def _print(figure: dict[str, Any]) -> None:
 
     out = console()
     name = f"{figure['id']}: " if figure["id"] else ""
-    kind = "exact" if figure["counter"] != "estimate" else "estimated"
-    messages = counted(figure["messages"], "message")
-    out.print(Text(f"{name}{figure['tokens']:,} tokens in {messages} ({kind}: {figure['counter']})"), style="bold")
+    kind = "estimated" if figure["counter"] == "estimate" else f"exact: {figure['counter']}"
+    messages, total = counted(figure["messages"], "message"), figure["tokens"]
+    out.print(Text(f"{name}{total:,} tokens in {messages} ({kind})"), style="bold")
     roles = [(role, tokens, "") for role, tokens in figure["by_role"].items()]
     if figure["tool_schemas"]:
         roles.append(("tool schemas", figure["tool_schemas"], ""))
-    bars(roles, out, "\nby role")
+    bars(roles, total, out, "\nby role")
     tools = [
         (
             tool,
@@ -146,11 +146,13 @@ def _print(figure: dict[str, Any]) -> None:
         for tool, entry in figure["by_tool"].items()
     ]
     if tools:
-        bars(tools[:15], out, "\nby tool (calls and results)")
-    largest = [(f"#{entry['index']} {entry['role']}", entry["tokens"], entry["text"]) for entry in figure["largest"]]
+        bars(tools[:15], total, out, "\nby tool (calls and results)")
+    largest = [
+        (f"#{entry['index'] + 1} {entry['role']}", entry["tokens"], entry["text"]) for entry in figure["largest"]
+    ]
     if largest:
-        bars(largest, out, "\nlargest messages")
-    for key, what in (("unanswered_calls", "calls without a result"), ("orphaned_results", "results without a call")):
+        bars(largest, total, out, "\nlargest messages")
+    for key, one, end in (("unanswered_calls", "call", "a result"), ("orphaned_results", "result", "a call")):
         if figure[key]:
-            out.print(f"{figure[key]} {what}", style="yellow")
+            out.print(f"{counted(figure[key], one)} without {end}", style="yellow")
     out.print()

@@ -7,11 +7,11 @@ import os
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -64,8 +64,16 @@ def serve_for_gateway() -> None:
         serve_inspector(store, port=0, opens_browser=False, proof=told["proof"])
 
 
-def serve_inspector(store: Store, name: str | None = None, *, port: int, opens_browser: bool, proof: str = "") -> None:
-    """Serve the inspector over an open store until it is stopped."""
+def serve_inspector(
+    store: Store,
+    name: str | None = None,
+    *,
+    port: int,
+    opens_browser: bool,
+    proof: str = "",
+    models: Mapping[str, Any] | None = None,
+) -> None:
+    """Serve the inspector over an open store until it is stopped; ``models`` are settings of models in it."""
     import asyncio  # noqa: PLC0415 - keeps `--help` quick
 
     from everlong.inspector.handlers import Reader  # noqa: PLC0415 - as above
@@ -82,7 +90,8 @@ def serve_inspector(store: Store, name: str | None = None, *, port: int, opens_b
 
     with suppress(AttributeError, OSError):  # a page can wait, a gateway's client cannot
         os.nice(_NICE)
-    reader = Reader(store.database, config.load_settings().settings, name or store.database.backend.where)
+    settings = config.load_settings({"models": models} if models else None).settings
+    reader = Reader(store.database, settings, name or store.database.backend.where)
     watch = Watch(store.tenant, proof)
     asyncio.run(serve(reader, watch, port=port, on_ready=tell, until_eof=bool(proof)))
 

@@ -50,23 +50,28 @@ _COMMANDS = {
 """The place of each command, and its line in ``everlong --help``."""
 
 
-@click.group(
-    cls=LazyGroup,
-    lazy=_COMMANDS,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    invoke_without_command=True,
-)
+class _Program(LazyGroup):
+    """The program: without a command it chats, with the options of ``everlong chat``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line."""
+        at = next((place for place, word in enumerate(args) if word != "--debug"), len(args))
+        is_own = args[at : at + 1] and (not args[at].startswith("-") or args[at] in _OWN_OPTIONS)
+        if not is_own and not ctx.resilient_parsing:  # completion looks at half a line
+            args = [*args[:at], "chat", *args[at:]]
+        return super().parse_args(ctx, args)
+
+
+_OWN_OPTIONS = {"-h", "--help", "--version"}
+
+
+@click.group(cls=_Program, lazy=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong.")
 @click.version_option(__version__, prog_name="everlong")
-@click.pass_context
-def cli(context: click.Context, debug: bool) -> None:
+def cli(debug: bool) -> None:
     """Keep LLM agents going past the end of their context window; without a command, chat."""
     if debug:
         os.environ["EVERLONG_DEBUG"] = "1"
-    if context.invoked_subcommand is None:
-        chat = cli.get_command(context, "chat")
-        if chat is not None:
-            context.invoke(chat)
 
 
 def main(arguments: list[str] | None = None) -> None:

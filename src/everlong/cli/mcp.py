@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GatewayDoor", "mcp_command", "notes_for"]
 
+_PORT = 8643
+
 
 @click.command("mcp")
 @click.option("--all", "everything", is_flag=True, help="The conversations of every folder, not only of this one.")
@@ -46,7 +49,7 @@ __all__ = ["GatewayDoor", "mcp_command", "notes_for"]
 )
 @store_option
 @tenant_option
-def mcp_command(everything: bool, folder: str | None, over_http: bool, **given: Any) -> None:
+def mcp_command(everything: bool, folder: str | None, over_http: bool, host: str | None, port: int | None) -> None:
     """Serve stored conversations to other agents, as tools of the Model Context Protocol.
 
     `claude mcp add everlong -- everlong mcp` is all that Claude Code needs; other clients start the same command. They
@@ -54,35 +57,41 @@ def mcp_command(everything: bool, folder: str | None, over_http: bool, **given: 
     """
     if everything and folder is not None:
         raise click.UsageError("use --all or --folder, not both")
-    if not over_http and any(value is not None for value in given.values()):
+    if not over_http and (host is not None or port is not None):
         raise click.UsageError("--host and --port need --http")
     if find_spec("mcp") is None:
         raise ConfigError(f"this needs the package mcp; install it with: {install_command('mcp')}", key="mcp")
-    loaded = config.load_settings({f"mcp.{name}": value for name, value in given.items() if value is not None})
+    loaded = config.load_settings()
     tell_notices(loaded)
-    _serve(loaded.settings, None if everything else Path(folder or Path.cwd()), over_http=over_http)
+    address = (host or "127.0.0.1", _PORT if port is None else port) if over_http else None
+    _serve(loaded.settings, None if everything else Path(folder or Path.cwd()), address)
 
 
-def _serve(settings: Settings, folder: Path | None, *, over_http: bool) -> None:
+def _serve(settings: Settings, folder: Path | None, address: tuple[str, int] | None) -> None:
     import anyio  # noqa: PLC0415 - keeps `--help` quick
 
     from everlong.mcp.server import HistoryServer  # noqa: PLC0415 - as above
 
     # Other machines need not know its path.
-    named = "this folder" if over_http else f"the folder {json.dumps(str(folder), ensure_ascii=True)}"
+    named = "this folder" if address is not None else f"the folder {json.dumps(str(folder), ensure_ascii=True)}"
     where = "" if folder is None else f" in {named}"
     remembering: Remembering = settings.mcp.remember if settings.memory.enabled else "never"
     with ExitStack() as stack:
         histories = _Histories(settings, folder, stack)
-        if not over_http:
+        if address is None:
+            if sys.stdin.isatty():
+                raise click.UsageError(
+                    "a client starts this command and talks to it; on a terminal there is nobody to talk to. "
+                    "Add it to a client, such as: claude mcp add everlong -- everlong mcp; or say --http"
+                )
             chosen = chosen_tenant()
             server = HistoryServer(lambda _: histories.find(chosen), remembering=remembering, where=where)
             anyio.run(server.run_stdio_async)
             return
         from everlong.mcp.http import bind, serve_http, tenant_of  # noqa: PLC0415 - as above
 
-        door = GatewayDoor(settings)
-        listening = stack.enter_context(closing(bind(settings.mcp.host, settings.mcp.port)))
+        door = GatewayDoor(settings, address[0])
+        listening = stack.enter_context(closing(bind(*address)))
         server = HistoryServer(histories.find, tenant_of=tenant_of, remembering=remembering, where=where)
         anyio.run(serve_http, server, listening, door, say)
 
@@ -113,9 +122,7 @@ class _Histories:
                 shell = os.environ.get("PWD")
                 folders = None if self._folder is None else folder_spellings(self._folder, shell)
                 notes = notes_for(self._settings, self._folder or Path.cwd()) if store is self._store else None
-                self._known[tenant] = History(
-                    store, folders, answer_tokens=self._settings.mcp.answer_tokens, notes=notes
-                )
+                self._known[tenant] = History(store, folders, notes=notes)
             return self._known[tenant]
 
     def _open(self) -> Store:
@@ -138,14 +145,18 @@ def notes_for(settings: Settings, folder: Path) -> NotesMemory | None:
 class GatewayDoor:
     """The door of a server with the gateway's keys, its limits on them, and its brake on guesses.
 
+    Args:
+        settings: the gateway's keys are in them.
+        host: the address that the server listens on.
+
     Raises:
         ConfigError: a key is missing or wrong, or other machines could come in without one.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, host: str) -> None:
         from everlong.gateway.auth import Guard, Guesses, KeyLimits, check_bind  # noqa: PLC0415 - keeps `--help` quick
 
-        check_bind(settings.gateway, settings.mcp.host)
+        check_bind(settings.gateway, host)
         self._guard = Guard(settings.gateway)
         self._guesses = Guesses()
         self._limits = KeyLimits(1_000_000)

@@ -86,10 +86,9 @@ def print_table(heads: list[str], rows: list[list[str]], right: set[int], spare:
         out.print(Text(fit("  ".join(cells).rstrip(), out.width), style="bold" if place == 0 else ""))
 
 
-def bars(rows: Sequence[tuple[str, int, str]], out: Console, title: str) -> None:
-    """Print labelled bars on a common scale; each row is a label, a value and a remark."""
+def bars(rows: Sequence[tuple[str, int, str]], total: int, out: Console, title: str) -> None:
+    """Print labelled bars on a common scale; each row is a label, a value and a remark, with its share of the total."""
     most = max((value for _, value, _ in rows), default=0)
-    total = sum(value for _, value, _ in rows)
     label_width = min(_LABEL_CELLS, max((cell_len(label) for label, _, _ in rows), default=0))
     value_width = len(f"{most:,}")
     room = max(8, min(40, (out.width - label_width - value_width) // 3))

@@ -53,7 +53,6 @@ _MOST_IMAGE_BYTES = 20_000_000
 )
 @trust_option
 @click.option("--max-steps", type=click.IntRange(min=1), help="Stop after this many answers of the model.")
-@click.option("--max-tokens", type=click.IntRange(min=1), help="Stop after this many tokens, read and written.")
 @click.option("--max-cost", type=click.FloatRange(min=0), help="Stop after this many US dollars.")
 @click.option("--max-seconds", type=click.IntRange(min=1), help="Stop after this many seconds.")
 @store_option
@@ -85,7 +84,7 @@ def run_command(prompt: str | None, **given: Any) -> None:
 
 def _limits(given: dict[str, Any]) -> dict[str, Any]:
     """Return the limits of the command line as settings."""
-    names = ("max_steps", "max_tokens", "max_cost", "max_seconds")
+    names = ("max_steps", "max_cost", "max_seconds")
     return {f"agent.{name}": given[name] for name in names if given[name] is not None}
 
 

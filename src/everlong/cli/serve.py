@@ -36,9 +36,10 @@ __all__ = ["check_installed", "gateway_settings", "open_database", "serve_comman
     help="The least level that is logged to stderr.  [default: info]",
 )
 @click.option("--log-file", type=click.Path(dir_okay=False), help="Log to this file instead of stderr.")
+@click.option("--json", "as_json", is_flag=True, help="Log JSON to a terminal too.")
 @click.option("--until-eof", is_flag=True, help="Stop when standard input ends, for programs that start this one.")
 @store_option
-def serve_command(until_eof: bool, **given: Any) -> None:
+def serve_command(until_eof: bool, as_json: bool, **given: Any) -> None:
     """Serve the gateway: point any client at it, and its conversations never end.
 
     It speaks the OpenAI and the Anthropic API and passes on the keys of its clients. Ctrl-C, SIGTERM or a hang-up stops
@@ -53,7 +54,7 @@ def serve_command(until_eof: bool, **given: Any) -> None:
     launched = launch() if can_run() else None  # it gets ready while this process does
     try:
         with running_channels(settings, _say):
-            code = _serve(settings, overrides, launched, until_eof=until_eof)
+            code = _serve(settings, overrides, launched, until_eof=until_eof, as_json=as_json)
     finally:
         if launched is not None:
             launched.end()
@@ -61,7 +62,9 @@ def serve_command(until_eof: bool, **given: Any) -> None:
         raise click.exceptions.Exit(code)
 
 
-def _serve(settings: Settings, overrides: dict[str, Any], launched: LaunchedProcess | None, *, until_eof: bool) -> int:
+def _serve(
+    settings: Settings, overrides: dict[str, Any], launched: LaunchedProcess | None, *, until_eof: bool, as_json: bool
+) -> int:
     """Run the gateway until it is stopped; return the exit code."""
     import asyncio  # noqa: PLC0415 - as above
 
@@ -72,7 +75,7 @@ def _serve(settings: Settings, overrides: dict[str, Any], launched: LaunchedProc
     own = settings.gateway
     routes = Routes(settings)
     tracing = open_tracing() if own.tracing else None
-    log = open_log(own.log_file, own.log_level)
+    log = open_log(own.log_file, own.log_level, as_json=as_json)
     try:
         with open_database() as database:
             reload = partial(gateway_settings, overrides)
@@ -124,7 +127,7 @@ def storing_process(settings: Settings, launched: LaunchedProcess) -> StoringPro
     where = str(location(chosen))
     is_file = not where.startswith("postgres")
     where = str(Path(where).expanduser().absolute()) if is_file else where  # it starts in another folder
-    return StoringProcess(StorePlace(where, float(chosen.wait_seconds), settings.store.redact, is_file), launched)
+    return StoringProcess(StorePlace(where, redacts=settings.store.redact, is_file=is_file), launched)
 
 
 def _say(text: str) -> None:

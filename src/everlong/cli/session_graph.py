@@ -172,7 +172,6 @@ def build_graphs(
             engine = LosslessEngine(
                 DEFAULT_CONTEXT_LENGTH,
                 settings=settings.compression,
-                lcm=settings.lcm,
                 summarizer=writer,
                 model=one.model,
             )

@@ -48,6 +48,8 @@ __all__ = ["backup", "delete", "forget", "maintain", "rename", "stats", "verify"
 _MOST_LISTED = 10
 _MOST_PROCESSES = 4
 """The most processes that a check uses."""
+LARGE_BYTES = 256_000
+"""Contents with more bytes, as they are stored, go to the object store."""
 _HISTORY_ENTRY = re.compile(r"(?m)^(?:# .*\n)?(?:\+.*\n?)+")
 """One entry of the chat's history: a line with its time, then its lines, each after a plus."""
 
@@ -442,8 +444,7 @@ def _move_contents(store: Store, settings: StoreSettings) -> large_objects.Moved
     with progress_bar("moving") as step:
         if settings.objects is None:
             return large_objects.bring_back(store.database, step)
-        over = settings.objects_over_kilobytes * 1_000
-        return large_objects.move_large(store.database, settings.objects, over, step)
+        return large_objects.move_large(store.database, settings.objects, LARGE_BYTES, step)
 
 
 def _build_graphs(names: tuple[str, ...], summarizer: str | None, *, as_json: bool) -> None:

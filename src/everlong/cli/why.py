@@ -21,6 +21,7 @@ from everlong.cli.output import counted, json_option, say
 from everlong.cli.screen import styled
 
 if TYPE_CHECKING:
+    from everlong.store import Store
     from everlong.store.whereabouts import Change, Whereabouts
 
 __all__ = ["why_command"]
@@ -34,6 +35,7 @@ _BECAME = {
 }
 _STATES = {
     "in context": "in context: the model gets it word for word",
+    "ended": "was in context when the conversation ended: its last request had it word for word",
     "left out": "left out: its client no longer sends it",
     "taken back": "taken back: no conversation goes on with it, and the store still has it",
     "broken off": "broken off: the conversation does not go on with this reply",
@@ -60,11 +62,12 @@ def why_command(words: tuple[str, ...], session: str | None, limit: int, as_json
         named = None if session is None else find_conversation(store, session).id
         found = find_whereabouts(store, asked, session=named, limit=limit)
         forgotten = 0 if found else count_forgotten(store)
+        ended = {one.conversation for one in found if one.conversation and _has_ended(store, one.conversation)}
     if as_json:
         print_json({"words": asked, "places": [one.to_dict() for one in found]})
         return
     for number, one in enumerate(found, 1):
-        click.echo("\n".join(_describe(number, one, asked)))
+        click.echo("\n".join(_describe(number, one, asked, has_ended=one.conversation in ended)))
     if not found:
         say(_not_found(asked, forgotten, is_narrow=session is not None))
 
@@ -80,7 +83,11 @@ def _not_found(asked: str, forgotten: int, *, is_narrow: bool) -> str:
     return "; ".join(lines)
 
 
-def _describe(number: int, one: Whereabouts, asked: str) -> Iterator[str]:
+def _has_ended(store: Store, conversation: str) -> bool:
+    return store.conversations.get(conversation).ended is not None
+
+
+def _describe(number: int, one: Whereabouts, asked: str, *, has_ended: bool) -> Iterator[str]:
     from everlong.store.transcripts import one_line, plain  # noqa: PLC0415 - loads the database
     from everlong.store.transcripts.parts import moment  # noqa: PLC0415 - as above
 
@@ -90,18 +97,19 @@ def _describe(number: int, one: Whereabouts, asked: str) -> Iterator[str]:
     yield f"{number:>3}  {where}: {role}, {moment(one.at)}, message {one.id}"
     if one.text:
         yield f"     said   {plain(one.text)}"
-    for place, line in enumerate(_now(one)):
+    for place, line in enumerate(_now(one, has_ended=has_ended)):
         yield f"     {'now' if place == 0 else '':<6} {line}"
     for place, line in enumerate(_ways_back(one, asked)):
         yield f"     {'back' if place == 0 else '':<6} {line}"
 
 
-def _now(one: Whereabouts) -> Iterator[str]:
+def _now(one: Whereabouts, *, has_ended: bool) -> Iterator[str]:
     """Yield what has become of a message, compaction by compaction."""
     from everlong.store.transcripts import plain  # noqa: PLC0415 - loads the database
 
     if one.state in _STATES:
-        yield _STATES[one.state] + (" (pinned)" if one.is_pinned else "")
+        state = "ended" if has_ended and one.state == "in context" else one.state
+        yield _STATES[state] + (" (pinned)" if one.is_pinned else "")
     elif one.state == "in summary":
         yield f"in the summary: {plain(one.now or '')}"
     elif not one.changes:

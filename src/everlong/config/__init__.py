@@ -6,7 +6,7 @@ are loaded when first used.
 
 from typing import TYPE_CHECKING
 
-from everlong.config.arguments import caching_values, compression_values, lossless_values
+from everlong.config.arguments import caching_values, compression_values
 from everlong.config.paths import (
     config_home,
     data_home,
@@ -14,7 +14,7 @@ from everlong.config.paths import (
     project_config_path,
     user_config_path,
 )
-from everlong.config.values import CachingValues, CompressionValues, LosslessValues
+from everlong.config.values import CachingValues, CompressionValues
 from everlong.exports import export_lazily
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         AuxiliarySettings as AuxiliarySettings,
         CompressionSettings as CompressionSettings,
         ContextSettings as ContextSettings,
-        LosslessSettings as LosslessSettings,
         MemorySettings as MemorySettings,
         ModelSettings as ModelSettings,
         PluginsSettings as PluginsSettings,
@@ -46,7 +45,7 @@ __all__, __getattr__, __dir__ = export_lazily(
         "load": "LoadedSettings Origin load_settings",
         "settings": (
             "AgentSettings AuxiliaryCompressionSettings AuxiliarySettings CompressionSettings ContextSettings "
-            "LosslessSettings MemorySettings ModelSettings PluginsSettings PromptCachingSettings ProviderSettings "
+            "MemorySettings ModelSettings PluginsSettings PromptCachingSettings ProviderSettings "
             "SearchSettings Settings StoreSettings"
         ),
     },
@@ -54,12 +53,10 @@ __all__, __getattr__, __dir__ = export_lazily(
 __all__ += [
     "CachingValues",
     "CompressionValues",
-    "LosslessValues",
     "caching_values",
     "compression_values",
     "config_home",
     "data_home",
-    "lossless_values",
     "new_project_config_path",
     "project_config_path",
     "user_config_path",

@@ -12,18 +12,16 @@ from everlong.arguments import refuse
 from everlong.config.values import (
     CACHING_DEFAULTS,
     DEFAULTS,
-    LOSSLESS_DEFAULTS,
     CachingValues,
     CompressionValues,
-    LosslessValues,
 )
 
 if TYPE_CHECKING:
-    from everlong.config.settings import CompressionSettings, LosslessSettings, PromptCachingSettings
+    from everlong.config.settings import CompressionSettings, PromptCachingSettings
 
 _Values_co = TypeVar("_Values_co", covariant=True)
 
-__all__ = ["caching_values", "compression_values", "lossless_values"]
+__all__ = ["caching_values", "compression_values"]
 
 
 def compression_values(given: CompressionSettings | Mapping[str, Any] | None) -> CompressionValues:
@@ -50,20 +48,6 @@ def caching_values(given: CachingValues | PromptCachingSettings | Mapping[str, A
         _check("prompt_caching", given)
         given = PromptCachingSettings(**given)
     return _values_of(given, "settings", "PromptCachingSettings")
-
-
-def lossless_values(given: LosslessValues | LosslessSettings | Mapping[str, Any] | None) -> LosslessValues:
-    """Return the values of the lossless engine's settings; raise `ConfigError` for a bad entry of a mapping."""
-    if given is None:
-        return LOSSLESS_DEFAULTS
-    if isinstance(given, LosslessValues):
-        return given
-    if isinstance(given, Mapping):
-        from everlong.config.settings import LosslessSettings  # noqa: PLC0415 - costly, and seldom needed
-
-        _check("lcm", given)
-        given = LosslessSettings(**given)
-    return _values_of(given, "lcm", "LosslessSettings")
 
 
 class _HasValues(Protocol[_Values_co]):

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator
 
-from everlong.config.fields import COUNT, Flag, Name, Names, Section, WebAddress, Whole, setting
+from everlong.config.fields import Flag, Name, Names, Section, WebAddress, Whole, setting
 
 __all__ = ["ChannelSettings", "ChannelsSettings", "DiscordSettings", "PlaceSettings", "TelegramSettings"]
 
@@ -54,57 +54,30 @@ _POLICIES = "ask, read, never or yes"
 
 
 class PlaceSettings(Section):
-    """One chat, where it differs from the others of its platform."""
+    """One chat, where it differs from the others."""
 
     tools: ToolPolicy | None = setting(
-        None, f"{_POLICIES}, or null", "What the agent's tools may do in this chat; null for the platform's."
+        None, f"{_POLICIES}, or null", "What the agent's tools may do in this chat; null for channels.tools."
     )
     reset: Reset | None = setting(
-        None, f"{_RESETS}, or null", "When this chat starts anew by itself; null for the platform's."
+        None, f"{_RESETS}, or null", "When this chat starts anew by itself; null for channels.reset."
     )
     model: Name | None = setting(
-        None, "provider:model, or null", "The model that answers in this chat; null for the platform's."
+        None, "provider:model, or null", "The model that answers in this chat; null for channels.model."
     )
 
 
 class ChannelSettings(Section):
-    """The settings that all platforms have."""
+    """The settings that each platform has."""
 
     enabled: Flag = setting(
         default=False, allowed="true or false", description="Whether the channel runs; it needs a token and a list."
-    )
-    token_variable: Name | None = setting(
-        None,
-        "the name of an environment variable, or null",
-        "The environment variable with the bot's token; null for the usual one, else the system's keyring.",
     )
     api_base: WebAddress | None = setting(
         None, "an http:// or https:// address, or null", "Where the platform's API is; null for its own address."
     )
     users: Ids = setting([], _IDS, "People who may talk to the agent, besides those that were paired.")
     chats: Ids = setting([], _IDS, "Chats in which everybody may talk to the agent.")
-    groups: Literal["addressed", "all"] = setting(
-        "addressed", "addressed or all", "Which messages of a group are answered: those to the bot, or every one."
-    )
-    tools: ToolPolicy = setting(
-        "ask",
-        _POLICIES,
-        "What the agent's tools may do: effects after a press on a button, reading only, nothing, or everything.",
-    )
-    reset: Reset = setting("never", _RESETS, "When a chat starts anew by itself; memories are kept.")
-    model: Name | None = setting(
-        None, "provider:model, or null", "The model that answers; null for that of agent.model."
-    )
-    stream: Flag = setting(
-        default=True, allowed="true or false", description="Whether an answer is shown while the model writes it."
-    )
-    queue_messages: Whole = setting(
-        30, COUNT, "The most messages of one chat that wait for an answer; further ones are declined once.", ge=1
-    )
-    attachment_megabytes: Whole = setting(20, COUNT, "The largest file that is taken from a chat.", ge=1)
-    per_chat: dict[Id, PlaceSettings] = setting(
-        {}, "a mapping of chat ids to settings", "Chats that differ in tools, reset or model."
-    )
 
 
 class TelegramSettings(ChannelSettings):
@@ -140,11 +113,23 @@ class ChannelsSettings(Section):
         "a name such as Europe/Vienna, or null",
         "The time zone of daily resets and reminders; null for the system's.",
     )
-    turns_at_once: Whole = setting(8, "a whole number from 1 to 256", "The most turns that run at once.", ge=1, le=256)
-    agents_kept: Whole = setting(32, COUNT, "The most conversations that stay in memory between their messages.", ge=1)
-    approval_minutes: Whole = setting(10, COUNT, "How long a question for approval waits for a press.", ge=1)
-    compaction_seconds: Whole = setting(
-        180, COUNT, "How long a compaction before a message may take; then the conversation stays as it was.", ge=1
+    groups: Literal["addressed", "all"] = setting(
+        "addressed", "addressed or all", "Which messages of a group are answered: those to the bot, or every one."
+    )
+    tools: ToolPolicy = setting(
+        "ask",
+        _POLICIES,
+        "What the agent's tools may do: effects after a press on a button, reading only, nothing, or everything.",
+    )
+    reset: Reset = setting("never", _RESETS, "When a chat starts anew by itself; memories are kept.")
+    model: Name | None = setting(
+        None, "provider:model, or null", "The model that answers; null for that of agent.model."
+    )
+    stream: Flag = setting(
+        default=True, allowed="true or false", description="Whether an answer is shown while the model writes it."
+    )
+    per_chat: dict[Id, PlaceSettings] = setting(
+        {}, "a mapping of chat ids to settings", "Chats that differ in tools, reset or model."
     )
     telegram: TelegramSettings = TelegramSettings()
     discord: DiscordSettings = DiscordSettings()

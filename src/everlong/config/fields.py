@@ -62,8 +62,8 @@ def _web_address(value: str) -> str:
 
 def _database_url(value: str) -> str:
     kind = value.partition("://")[0].partition("+")[0]
-    if "://" not in value or kind not in {"sqlite", "postgresql", "postgres"}:
-        raise ValueError("a sqlite:/// or postgresql:// address is wanted")
+    if "://" in value and kind not in {"sqlite", "postgresql", "postgres"}:
+        raise ValueError("a path, or a sqlite:/// or postgresql:// address is wanted")
     return value
 
 

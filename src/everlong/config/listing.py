@@ -26,8 +26,7 @@ NAMED: dict[str, type[BaseModel]] = {
     "providers": ProviderSettings,
     "gateway.routes": RouteSettings,
     "gateway.keys": KeySettings,
-    "channels.telegram.per_chat": PlaceSettings,
-    "channels.discord.per_chat": PlaceSettings,
+    "channels.per_chat": PlaceSettings,
 }
 """Sections with one part per name that a user chooses; names may contain dots."""
 

@@ -29,10 +29,8 @@ from everlong.config.fields import (
 from everlong.config.values import (
     CACHING_DEFAULTS,
     DEFAULTS,
-    LOSSLESS_DEFAULTS,
     CachingValues,
     CompressionValues,
-    LosslessValues,
 )
 
 __all__ = [
@@ -44,7 +42,6 @@ __all__ = [
     "ContextSettings",
     "GatewaySettings",
     "KeySettings",
-    "LosslessSettings",
     "MemorySettings",
     "ModelSettings",
     "PluginsSettings",
@@ -92,42 +89,17 @@ class AgentSettings(Section):
     max_steps: Whole | None = setting(
         200, "a whole number from 1 to 1,000,000,000, or null", "The most answers of the model to one prompt.", ge=1
     )
-    max_tokens: Whole | None = setting(
-        None,
-        "a whole number from 1 to 1,000,000,000, or null",
-        "The most tokens, read and written, that one prompt may use.",
-        ge=1,
-    )
     max_cost: Price | None = setting(
         None, "a number from 0, or null", "The most US dollars that one prompt may cost, where prices are known."
     )
     max_seconds: Whole | None = setting(
         None, "a whole number from 1 to 1,000,000,000, or null", "The most seconds that one prompt may take.", ge=1
     )
-    command_seconds: Whole = setting(
-        120, "a whole number from 1 to 1,000,000,000", "How long a tool may run if a call does not say.", ge=1
-    )
-    tool_output_chars: Whole = setting(
-        12_000,
-        "a whole number from 1,000 to 1,000,000,000",
-        "How much of a tool's output the model sees at once; the whole is kept, to be read in pages.",
-        ge=1_000,
-    )
     instructions_tokens: Whole = setting(
         4_000,
         "a whole number from 0 to 1,000,000,000",
         "How much of AGENTS.md or CLAUDE.md goes into the system prompt; 0 for nothing.",
         ge=0,
-    )
-    idle_compaction: Flag = setting(
-        default=False,
-        allowed="true or false",
-        description="Whether a conversation near its threshold is compacted in a pause, while the cache is warm.",
-    )
-    recall: Literal["push", "tools"] = setting(
-        "push",
-        "push or tools",
-        "Whether the model hears of earlier words that fit a question, or only has tools to look them up.",
     )
     sandbox: Literal["auto", "on", "off"] = setting(
         "auto",
@@ -183,9 +155,6 @@ class KeySettings(Section):
     concurrent_requests: Whole | None = setting(
         None, f"{COUNT}, or null", "The most requests at a time; null for no limit.", ge=1
     )
-    body_megabytes: Whole | None = setting(
-        None, f"{COUNT}, or null", "The largest request; null for that of gateway.body_megabytes.", ge=1
-    )
     dollars_per_day: Price | None = setting(
         None,
         "a number from 0, or null",
@@ -238,21 +207,8 @@ class GatewaySettings(Section):
         "The most summaries in a day (UTC) that conversations' own models are asked for.",
         ge=0,
     )
-    idle_minutes: Whole = setting(
-        1_440,
-        COUNT,
-        "After so long a silence a conversation has expired: its context engine is told that the session is over.",
-        ge=1,
-    )
     keys: dict[Name, KeySettings] = setting(
         {}, "a mapping of names to keys", "Who may use the gateway; whoever reaches it where there are none."
-    )
-    body_megabytes: Whole = setting(64, COUNT, "The largest request; three million tokens fit the default.", ge=1)
-    body_values: Whole = setting(
-        300_000,
-        COUNT,
-        "The most values (numbers, texts, lists, objects) in one request; long conversations have some ten thousand.",
-        ge=1,
     )
     new_blocks: Whole = setting(
         3_000,
@@ -260,7 +216,6 @@ class GatewaySettings(Section):
         "The most blocks (messages, or parts of them) in one request that the gateway has not stored yet.",
         ge=1,
     )
-    body_seconds: Whole = setting(120, COUNT, "How long a client may take to send a request.", ge=1)
     drain_seconds: Whole = setting(
         30,
         "a whole number from 0 to 1,000,000,000",
@@ -437,55 +392,10 @@ class PromptCachingSettings(Section):
     strategy: Literal["auto", "ledger", "system_and_3", "off"] = setting(
         CACHING_DEFAULTS.strategy, "auto, ledger, system_and_3 or off", "How cache breakpoints are placed."
     )
-    prefix_ttl: Literal["5m", "1h", "auto"] | None = setting(
-        CACHING_DEFAULTS.prefix_ttl,
-        "5m, 1h, auto, or null for that of cache_ttl",
-        "How long the provider keeps system prompt, tools and a summary, which change least; auto goes by pauses.",
-    )
-    keep_alive: Flag = setting(
-        CACHING_DEFAULTS.keep_alive,
-        "true or false",
-        "Whether a pause is bridged with small requests that keep the cache, as long as that is cheaper.",
-    )
 
     def values(self) -> CachingValues:
         """Return the plain values that the strategies work with."""
         return CachingValues(**self.model_dump())
-
-
-class LosslessSettings(Section):
-    """The engine ``lcm``: the room for its summaries, and how its graph grows. Its threshold is the compressor's."""
-
-    summary_share: Ratio = setting(
-        LOSSLESS_DEFAULTS.summary_share,
-        "a number from 0.02 to 0.40",
-        "Share of the context window that all summaries in the context may take together.",
-        ge=0.02,
-        le=0.40,
-    )
-    summary_max_tokens: Whole = setting(
-        LOSSLESS_DEFAULTS.summary_max_tokens,
-        "a whole number from 200 to 1,000,000,000",
-        "The most tokens that these summaries may take, however large the window.",
-        ge=200,
-    )
-    leaf_tokens: Whole | None = setting(
-        LOSSLESS_DEFAULTS.leaf_tokens,
-        "a whole number from 200 to 1,000,000,000, or null to go by the window",
-        "Tokens of messages that one summary of the lowest level covers.",
-        ge=200,
-    )
-    fan_in: Whole = setting(
-        LOSSLESS_DEFAULTS.fan_in,
-        "a whole number from 2 to 16",
-        "How many summaries of one level are condensed into one of the next.",
-        ge=2,
-        le=16,
-    )
-
-    def values(self) -> LosslessValues:
-        """Return the plain values that the engine works with."""
-        return LosslessValues(**self.model_dump())
 
 
 class ContextSettings(Section):
@@ -520,28 +430,10 @@ class MemorySettings(Section):
         "project or everywhere",
         "Where notes that an agent takes are shown: in the folder that it worked in, or in every one.",
     )
-    budget_tokens: Whole = setting(
-        1_200,
-        "a whole number from 0 to 1,000,000,000",
-        "How many tokens of the system prompt each provider's memories may take.",
-        ge=0,
-    )
-    timeout_seconds: Whole = setting(
-        10,
-        "a whole number from 1 to 1,000,000,000",
-        "How many seconds a provider may take for one answer before it is left alone.",
-        ge=1,
-    )
     flush: Flag = setting(
         default=True,
         allowed="true or false",
         description="Whether a model is asked what to remember before a compaction and at a session's end.",
-    )
-    flush_min_turns: Whole = setting(
-        6,
-        "a whole number from 0 to 1,000,000,000",
-        "How many messages of the user a session must have to be asked about at its end.",
-        ge=0,
     )
 
 
@@ -550,14 +442,8 @@ class StoreSettings(Section):
 
     url: DatabaseUrl | None = setting(
         None,
-        "sqlite:///path/to/file, postgresql://user@host/database, or null",
-        "The database that holds all conversations; null for a file of your own.",
-    )
-    path: Name | None = setting(
-        None, "the path of a file, or null", "The SQLite file to use where no url is set; null for the usual place."
-    )
-    wait_seconds: Whole = setting(
-        10, "a whole number from 0 to 1,000,000,000", "How many seconds to wait for others who write.", ge=0
+        "the path of a file, postgresql://user@host/database, or null",
+        "The database that holds all conversations: a SQLite file or a server; null for the usual file.",
     )
     redact: Flag = setting(
         default=False,
@@ -588,12 +474,6 @@ class StoreSettings(Section):
         "s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///folder, or null",
         "Where `everlong sessions maintain` moves large contents; null leaves them in the database.",
     )
-    objects_over_kilobytes: Whole = setting(
-        256,
-        "a whole number from 1 to 1,000,000,000",
-        "Contents with more kilobytes than this, as they are stored, count as large.",
-        ge=1,
-    )
 
 
 class SearchSettings(Section):
@@ -609,39 +489,10 @@ class SearchSettings(Section):
 class McpSettings(Section):
     """The server of ``everlong mcp``, by which other agents search and read your conversations."""
 
-    host: Name = setting(
-        "127.0.0.1", "an address of this machine", "The address that it listens on with --http; others need a key."
-    )
-    port: Whole = setting(
-        8643,
-        "a whole number from 0 to 65,535",
-        "The port that it listens on with --http; 0 for any free one.",
-        ge=0,
-        le=65_535,
-    )
-    answer_tokens: Whole = setting(
-        2_000,
-        "a whole number from 200 to 50,000",
-        "The most tokens of one answer; what has no room is on the next page.",
-        ge=200,
-        le=50_000,
-    )
     remember: Literal["ask", "always", "never"] = setting(
         "ask",
         "ask, always or never",
         "Whether a note is kept: after asking you through the client, without asking, or not at all.",
-    )
-
-
-class HooksSettings(Section):
-    """The hooks that `everlong setup CLIENT --hooks` gives to clients."""
-
-    restore_tokens: Whole = setting(
-        1_200,
-        "a whole number from 0 to 50,000",
-        "The most tokens that tell a new session where the folder's last conversation stands; 0 tells nothing.",
-        ge=0,
-        le=50_000,
     )
 
 
@@ -685,14 +536,12 @@ class Settings(Section):
     auxiliary: AuxiliarySettings = AuxiliarySettings()
     prompt_caching: PromptCachingSettings = PromptCachingSettings()
     context: ContextSettings = ContextSettings()
-    lcm: LosslessSettings = LosslessSettings()
     memory: MemorySettings = MemorySettings()
     store: StoreSettings = StoreSettings()
     search: SearchSettings = SearchSettings()
     gateway: GatewaySettings = GatewaySettings()
     channels: ChannelsSettings = ChannelsSettings()
     mcp: McpSettings = McpSettings()
-    hooks: HooksSettings = HooksSettings()
     models: dict[Name, ModelSettings] = setting(
         {}, "a mapping of model names to their settings", "What is known of single models."
     )

@@ -47,12 +47,9 @@ __all__ = [
 
 ALLOWED = frozenset(
     {
-        "agent.command_seconds",
         "agent.instructions_tokens",
-        "agent.tool_output_chars",
         "context.engine",
         "context.engine_seconds",
-        "memory.budget_tokens",
     }
 )
 """Settings that a trusted folder may set, besides those of the ``compression`` section."""

@@ -35,20 +35,7 @@ class CachingValues:
 
     cache_ttl: Literal["5m", "1h"] = "5m"
     strategy: Literal["auto", "ledger", "system_and_3", "off"] = "auto"
-    prefix_ttl: Literal["5m", "1h", "auto"] | None = None
-    keep_alive: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class LosslessValues:
-    """Settings of the ``lcm`` section, described in `LosslessSettings`."""
-
-    summary_share: float = 0.10
-    summary_max_tokens: int = 16_000
-    leaf_tokens: int | None = None
-    fan_in: int = 4
 
 
 DEFAULTS = CompressionValues()
-LOSSLESS_DEFAULTS = LosslessValues()
 CACHING_DEFAULTS = CachingValues()

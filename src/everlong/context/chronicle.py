@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -40,6 +40,16 @@ _BESIDE_LENGTH = 160
 """Characters that are quoted of a request that stands beside the summary as a whole."""
 _LEAST_WORDS = 60
 """Characters of a turn's words that are quoted at least."""
+_LEAST_CLAUSE = 24
+"""Characters of a clause that may stand for its sentence."""
+_NAME_WORTH = 3
+"""A cut that loses a name weighs as much as a cut this many times smaller that loses none."""
+_CUT_WORTH = 3
+"""A cut inside a clause counts as so many names."""
+_LEAST_TOKENS = 25
+"""Tokens that the shortest quote of a turn takes about."""
+_ITEM_TOKENS = 8
+"""Tokens of an item besides the quote."""
 _FRONTIER_SHARE = 0.4
 _GOAL_SHARE = 0.12
 _FILES_SHARE = 0.1
@@ -47,7 +57,7 @@ _CARRIED_SHARE = 0.15
 """The share of the budget that one item of an earlier summary may take."""
 _FOCUS_SHARE = 0.65
 _LONGEST_MEMORY = 600
-_WORDS_SHARE = 0.85
+_WORDS_SHARE = 0.95
 _OUTCOMES_SHARE = 0.2
 _CLOSINGS_SHARE = 0.2
 _NAMES_SHARE = 0.5
@@ -441,11 +451,13 @@ class _Writing:
             return
         room = self.room - _HEADING_TOKENS
         said = [self._quote(turn.words) if self._is_beside(turn.words) else one_line(turn.words) for turn in turns]
-        quotes = _share_room(said, int(room * _WORDS_SHARE), self.count, telling_part)
+        quotes = _share_room(map(_word_versions, said), int(room * _WORDS_SHARE), self.count)
         left = room - sum(map(self.count, quotes))
-        ran = _share_room([self._outcomes(turn) for turn in turns], int(left * _OUTCOMES_SHARE), self.count)
+        ran = _share_room(
+            (_newest_versions(self._outcomes(turn)) for turn in turns), int(left * _OUTCOMES_SHARE), self.count
+        )
         closings = _share_room(
-            [self._closing(turn) for turn in turns], int(left * _CLOSINGS_SHARE), self.count, whole_sentences
+            (_sentence_versions(self._closing(turn)) for turn in turns), int(left * _CLOSINGS_SHARE), self.count
         )
         items = []
         goal = "\n".join(self.document.items["Goal"])
@@ -456,6 +468,8 @@ class _Writing:
                 quoted = ", the goal"
             elif turn is turns[-1] and self.newest.startswith(turn.words[:_BESIDE_LENGTH]):
                 quoted = ", the newest request"
+            elif f'"{turn.words}"' in self.beside:
+                quoted = ""  # a standing rule
             else:
                 quoted = f', "{words}"' if words else ""
             if outcome or quoted.endswith('"'):
@@ -463,10 +477,10 @@ class _Writing:
         self.document.items["Done"] += items
         self.room -= sum(self.count(item) + 1 for item in items) + _HEADING_TOKENS
 
-    def _outcomes(self, turn: TurnEntry) -> str:
+    def _outcomes(self, turn: TurnEntry) -> list[str]:
         """Return what came of a turn's commands, as it stands now."""
         later = next((entry.outcomes for entry in self.now.turns if entry.number == turn.number), {})
-        return "; ".join(later.get(subject, line) for subject, line in turn.outcomes.items())
+        return [later.get(subject, line) for subject, line in turn.outcomes.items()]
 
     def _closing(self, turn: TurnEntry) -> str:
         """Return the first paragraph of a turn's last answer; none while the turn is under way.
@@ -550,59 +564,93 @@ def _richest(named: tuple[QuotedLine, ...]) -> tuple[QuotedLine, ...]:
     return tuple(named[place] for place in sorted(kept))
 
 
-def _share_room(
-    texts: Sequence[str], room: int, count: TextCount, cut_text: Callable[[str, int], str] = cut_at_clause
-) -> list[str]:
-    """Cut texts so that they fit a room together: the longest first, older ones more than newer ones."""
-    sizes = [len(text) for text in texts]
-    weights = [0.5 + 0.5 * (place + 1) / len(texts) for place in range(len(texts))]
-    low, high = 0.0, float(max(sizes, default=0)) * 2
-    characters = room * _CHARS_PER_TOKEN
+def _share_room(quotes: Iterable[Iterator[tuple[str, int]]], room: int, count: TextCount) -> list[str]:
+    """Return the longest version of each quote with which all fit a room.
 
-    def total(cap: float) -> float:
-        return sum(min(size, max(_LEAST_WORDS, cap * weight)) + 12 for size, weight in zip(sizes, weights, strict=True))
+    Each quote comes as its versions, from the whole to the shortest, with the number of names that each one loses. The
+    longest and oldest quotes are shortened first, and those that lose no names.
+    """
+    versions = list(quotes)
+    told = [next(quote)[0] for quote in versions]
+    # Where not even the shortest versions fit, the oldest are left out.
+    gone = max(0, len(told) - max(0, room) // _LEAST_TOKENS)
+    told[:gone] = [""] * gone
+    per_character = count("\n".join(told)) / max(1, sum(map(len, told)))
 
-    if total(high) > characters:
-        for _ in range(24):
-            middle = (low + high) / 2
-            low, high = (middle, high) if total(middle) <= characters else (low, middle)
-        cut = [
-            cut_text(text, int(max(_LEAST_WORDS, low * weight))) for text, weight in zip(texts, weights, strict=True)
-        ]
-    else:
-        cut = list(texts)
-    spent = 0
-    for place in range(len(cut) - 1, -1, -1):
-        spent += count(cut[place]) + 8
-        if spent > room:
-            cut[place] = ""
-    return cut
+    def cost(text: str) -> float:
+        return len(text) * per_character + _ITEM_TOKENS if text else 0.0
 
+    over = sum(map(cost, told)) - room
+    heap: list[tuple[float, int, str]] = []
 
-def telling_part(text: str, length: int) -> str:
-    """Return about ``length`` characters of a text, in one piece: those with the most names, else its beginning."""
-    if len(text) <= length:
-        return text
-    places = sorted({text.find(name) for name in entities(text)})
-    if not places or places[-1] < length // 2:
-        return cut_at_clause(text, length)
-    best = max(places, key=lambda start: (sum(start <= other < start + length // 2 for other in places), -start))
-    clause = split_clauses(text[:best])[-1]
-    start = text.rfind(clause, 0, best)
-    if best - start > length // 2:
-        start = text.find(" ", best - length // 2) + 1
-    told = cut_at_clause(text[start:], length)
-    return f"… {told}" if start else told
+    def offer(place: int) -> None:
+        if version := next(versions[place], None):
+            shorter, lost = version
+            size = cost(told[place])
+            gain = size * (size - cost(shorter)) * (1.5 - place / len(told) / 2) / (1 + _NAME_WORTH * lost)
+            heapq.heappush(heap, (-gain, place, shorter))
 
-
-def whole_sentences(text: str, length: int) -> str:
-    """Return the first sentences of a text that fit a length; nothing if the first does not."""
-    told = ""
-    for sentence in _LINE_BREAK.split(text):
-        if len(told) + len(sentence) > length:
-            break
-        told = f"{told} {sentence}".strip()
+    for place in range(gone, len(told) if over > 0 else gone):
+        offer(place)
+    while over > 0 and heap:
+        _, place, shorter = heapq.heappop(heap)
+        over -= cost(told[place]) - cost(shorter)
+        told[place] = shorter
+        offer(place)
     return told
+
+
+def _word_versions(text: str) -> Iterator[tuple[str, int]]:
+    """Yield a turn's words, shorter each time: what has the fewest names goes first, the later part before the earlier.
+
+    First whole sentences go, then clauses of the sentence that is left, then its end.
+    """
+    yield text, 0
+    clauses = split_clauses(text)
+    names = [len(set(entities(clause))) for clause in clauses]
+    sentences: list[list[int]] = [[]]
+    for place, clause in enumerate(clauses):
+        sentences[-1].append(place)
+        if clause[-1] in ".!?。！？" and place + 1 < len(clauses):
+            sentences.append([])
+
+    def worth(part: list[int]) -> int:
+        return sum(names[place] for place in part)
+
+    kept = set(range(len(clauses)))
+    richest = max(sentences, key=lambda part: (worth(part), len(clauses[part[0]]) >= _LEAST_CLAUSE))
+    others = [sentence for sentence in reversed(sentences) if sentence is not richest]
+    # The first clause that is more than "Ok" says what the sentence is about.
+    about = next((place for place in richest if len(clauses[place]) >= _LEAST_CLAUSE), richest[0])
+    inner = sorted(richest, key=lambda place: (names[place], place == about, -place))[:-1]
+    for part in (*sorted(others, key=worth), *([place] for place in inner)):
+        kept.difference_update(part)
+        yield _joined(clauses, kept), worth(part)
+    told = _joined(clauses, kept)
+    cut = cut_at_clause(told, _LEAST_WORDS)
+    yield cut, _CUT_WORTH + len(set(entities(told))) - len(set(entities(cut)))
+
+
+def _joined(clauses: Sequence[str], kept: set[int]) -> str:
+    """Return the clauses that are kept, with a mark for each gap."""
+    told = ""
+    for place, clause in enumerate(clauses):
+        if place in kept:
+            told += f" {clause}"
+        elif not told.endswith("…"):
+            told = f"{told.rstrip(' ,;:-–—')} …"
+    return told.strip()
+
+
+def _sentence_versions(text: str) -> Iterator[str]:
+    """Yield a text with fewer of its sentences each time, down to none."""
+    sentences = _LINE_BREAK.split(text)
+    return ((" ".join(sentences[:number]), 0) for number in range(len(sentences), -1, -1))
+
+
+def _newest_versions(lines: Sequence[str]) -> Iterator[str]:
+    """Yield outcomes, without the oldest one more each time."""
+    return (("; ".join(lines[start:]), 0) for start in range(len(lines) + 1))
 
 
 class _LineChoice:

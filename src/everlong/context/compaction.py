@@ -368,6 +368,7 @@ class CompactionRun:
             latest_user=None if latest is None else self.known.repaired[latest],
             before=self._head()[self.known.layout.system_end :],
             after=self._after(),
+            rules=self.rules.render(),
             focus_topic=self.request.focus_topic,
             memory_context=self.request.memory_context,
             prefix=self.known.repaired[: self.plan.tail_start],

@@ -68,6 +68,8 @@ class SummaryRequest:
     """The messages that stay before the summary, besides the system prompt; the summary need not repeat them."""
     after: Sequence[Message] = ()
     """The messages that stay after the summary."""
+    rules: str = ""
+    """The block of standing rules that follows the summary."""
     focus_topic: str | None = None
     memory_context: str | None = None
     """Text that a memory provider wants kept."""
@@ -155,7 +157,7 @@ class ExtractiveSummarizer:
 
     def summarize(self, request: SummaryRequest) -> str:
         """Return the chronicle within the budget."""
-        beside = "\n".join(text_of(message) for message in (*request.before, *request.after))
+        beside = "\n".join([*map(text_of, (*request.before, *request.after)), request.rules])
         return request.chronicle.write(
             request.budget_tokens,
             request.count,

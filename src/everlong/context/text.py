@@ -121,7 +121,7 @@ def clip(text: str, length: int) -> str:
     return text[:cut].rstrip(" ,;:") + " ..."
 
 
-_CLAUSE_END = re.compile(r"[.!?;:,。！？；：，、…)\]](?:\s|$)|\s[–—-]\s|[。！？；：，、]|\n")
+_CLAUSE_END = re.compile(r"(?:[.!?;:。！？；：，、…)\]]|,(?! \d{4}\b))(?:\s|$)|\s[–—-]\s|[。！？；：，、]|\n")
 
 
 def split_clauses(text: str) -> list[str]:

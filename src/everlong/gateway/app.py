@@ -16,7 +16,7 @@ from yarl import URL
 from everlong import __version__
 from everlong.errors import StoreError
 from everlong.gateway.account import ACCOUNT, REQUEST_ID, RequestAccount, request_id
-from everlong.gateway.auth import Guard, Guesses, KeyLimits, Refused
+from everlong.gateway.auth import MOST_BODY_BYTES, Guard, Guesses, KeyLimits, Refused
 from everlong.gateway.body import BrokenBody, check_model, check_structure_apart, is_heavy, read_body
 from everlong.gateway.bounds import BodyMemory, HeldMemory, receive
 from everlong.gateway.budget import Charge
@@ -68,6 +68,8 @@ __all__ = [
 
 Handler: TypeAlias = Callable[[web.Request, RequestAccount], Awaitable[web.StreamResponse]]
 
+BODY_SECONDS = 120.0
+"""Seconds that a client may take to send a request: 64 MB over a line of 5 Mbit a second."""
 _HUNG_UP = 499
 """The status in the log for a request whose client has hung up; it is never sent."""
 
@@ -82,15 +84,12 @@ class Front:
         metrics: Metrics | None = None,
         log: GatewayLog | None = None,
         tracing: Tracing | None = None,
-        *,
-        body_seconds: float = 120.0,
     ) -> None:
         self.guard = guard
         self.limits = limits
         self.metrics = metrics or Metrics()
         self.log = log or GatewayLog(None)
         self._tracing = tracing
-        self._body_seconds = body_seconds
         self._guesses = Guesses()
         self._memory = BodyMemory()
         self.is_draining = False
@@ -179,7 +178,7 @@ class Front:
             account.charge = Charge(caller.tenant, caller.limits.dollars_per_day)
         try:
             if request.body_exists:
-                account.held = HeldMemory(self._memory, caller.tenant, self.limits.body_limit(caller))
+                account.held = HeldMemory(self._memory, caller.tenant, self.limits.most_bytes)
                 account.received = len(await self._receive(request, account.held))
             return await handler(request, account)
         finally:
@@ -194,10 +193,10 @@ class Front:
         if request.content.is_eof():
             return await receive(request, held)
         try:
-            async with asyncio.timeout(self._body_seconds):
+            async with asyncio.timeout(BODY_SECONDS):
                 return await receive(request, held)
         except TimeoutError as error:
-            said = f"the request took longer than {self._body_seconds:g} seconds to come"
+            said = f"the request took longer than {BODY_SECONDS:g} seconds to come"
             raise Refused(408, said, close=True) from error
 
     def _close_account(self, account: RequestAccount) -> None:
@@ -384,8 +383,7 @@ SERVER_OPTIONS: dict[str, Any] = {
 def make_front(gateway: Gateway) -> Front:
     """Return the entrance of a gateway as its settings define it, without a log."""
     settings = gateway.settings.gateway
-    limits = KeyLimits(settings.body_megabytes * 1_000_000)
-    return Front(Guard(settings), limits, gateway.metrics, body_seconds=settings.body_seconds)
+    return Front(Guard(settings), KeyLimits(MOST_BODY_BYTES), gateway.metrics)
 
 
 def make_app(
@@ -396,9 +394,7 @@ def make_app(
 ) -> web.Application:
     """Return a web application around a gateway."""
     front = front or make_front(gateway)
-    keys = gateway.settings.gateway.keys.values()
-    largest = max([front.limits.most_bytes, *(1_000_000 * (key.body_megabytes or 0) for key in keys)])
-    app = web.Application(client_max_size=largest)
+    app = web.Application(client_max_size=front.limits.most_bytes)
     endpoints = _Endpoints(gateway, front, counting or Counting())
     route, add = front.endpoint, app.router
     for prefix in ("", FOLDER_ROUTE):
@@ -423,6 +419,7 @@ def make_app(
         for path in (INSPECTOR_PATH, INSPECTOR_PATH + r"/{path:[\s\S]*}"):
             for method in ("GET", "POST"):
                 add.add_route(method, path, route("inspector", inspector.handle, is_open=True))
+        add.add_get("/", route("inspector", endpoints.to_inspector, is_open=True), allow_head=False)
     add.add_route("*", FOLDER_ROUTE + r"{path:/[\s\S]*}", route("other", endpoints.other))
     add.add_route("*", r"/{path:[\s\S]*}", route("other", endpoints.other))
     front.metrics.gauge("everlong_store_queue", "Writes that wait for the store.", lambda: gateway.waiting)
@@ -471,7 +468,7 @@ class _Endpoints:
     async def count_tokens(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
         """Answer with the upstream's count of the body as it would be sent; with our own if it has no such endpoint."""
         body = await request.read()
-        values = await check_structure_apart(body, self._gateway.settings.gateway.body_values)
+        values = await check_structure_apart(body)
         is_slow = is_heavy(body, values=values)
         try:
             read = await asyncio.to_thread(read_body, body, "messages") if is_slow else read_body(body, "messages")
@@ -524,6 +521,10 @@ class _Endpoints:
     async def hello(self, request: web.Request, account: RequestAccount) -> web.Response:
         del request, account
         return web.Response()
+
+    async def to_inspector(self, request: web.Request, account: RequestAccount) -> web.Response:
+        del request, account
+        return web.Response(status=302, headers={"Location": f"{INSPECTOR_PATH}/"})
 
     async def health(self, request: web.Request, account: RequestAccount) -> web.Response:
         del account

@@ -39,6 +39,10 @@ class Refused(Exception):  # noqa: N818 - what becomes of a request
         return partial(Refused, close=self.close), (self.status, self.message, self.retry_after)
 
 
+MOST_BODY_BYTES = 64_000_000
+"""Bytes of the largest request; three million tokens fit."""
+
+
 @dataclass(slots=True)
 class _Used:
     """The usage of one tenant."""
@@ -56,11 +60,6 @@ class KeyLimits:
         self.most_bytes = most_bytes
         self._clock = clock
         self._used: dict[str, _Used] = {}
-
-    def body_limit(self, caller: Caller) -> int:
-        """Return the largest body in bytes."""
-        own = caller.limits.body_megabytes if caller.limits is not None else None
-        return self.most_bytes if own is None else own * 1_000_000
 
     def enter(self, caller: Caller) -> None:
         """Let a request in; `Refused` if it is one too many. Each request that was let in has to leave."""

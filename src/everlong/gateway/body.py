@@ -561,6 +561,8 @@ def _end(changes: Sequence[Change], place: int) -> int:
     return place + sum(len(new) - (end - start) for start, end, new in changes if start < place and end <= place)
 
 
+MOST_VALUES = 300_000
+"""Values (numbers, texts, lists, objects) in one request; long conversations have some ten thousand."""
 MOST_DEPTH = 128
 """Depth of lists and objects inside each other; the schemas of tools need about twenty."""
 _HEAVY_VALUES = 2_000
@@ -574,7 +576,7 @@ _LONGEST_MODEL = 1_000
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=-_:;,."
 
 
-def check_structure(data: bytes, most_values: int, start: int = 0) -> int:
+def check_structure(data: bytes, start: int = 0, most_values: int = MOST_VALUES) -> int:
     """Refuse JSON that has too many values from a place on, or nests them too deeply; other bytes may pass.
 
     Returns:
@@ -587,8 +589,7 @@ def check_structure(data: bytes, most_values: int, start: int = 0) -> int:
     if values > most_values:
         raise Refused(
             413,
-            f"the request has more than {most_values:,} values (numbers, texts, lists and objects), which is the most "
-            "here; gateway.body_values says how many may come",
+            f"the request has more than {most_values:,} values (numbers, texts, lists and objects)",
             close=True,
         )
     is_deep = b"[" * (MOST_DEPTH + 1) in brackets
@@ -602,11 +603,11 @@ def check_structure(data: bytes, most_values: int, start: int = 0) -> int:
     return values
 
 
-async def check_structure_apart(data: bytes, most_values: int, start: int = 0) -> int:
+async def check_structure_apart(data: bytes, start: int = 0) -> int:
     """Check the structure of JSON; in another thread if it takes longer than a moment. Returns the number of values."""
     if len(data) - start > _UNCHECKED_BYTES:
-        return await asyncio.to_thread(check_structure, data, most_values, start)
-    return check_structure(data, most_values, start)
+        return await asyncio.to_thread(check_structure, data, start)
+    return check_structure(data, start)
 
 
 def check_model(name: object) -> None:

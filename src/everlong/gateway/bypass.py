@@ -81,14 +81,12 @@ class Bypass:
         routes: Routes,
         marking: CacheMarkers,
         cost: Callable[[str, str, Usage], float],
-        most_values: int,
         budget: Budget,
     ) -> None:
         self._relay = relay
         self._routes = routes
         self._marking = marking
         self._cost = cost
-        self._most_values = most_values
         self._budget = budget
 
     async def pass_on(
@@ -115,7 +113,7 @@ class Bypass:
         is_packed = is_compressed(body, encoding)
         try:
             words = await unpack(body, encoding, account.held)
-            values = await check_structure_apart(words, self._most_values)
+            values = await check_structure_apart(words)
             is_slow = is_heavy(words, values=values)
             told = await asyncio.to_thread(parse_json, words) if is_slow else parse_json(words)
             account.model = str(told.get("model") or "") if isinstance(told, dict) else ""

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from everlong.caching import PromptCache
-from everlong.caching.prompt_cache import PauseLengths
 from everlong.gateway.body import BrokenBody, Change, Draft, Stretch, dump_json, fields_at, items_at, splice
 
 if TYPE_CHECKING:
@@ -46,8 +45,6 @@ class CacheMarkers:
         self._settings = settings
         self._clock = clock
         self._most = most_bytes
-        self._pauses: dict[str, PauseLengths] = {}
-        """By tenant, the pauses of its conversations."""
         self._held: OrderedDict[PromptCache, int] = OrderedDict()
         self._bytes = 0
 
@@ -55,20 +52,13 @@ class CacheMarkers:
         """Return a body with the markers of a first request, and remember nothing of it."""
         return self.marked(_Unremembered(), draft, model, provider)
 
-    def marked(
-        self,
-        conversation: LiveConversation | _Unremembered,
-        draft: Draft,
-        model: str,
-        provider: str,
-        tenant: str | None = None,
-    ) -> bytes:
+    def marked(self, conversation: LiveConversation | _Unremembered, draft: Draft, model: str, provider: str) -> bytes:
         """Return a body with its markers; unchanged while it is too short to be cached.
 
         A conversation that has been marked stays so, without another look at its words.
         """
         body = draft.body
-        cache = conversation.cache = conversation.cache or self._new(model, provider, tenant)
+        cache = conversation.cache = conversation.cache or self._new(model, provider)
         cache.use(model)
         least = cache.choice.model_rules.minimum_tokens
         if cache.choice.strategy not in {"ledger", "system_and_3"} or len(body) < BYTES_PER_TOKEN * least:
@@ -89,16 +79,8 @@ class CacheMarkers:
             _log.error("a request could not be marked: %s", type(error).__name__)
         return body
 
-    def _new(self, model: str, provider: str, tenant: str | None) -> PromptCache:
-        pauses = None if tenant is None else self._pauses.setdefault(tenant, PauseLengths())
-        return PromptCache(
-            model,
-            provider,
-            settings=self._settings,
-            clock=self._clock,
-            warn=lambda _: None,
-            pauses=pauses,
-        )
+    def _new(self, model: str, provider: str) -> PromptCache:
+        return PromptCache(model, provider, settings=self._settings, clock=self._clock, warn=lambda _: None)
 
     def _hold(self, cache: PromptCache, size: int) -> None:
         """Have the least recently used caches drop their words."""

@@ -109,7 +109,6 @@ class ConversationCompactor:
         self._earlier = earlier
         self._clock = clock
         self._plugins = plugins if plugins is not None and plugins.are_wanted else None
-        self._lcm = settings.lcm
         self.is_lossless = plugins is not None and plugins.wants_lossless
         """True if conversations are compacted by the lossless engine."""
         self._patient = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="everlong-summaries")
@@ -218,8 +217,7 @@ class ConversationCompactor:
 
     def _leaf_tokens(self, size: RequestSize) -> int:
         """Return the size of what the lossless engine summarizes at a time."""
-        lcm = self._lcm.values()
-        return sizes_for(size.window, lcm.summary_share, lcm.summary_max_tokens, lcm.leaf_tokens, lcm.fan_in).leaf
+        return sizes_for(size.window).leaf
 
     async def _work_ahead(
         self,
@@ -628,7 +626,7 @@ class ConversationCompactor:
     def _lossless_engine(self, store: Store, turn: ConversationTurn, window: int) -> LosslessEngine:
         """Return the lossless engine over the graph of a conversation."""
         conversation = turn.conversation
-        engine = LosslessEngine(window, settings=self._settings, lcm=self._lcm, model=turn.model)
+        engine = LosslessEngine(window, settings=self._settings, model=turn.model)
         engine.attach(store.graph(lambda: conversation.branch))
         engine.author.expects_model = self._summaries.asks_model
         return engine

@@ -37,6 +37,10 @@ _log = logging.getLogger("everlong.gateway")
 _MOST_TOLD = 1_000
 
 
+_EXPIRY_SECONDS = 86_400.0
+"""Seconds of silence after which a conversation's engine is told that its session is over."""
+
+
 class TenantPlugins:
     """The plugins of one tenant.
 
@@ -316,7 +320,7 @@ class Engines:
 
     def expire(self) -> int:
         """End the engines of conversations that were silent for too long; return how many."""
-        oldest = self._clock() - 60.0 * self._settings.gateway.idle_minutes
+        oldest = self._clock() - _EXPIRY_SECONDS
         with self._lock:
             idle = [key for key, one in self._alive.items() if one is not None and one.used_at <= oldest]
             gone = [self._alive.pop(key) for key in idle]

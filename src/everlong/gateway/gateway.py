@@ -49,7 +49,6 @@ from everlong.gateway.requests import (
     AGAIN_SECONDS,
     AWAY_SECONDS,
     ConversationTurn,
-    NewLimits,
     RelayedRequest,
     TenantConversations,
     header_text,
@@ -182,9 +181,7 @@ class Gateway:
             settings.gateway.new_blocks,
         )
         self._marking = CacheMarkers(settings.prompt_caching)
-        self._bypass = Bypass(
-            self.relay, routes, self._marking, self._compactor.windows.cost, settings.gateway.body_values, self.budget
-        )
+        self._bypass = Bypass(self.relay, routes, self._marking, self._compactor.windows.cost, self.budget)
         self._watch = CacheWatch()
         self._is_audit = settings.gateway.mode == "audit"
         self._memory = ConversationMemory()
@@ -298,11 +295,11 @@ class Gateway:
             words = await unpack(body, encoding_of(request.headers), account_of(request).held)
         except Unreadable:
             return await self._responder.respond(request, tenant, body, None)
-        values = await check_structure_apart(words, self.settings.gateway.body_values)
+        values = await check_structure_apart(words)
         is_slow = is_heavy(words, values=values) or holds_compaction(words)
         whole, is_own = await asyncio.to_thread(_unfold, words) if is_slow else _unfold(words)
         if whole is not words:
-            await check_structure_apart(whole, self.settings.gateway.body_values)
+            await check_structure_apart(whole)
         if not is_own:
             return await self._responder.respond(request, tenant, body, words)
         if whole is words:
@@ -590,8 +587,7 @@ class Gateway:
         draft = self._compactor.lower_answer(relayed, turn, draft)
         body = draft.body
         if relayed.dialect.takes_markers:
-            provider, tenant = relayed.route.cached_as, relayed.conversations.recorder.store.tenant
-            body = self._marking.marked(turn.conversation, draft, turn.model, provider, tenant)
+            body = self._marking.marked(turn.conversation, draft, turn.model, relayed.route.cached_as)
         relayed.sent = _describe_sent(relayed, turn, draft, body, view)
         return relayed.body if body == turn.body else body
 
@@ -766,7 +762,7 @@ class Gateway:
         key = (tenant, dialect.name)
         if key not in self._conversations:
             recorder = ConversationRecorder(self._store_of(tenant), dialect)
-            most = NewLimits(self.settings.gateway.body_values, self.settings.gateway.new_blocks)
+            most = self.settings.gateway.new_blocks
             self._conversations[key] = TenantConversations(recorder, self._writer, self._journal, self._memory, most)
         return self._conversations[key]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from everlong.gateway.account import REQUEST_ID, RequestAccount, account_of
 from everlong.gateway.body import (
@@ -73,7 +73,6 @@ __all__ = [
     "AWAY_SECONDS",
     "WARNING",
     "ConversationTurn",
-    "NewLimits",
     "RelayedRequest",
     "TenantConversations",
     "header_text",
@@ -243,13 +242,6 @@ class ConversationTurn(OpenTurn):
         return typed_words(said[-1]) if said else ""
 
 
-class NewLimits(NamedTuple):
-    """The most that a request may bring that the gateway does not know yet."""
-
-    values: int = 300_000
-    blocks: int = 3_000
-
-
 class TenantConversations(TurnQueue[ConversationTurn]):
     """The conversations of one tenant by one API, and their turns on the way into the store."""
 
@@ -259,11 +251,11 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         writer: StoreWriter,
         journal: Journal,
         memory: ConversationMemory,
-        most: NewLimits,
+        most_new: int,
     ) -> None:
         super().__init__(recorder, writer, journal)
         self.live = LiveConversations(memory)
-        self._most = most
+        self._most_new = most_new
         self._unplaced: dict[bytes, list[ConversationTurn]] = {}
         """Turns whose place is not known yet, by the first bytes of their bodies."""
         self._has_views = False
@@ -297,7 +289,7 @@ class TenantConversations(TurnQueue[ConversationTurn]):
             await self._wait_for_place(body)
         found = self.live.find(body, await _hash_large(body, self.live.lengths(body)))
         known = 0 if found is None else found.place.conversation.ends[found.place.number - 1]
-        values = await check_structure_apart(body, self._most.values, known)
+        values = await check_structure_apart(body, known)
         turn = None if found is None or is_heavy(body, known, values) else self._continue(body, sender, found)
         if turn is not None:
             return turn
@@ -403,7 +395,7 @@ class TenantConversations(TurnQueue[ConversationTurn]):
             own = await asyncio.to_thread(read_body, body, self.recorder.dialect.list_name)
         await self.catch_up(is_parallel=heavy)
         given = body if own is None or self._writer.is_apart else own
-        most = self._most.blocks if heavy else None
+        most = self._most_new if heavy else None
         work = partial(self.recorder.look_up, given, sender, most, is_read=own is not None)
         opened = await self._writer.submit(work, is_heavy=heavy, can_repeat=True)
         conversation, places, reported = opened.conversation, opened.places, opened.reported
@@ -434,7 +426,7 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         """
         if not self.live.has_view:
             return body
-        await check_structure_apart(body, self._most.values)
+        await check_structure_apart(body)
         try:
             read = await asyncio.to_thread(read_body, body, self.recorder.dialect.list_name)
             conversation, new = await asyncio.to_thread(self.recorder.read_conversation, read)

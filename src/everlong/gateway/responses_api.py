@@ -384,7 +384,7 @@ def _words_of(item: Any, most: int) -> bytes:
         return b""
     if unpacking.unconsumed_tail:
         raise Refused(413, f"the compactions in this request unpack to more than {_MOST_BYTES:,} bytes")
-    check_structure(words, _MOST_VALUES)
+    check_structure(words, most_values=_MOST_VALUES)
     return words
 
 

@@ -24,10 +24,10 @@ from everlong.config.settings import GatewaySettings
 from everlong.errors import ConfigError
 from everlong.gateway.account import RequestAccount, request_id
 from everlong.gateway.app import SERVER_OPTIONS, Front, dialect_of, make_app, pass_through, refusal, without_folder
-from everlong.gateway.auth import Guard, KeyLimits, Refused, check_bind, is_loopback
+from everlong.gateway.auth import MOST_BODY_BYTES, Guard, KeyLimits, Refused, check_bind, is_loopback
 from everlong.gateway.formats import FOLDER_ROUTE, OPENAI
 from everlong.gateway.gateway import Gateway
-from everlong.gateway.inspector_link import InspectorLink
+from everlong.gateway.inspector_link import INSPECTOR_PATH, InspectorLink
 from everlong.gateway.telemetry import GatewayLog, captured, server_logger
 from everlong.gateway.upstream import Network, Relay, read_in_steps
 
@@ -86,9 +86,9 @@ class GatewayServer:
         self._settings = settings
         self._log = log or GatewayLog(None)
         self.gateway = Gateway(settings, database, routes, writer=writer)
-        limits = KeyLimits(own.body_megabytes * 1_000_000)
-        self.front = Front(Guard(own), limits, self.gateway.metrics, self._log, tracing, body_seconds=own.body_seconds)
+        self.front = Front(Guard(own), KeyLimits(MOST_BODY_BYTES), self.gateway.metrics, self._log, tracing)
         self._inspector: InspectorLink | None = None
+        self.has_inspector = has_inspector
         if has_inspector:
             self._inspector = InspectorLink(database.backend.address, self.front.guard, self.gateway.look_up_views)
         self._runner: _Runner | None = None
@@ -173,6 +173,8 @@ async def serve(
         await server.start()
         going = f"going to {server.gateway.routes.shown}{server.gateway.way}"
         told(f"listening on {server.address}, {going}; summaries by {server.gateway.summaries.told}")
+        if server.has_inspector:
+            told(f"the inspector is at {server.address}{INSPECTOR_PATH}/")
         if until_eof:
             _watch_input(stop)
         await first.wait()

@@ -44,10 +44,11 @@ _MOST_CHARS = 200
 
 
 class GatewayLog:
-    """A log of lines in a file; without a file it drops them."""
+    """A log of lines in a file, as JSON or for people; without a file it drops them."""
 
-    def __init__(self, file: IO[bytes] | RawIOBase | None, level: str = "info") -> None:
+    def __init__(self, file: IO[bytes] | RawIOBase | None, level: str = "info", *, for_people: bool = False) -> None:
         self._file = file
+        self._for_people = for_people
         self._least = LEVELS.index(level) if file is not None else len(LEVELS)
         self._lines: list[Callable[[], bytes]] = []
         """Lines that the writing thread puts into words."""
@@ -62,12 +63,13 @@ class GatewayLog:
         if account.route in {"health", "metrics"} and level == "info":
             level = "debug"
         if self._wants(level):
-            self._put(partial(_request_line, level, time.time(), account, account.seconds))
+            line = _people_line if self._for_people else _request_line
+            self._put(partial(line, level, time.time(), account, account.seconds))
 
     def say(self, level: str, event: str, **fields: Any) -> None:
         """Log another event."""
         if self._wants(level):
-            self._put(partial(_line, level, event, time.time(), fields))
+            self._put(partial(_people_event if self._for_people else _line, level, event, time.time(), fields))
 
     def close(self) -> None:
         """Write the lines that are left."""
@@ -110,10 +112,10 @@ class GatewayLog:
                 self._dropped += len(lines)
 
 
-def open_log(path: str | None, level: str) -> GatewayLog:
-    """Return a log in a file, or on stderr."""
+def open_log(path: str | None, level: str, *, as_json: bool = False) -> GatewayLog:
+    """Return a log in a file, or on stderr; a terminal gets lines for people unless JSON is asked for."""
     if path is None:
-        return GatewayLog(sys.stderr.buffer, level)
+        return GatewayLog(sys.stderr.buffer, level, for_people=sys.stderr.isatty() and not as_json)
     try:
         return GatewayLog(Path(path).expanduser().open("ab"), level)
     except OSError as error:
@@ -192,6 +194,33 @@ def _request_line(level: str, now: float, account: RequestAccount, seconds: floa
         "problem": account.problem or None,
     }
     return _line(level, "request", now, {name: value for name, value in fields.items() if value is not None})
+
+
+def _people_line(level: str, now: float, account: RequestAccount, seconds: float) -> bytes:
+    """Return the end of a request for people: time, conversation, model, tokens, cache share, dollars, compactions."""
+    usage = account.usage
+    told = [_without_key(account, account.model)[:_MOST_CHARS] or f"{account.method} {account.path}"[:_MOST_CHARS]]
+    if account.session:
+        told.append(account.session)
+    if usage is not None and usage.prompt_tokens:
+        share = usage.cache_read_tokens / usage.prompt_tokens
+        told.append(f"{usage.prompt_tokens:,} tokens, {share:.0%} cached, {usage.output_tokens:,} answered")
+    if account.cost:
+        told.append(f"${account.cost:.4f}")
+    if account.compactions:
+        told.append(f"compacted ({', '.join(account.compactions)})")
+    if account.status >= 400 or account.problem:
+        told.append(" ".join(filter(None, [str(account.status), account.problem])))
+    return _people_event(level, "  ".join(told), now, {"": f"{seconds:.1f} s"})
+
+
+def _people_event(level: str, event: str, now: float, fields: dict[str, Any]) -> bytes:
+    moment = datetime.fromtimestamp(now).astimezone().strftime("%H:%M:%S")
+    mark = f"{level}: " if level in {"warning", "error"} else ""
+    told = "  ".join(f"{name} {value}".strip() for name, value in _clean(fields).items() if value is not None)
+    text = f"{moment}  {mark}{event}  {told}".rstrip()
+    printable = "".join(sign if sign.isprintable() else "�" for sign in text)  # a client chose some of the words
+    return printable.encode("utf-8", "replace") + b"\n"
 
 
 def _without_key(account: RequestAccount, text: str) -> str:

@@ -28,8 +28,7 @@ def translator(language: str) -> Translate:
     texts = load_texts()
 
     def translate(key: str, **values: Any) -> str:
-        text = texts[key][language]
-        return text.format(**values) if values else text
+        return texts[key][language].format(**values)  # a value that is missing is an error, never `{name}` on a page
 
     return translate
 

@@ -53,6 +53,7 @@ def _environment() -> Environment:
         "line": lambda text: one_line(said(text)),
         "markdown": lambda text: render_markdown(said(text)),
         "said": said,
+        "seconds": lambda value: "" if value is None else f"{value:,.1f} s",
         "segment": lambda text: quote(str(text), safe=""),
         "share": lambda value: f"{value:.0%}",
         "short": format_short,
@@ -127,7 +128,8 @@ def format_dollars(value: float | Decimal | None) -> str:
         return "–"
     if not value:
         return "$0"
-    return f"${value:,.2f}" if value >= 1 or value <= -1 else f"${value:,.4f}"
+    sign, amount = "−" if value < 0 else "", abs(value)
+    return f"{sign}${amount:,.2f}" if amount >= 1 else f"{sign}${amount:,.4f}"
 
 
 def format_time(seconds: float | None) -> Markup:

@@ -74,5 +74,5 @@ class GraphBuilder:
 
     def _append(self, node: SummaryNode) -> None:
         self.frontier.append(node)
-        while (full := full_run(self.frontier, self.run.sizes.fan_in)) is not None:
+        while (full := full_run(self.frontier)) is not None:
             self.frontier[slice(*full)] = [self.run.condense(self.frontier[slice(*full)])]

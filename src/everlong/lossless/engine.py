@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from everlong.config import LosslessValues, lossless_values
 from everlong.context.compaction import CompactionRequest, CompactionRun
 from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH, ContextCompressor
 from everlong.context.engine import MESSAGE_TAG
@@ -28,7 +27,7 @@ from everlong.lossless.tools import SCHEMAS, answer_tool
 from everlong.model import Message, checked_messages, is_system
 
 if TYPE_CHECKING:
-    from everlong.config import CompressionSettings, LosslessSettings
+    from everlong.config import CompressionSettings
     from everlong.context.policy import Budgets, LeftAlone
     from everlong.context.summarizers import Summarizer
 
@@ -42,8 +41,8 @@ _REACH, _FURTHEST = 48, 3_072
 class LosslessEngine(ContextCompressor):
     """An engine that summarizes in a graph under which every message can be opened.
 
-    ``settings`` are those of the ``compression`` section, which say when to compact; ``lcm`` are those of the section
-    of that name. The first exchange is not kept apart: it is under the oldest summary.
+    ``settings`` are those of the ``compression`` section, which say when to compact. The first exchange is
+    not kept apart: it is under the oldest summary.
 
     >>> engine = LosslessEngine(16_000)
     >>> shorter = engine.compress(messages)
@@ -51,19 +50,17 @@ class LosslessEngine(ContextCompressor):
     (True, True)
     """
 
-    def __init__(  # noqa: PLR0913 - as of the compressor, and what is the graph's
+    def __init__(
         self,
         context_length: int = DEFAULT_CONTEXT_LENGTH,
         *,
         settings: CompressionSettings | Mapping[str, Any] | None = None,
-        lcm: LosslessSettings | LosslessValues | Mapping[str, Any] | None = None,
         summarizer: Summarizer | None = None,
         model: str | None = None,
         overhead_tokens: int = 0,
         clock: Callable[[], float] = time.monotonic,
         graph: SummaryGraph | None = None,
     ) -> None:
-        self.lcm = lossless_values(lcm)
         self._graph: SummaryGraph = graph or MemoryGraph()
         self._memory = self._graph if isinstance(self._graph, MemoryGraph) else MemoryGraph()
         """The graph for lists without ids."""
@@ -108,8 +105,7 @@ class LosslessEngine(ContextCompressor):
     @property
     def sizes(self) -> GraphSizes:
         """The sizes of the graph's parts for the current window."""
-        lcm = self.lcm
-        return sizes_for(self.context_length, lcm.summary_share, lcm.summary_max_tokens, lcm.leaf_tokens, lcm.fan_in)
+        return sizes_for(self.context_length)
 
     @property
     def author(self) -> SummaryAuthor:
@@ -246,7 +242,7 @@ class LosslessEngine(ContextCompressor):
         """Return the sizes in the counter's units, as the run counts."""
         scale, sizes = self._calibration.scale(self._model), self.sizes
         total, node, leaf = (max(1, int(tokens / scale)) for tokens in sizes[:3])
-        return GraphSizes(total, node, leaf, sizes.fan_in)
+        return GraphSizes(total, node, leaf)
 
     def work_ahead(self) -> bool:
         """Do a bounded piece of the next compaction's work; return whether there was any.

@@ -15,6 +15,8 @@ from everlong.errors import EverlongError
 from everlong.lossless.graph import ROOT, SummaryNode
 from everlong.model import Message
 
+FAN_IN = 4
+"""Summaries of one level that are condensed into one of the next."""
 KEPT = 2
 """Summaries of a level that stay beside the next ones to be condensed."""
 
@@ -24,23 +26,25 @@ class GraphBroken(EverlongError):  # noqa: N818 - reads as the fact that it stat
 
 
 class GraphSizes(NamedTuple):
-    """The sizes of a graph's parts, in tokens, and how many summaries one of a higher level takes in."""
+    """The sizes of a graph's parts, in tokens."""
 
     total: int
     """All summaries of the frontier together."""
     node: int
     leaf: int
-    fan_in: int
 
 
-def sizes_for(window: int, share: float, most: int, leaf: int | None, fan_in: int) -> GraphSizes:
+def sizes_for(window: int) -> GraphSizes:
     """Return the sizes for a window: a tenth of the frontier for a summary, and eight times as much for its source."""
-    total = max(_LEAST_TOTAL, min(int(window * share), most))
+    total = max(_LEAST_TOTAL, min(int(window * _SHARE), _MOST_TOTAL))
     node = max(_LEAST_NODE, min(_LARGEST_NODE, total // 10))
-    return GraphSizes(total, node, leaf or _SOURCE_PER_SUMMARY * node, fan_in)
+    return GraphSizes(total, node, _SOURCE_PER_SUMMARY * node)
 
 
-_LEAST_TOTAL, _LEAST_NODE, _LARGEST_NODE, _SOURCE_PER_SUMMARY = 200, 60, 1_500, 8
+_SHARE = 0.10
+"""Share of the window that all summaries in the context take together."""
+_LEAST_TOTAL, _MOST_TOTAL = 200, 16_000
+_LEAST_NODE, _LARGEST_NODE, _SOURCE_PER_SUMMARY = 60, 1_500, 8
 
 
 def cut_runs(messages: Sequence[Message], counts: Sequence[int], leaf: int) -> list[tuple[int, int]]:
@@ -57,22 +61,22 @@ def cut_runs(messages: Sequence[Message], counts: Sequence[int], leaf: int) -> l
     return runs
 
 
-def full_run(nodes: Sequence[SummaryNode], fan_in: int) -> tuple[int, int] | None:
+def full_run(nodes: Sequence[SummaryNode]) -> tuple[int, int] | None:
     """Return the oldest summaries of the lowest level that has enough of them to be condensed; None if none has."""
     for level in sorted({node.made.level for node in nodes}):
         places = [place for place, node in enumerate(nodes) if node.made.level == level]
         start = places[0]
         length = _length_of(nodes, start)
-        if length >= fan_in + KEPT:
-            return start, start + fan_in
+        if length >= FAN_IN + KEPT:
+            return start, start + FAN_IN
     return None
 
 
-def crowded_run(nodes: Sequence[SummaryNode], fan_in: int) -> tuple[int, int]:
+def crowded_run(nodes: Sequence[SummaryNode]) -> tuple[int, int]:
     """Return the summaries to condense in a frontier of at least two that has no room: of the lowest level first."""
     for level in sorted({node.made.level for node in nodes}):
         start = next(place for place, node in enumerate(nodes) if node.made.level == level)
-        length = min(fan_in, _length_of(nodes, start))
+        length = min(FAN_IN, _length_of(nodes, start))
         if length > 1:
             return start, start + length
     return 0, 2

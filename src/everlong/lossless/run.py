@@ -215,12 +215,12 @@ class LosslessRun(CompactionRun):
 
     def _fit(self, nodes: list[SummaryNode]) -> list[SummaryNode]:
         """Condense summaries until the frontier has room; one alone always has, since it is shown in part then."""
-        while (run := full_run(nodes, self.sizes.fan_in)) is not None:
+        while (run := full_run(nodes)) is not None:
             nodes[slice(*run)] = [self.condense(nodes[slice(*run)])]
         room = self.summary_budget - self.author.count("\n\n".join([INTRODUCTION, self._state]))
         costs = {node.id: self.author.count(render_node(node)) + 2 for node in nodes}
         while len(nodes) > 1 and sum(costs[node.id] for node in nodes) > room:
-            start, stop = crowded_run(nodes, self.sizes.fan_in)
+            start, stop = crowded_run(nodes)
             condensed = self.condense(nodes[start:stop])
             costs[condensed.id] = self.author.count(render_node(condensed)) + 2
             nodes[start:stop] = [condensed]
@@ -297,7 +297,7 @@ class LosslessRun(CompactionRun):
         after = nodes[-1].made.last if nodes else ROOT
         leaf = self.leaf(messages[:stop], sum(counts[:stop]), after, following[stop - 1][0])
         longer = [*nodes, leaf]
-        if (run := full_run(longer, self.sizes.fan_in)) is not None:
+        if (run := full_run(longer)) is not None:
             longer[slice(*run)] = [self.condense(longer[slice(*run)])]
         return longer
 

@@ -93,8 +93,7 @@ def bind(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise ConfigError(
-            f"nothing can listen on {host}, port {port}: {error.strerror or error}; choose another with --port",
-            key="mcp.port",
+            f"nothing can listen on {host}, port {port}: {error.strerror or error}; choose another with --port"
         ) from error
 
 

@@ -172,14 +172,14 @@ class NotesMemory(MemoryProvider):
     def size(self, target: Target) -> NotesSize:
         """Return the size of a file."""
         text = self._file(target).read()
-        unshown = unshown_notes(self.notes("user"), self.notes("memory"), self.budget_tokens)
+        unshown = fit_block(self.notes("user"), self.notes("memory"), self.budget_tokens).unshown
         left_out = unshown[0 if target == "user" else 1] if self.budget_tokens else 0
         return NotesSize(len(entries_of(text)), len(text), _FILE_CHARS, left_out)
 
     def current_block(self, budget_tokens: int | None = None) -> str:
         """Return the block of the prompt of a session that began now, optionally for another budget."""
         budget = self.budget_tokens if budget_tokens is None else budget_tokens
-        return notes_block(self.notes("user"), self.notes("memory"), budget)
+        return fit_block(self.notes("user"), self.notes("memory"), budget).text
 
     # ── what a host calls ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -316,7 +316,6 @@ _LINES = re.compile(r"[^\n]*\n|[^\n]+")
 _ITEM = re.compile(r"(?:[-*+]|\d{1,9}[.)])[ \t]{1,4}(?=\S)")
 _NO_NOTE = re.compile(r"#{1,6}(?:\s|$)|(?:-{3,}|\*{3,}|_{3,}|={3,})\s*$")
 _ORIGIN = "<!-- from "
-_FENCE = re.compile(r"`{3,}|~{3,}")
 
 
 class Note(NamedTuple):
@@ -342,57 +341,30 @@ def entries_of(text: str) -> list[Note]:
 def _walk(lines: list[str]) -> Iterator[Note]:
     at = 0
     while at < len(lines):
-        line = lines[at]
-        if not line.strip() or _NO_NOTE.match(line):
-            at += 1
-        elif end := _comment_end(lines, at):
-            at = end
-        elif item := _ITEM.match(line):
-            end = _item_end(lines, at + 1)
-            yield Note(at, end, item[0], _item_text(lines[at:end], item[0]))
-            at = end
-        else:
-            end = _fence_end(lines, at) or _paragraph_end(lines, at + 1)
-            yield Note(at, end, "", _join(lines[at:end]))
-            at = end
+        start, line = at, lines[at]
+        at = _comment_end(lines, at) or at + 1
+        if line.strip() and not _NO_NOTE.match(line) and not _comment_end(lines, start):
+            item = _ITEM.match(line)
+            at = _note_end(lines, at, is_item=item is not None)
+            marker = item[0] if item else ""
+            yield Note(start, at, marker, _item_text(lines[start:at], marker))
 
 
 def _comment_end(lines: list[str], at: int) -> int:
     """Return the line after the comment that begins here; 0 where none does, or where it never ends."""
     if not lines[at].startswith("<!--"):
         return 0
-    if "-->" in lines[at][4:]:
-        return at + 1
-    return next((number + 1 for number in range(at + 1, len(lines)) if "-->" in lines[number]), 0)
+    return next((number + 1 for number in range(at, len(lines)) if "-->" in lines[number]), 0)
 
 
-def _fence_end(lines: list[str], at: int) -> int:
-    """Return the line after the fenced block that begins here; 0 where none does, or where it never ends."""
-    fence = _FENCE.match(lines[at])
-    if fence is None:
-        return 0
-    return next((number + 1 for number in range(at + 1, len(lines)) if lines[number].rstrip() == fence[0]), 0)
-
-
-def _paragraph_end(lines: list[str], at: int) -> int:
-    while at < len(lines) and not _begins_anew(lines[at]):
-        at += 1
-    return at
-
-
-def _begins_anew(line: str) -> bool:
-    return bool(
-        not line.strip() or _NO_NOTE.match(line) or _ITEM.match(line) or line.startswith(("<!--", "```", "~~~"))
-    )
-
-
-def _item_end(lines: list[str], at: int) -> int:
-    """Return the line after an item; indented lines belong to it, even after blank lines."""
+def _note_end(lines: list[str], at: int, *, is_item: bool) -> int:
+    """Return the line after a note; indented lines belong to an item, even after blank lines."""
     end = at
     while at < len(lines):
         line = lines[at]
         if line.strip():
-            if line[0] not in " \t" and (at > end or _begins_anew(line)):
+            begins_anew = at > end or _NO_NOTE.match(line) or _ITEM.match(line) or line.startswith("<!--")
+            if begins_anew and not (is_item and line[0] in " \t"):
                 break
             end = at + 1
         at += 1
@@ -400,18 +372,14 @@ def _item_end(lines: list[str], at: int) -> int:
 
 
 def _item_text(lines: list[str], marker: str) -> str:
-    rest = [_dedent(line, len(marker)) for line in lines[1:]]
-    return _join([lines[0][len(marker) :], *rest])
+    rest = [_dedent(line, len(marker)) for line in lines[1:]] if marker else lines[1:]
+    return "\n".join(line.rstrip() for line in [lines[0][len(marker) :], *rest]).strip()
 
 
 def _dedent(line: str, width: int) -> str:
     if line.startswith("\t"):
         return line[1:]
     return line[min(width, len(line) - len(line.lstrip(" "))) :]
-
-
-def _join(lines: list[str]) -> str:
-    return "\n".join(line.rstrip() for line in lines).strip()
 
 
 def with_added(text: str, note: str, origin: str = "") -> str:
@@ -429,17 +397,11 @@ def with_added(text: str, note: str, origin: str = "") -> str:
 
 
 def with_replaced(text: str, entry: Note, note: str) -> str:
-    """Return the file with a note replaced; a list item stays one, a paragraph if possible."""
+    """Return the file with a note replaced; a paragraph becomes a list item."""
     newline = _line_end(text)
     lines = lines_of(text)
     mark = "\ufeff" if entry.start == 0 and text.startswith("\ufeff") else ""
     before, after = lines[: entry.start], lines[entry.end :]
-    if not entry.marker:
-        plain = "".join([*before, mark, *(f"{line}{newline}" for line in note.split("\n")), *after])
-        if [each.text for each in entries_of(plain)] == [
-            note if each == entry else each.text for each in entries_of(text)
-        ]:
-            return plain
     return "".join([*before, *_item_lines(mark + (entry.marker or "- "), note, newline), *after])
 
 
@@ -516,22 +478,15 @@ _ONE_UNSHOWN = "(1 older note in this file is not shown; memory_search finds it.
 _LEAST_ROOM = 16
 
 
-def notes_block(user: Sequence[str], memory: Sequence[str], budget_tokens: int) -> str:
-    """Return the block of the prompt; empty where there are no notes, or no room for any."""
-    return _fit_block(user, memory, budget_tokens).text
+class NotesBlock(NamedTuple):
+    """The block of the prompt, empty where there are no notes or no room, and for each file the notes left out."""
 
-
-def unshown_notes(user: Sequence[str], memory: Sequence[str], budget_tokens: int) -> tuple[int, int]:
-    """Return for each file the number of notes that the block has no room for."""
-    return _fit_block(user, memory, budget_tokens).unshown
-
-
-class _Block(NamedTuple):
     text: str
     unshown: tuple[int, int]
 
 
-def _fit_block(user: Sequence[str], memory: Sequence[str], budget_tokens: int) -> _Block:
+def fit_block(user: Sequence[str], memory: Sequence[str], budget_tokens: int) -> NotesBlock:
+    """Return the block of the prompt, with the notes that it has no room for."""
     room = budget_tokens - _count(_FRAME)
     while (user or memory) and room >= _LEAST_ROOM:
         block = _make_block(user, memory, room)
@@ -539,10 +494,10 @@ def _fit_block(user: Sequence[str], memory: Sequence[str], budget_tokens: int) -
         if over <= 0:
             return block
         room -= over
-    return _Block("", (len(user), len(memory)))
+    return NotesBlock("", (len(user), len(memory)))
 
 
-def _make_block(user: Sequence[str], memory: Sequence[str], room: int) -> _Block:
+def _make_block(user: Sequence[str], memory: Sequence[str], room: int) -> NotesBlock:
     items = [[_item(note, room // 2) for note in notes] for notes in (user, memory)]
     needed = [sum(_count(item) + 1 for item in each) for each in items]
     rooms = [max(room // 2, room - needed[1]), max(room - room // 2, room - needed[0])]
@@ -554,7 +509,7 @@ def _make_block(user: Sequence[str], memory: Sequence[str], room: int) -> _Block
         if each:
             more = [_ONE_UNSHOWN if left == 1 else _UNSHOWN.format(left)] if left else []
             sections.append("\n".join([heading, *more, *kept]))
-    return _Block("\n\n".join(sections), (unshown[0], unshown[1]))
+    return NotesBlock("\n\n".join(sections), (unshown[0], unshown[1]))
 
 
 def _item(note: str, most_tokens: int) -> str:

@@ -1,6 +1,6 @@
 """Costs: receipts of calls on the side of a conversation, and the daily spending of tenants.
 
-A conversation's own requests are turns; a summary, a memory flush and a ping that keeps a cache warm are not: each
+A conversation's own requests are turns; a summary and a memory flush are not: each
 leaves a receipt. A receipt has figures and no words, so forgetting leaves it alone; it is deleted with its session.
 """
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DAY_SECONDS", "Days", "Reservation", "Spending"]
 
-Kind = Literal["summary", "memory", "ping", "plugin"]
-"""The purpose of a call on the side: a summary, a memory flush, keeping a provider's cache warm, or a plugin's."""
+Kind = Literal["summary", "memory", "plugin"]
+"""The purpose of a call on the side: a summary, a memory flush or a plugin's."""
 
 
 @dataclass(frozen=True, slots=True)

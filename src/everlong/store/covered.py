@@ -11,14 +11,15 @@ from sqlalchemy import select
 from everlong.context.literals import is_summary, summary_body
 from everlong.errors import NotStored
 from everlong.store.paths import Entry
-from everlong.store.schema import view
+from everlong.store.schema import branch, view
 from everlong.store.views import ViewItem, items_of
 
 if TYPE_CHECKING:
     from everlong.store.compaction import Compaction
     from everlong.store.core import StoreCore
+    from everlong.store.shown_path import ShownPath
 
-__all__ = ["Covered", "covered_by"]
+__all__ = ["Covered", "covered_by", "is_undone", "standing_views"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,24 @@ def covered_by(core: StoreCore, one: Compaction) -> Covered:
         sum(item.to_depth - item.from_depth for item in items if item.kind == "edit"),
         sum(item.to_depth - item.from_depth for item in items if item.kind == "keep"),
     )
+
+
+def standing_views(core: StoreCore, path: ShownPath) -> set[int]:
+    """Return the views in force at the ends of a conversation's runs, and all that these were made from."""
+    found: set[int] = set()
+    with core.database.read() as connection:
+        ends = select(branch.c.view_id).where(branch.c.id.in_([run.branch for run in path.runs]))
+        waiting = {ident for ident in connection.execute(ends).scalars() if ident is not None}
+        while waiting:
+            found |= waiting
+            before = select(view.c.prev, view.c.origin).where(view.c.id.in_(list(waiting)))
+            waiting = {ident for row in connection.execute(before) for ident in row if ident is not None} - found
+    return found
+
+
+def is_undone(one: Compaction, standing: set[int]) -> bool:
+    """Return whether a compaction was taken back: nothing that is in force was made from it."""
+    return one.view_id is not None and one.view_id not in standing
 
 
 def _summary(items: Sequence[ViewItem]) -> str:

@@ -27,7 +27,7 @@ def default_path() -> Path:
 
 def location(settings: StoreSettings) -> str | Path:
     """Return the url or the path of the store that the settings of the ``store`` section name."""
-    return settings.url or settings.path or default_path()
+    return settings.url or default_path()
 
 
 def open_store(
@@ -54,7 +54,6 @@ def open_store(
     return Store(
         open_database(
             location(settings),
-            float(settings.wait_seconds),
             waits_for_disk=waits_for_disk,
             partitions=settings.partitions,
         ),

@@ -415,7 +415,7 @@ receipt = Table(  # what a call on the side of a session used: figures, no words
     Column("id", _Serial, primary_key=True, autoincrement=True),
     Column("tenant", String, nullable=False),
     Column("session", String, nullable=False),
-    Column("kind", String, nullable=False),  # summary, memory, ping or plugin
+    Column("kind", String, nullable=False),  # summary, memory or plugin
     Column("model", String),
     Column("usage", Text, nullable=False),  # JSON, as the provider told it
     Column("cost", Float(53)),  # US dollars; null where the price was not known

@@ -88,7 +88,7 @@ def refuse(version: str) -> str:
     return (
         f"was written before the first release (its schema is {version!r}, the oldest that opens is {REVISIONS[0]!r}); "
         "run `everlong sessions export --all` with the Everlong that wrote it, name another file or database in "
-        "store.path or store.url, and run `everlong sessions import` on the export"
+        "store.url, and run `everlong sessions import` on the export"
     )
 
 
@@ -123,7 +123,7 @@ def _create_or_upgrade(database: Database, partitions: int, connection: Connecti
         if not database.backend.is_empty(connection):
             raise SchemaMismatch(
                 f"{database.backend.where} holds tables that are not Everlong's; "
-                "name another file or database in store.path or store.url"
+                "name another file or database in store.url"
             )
         _create_all(database, connection, partitions)
     elif version in REVISIONS:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from everlong.store.search import text as text_module
-from everlong.store.search.text import PASSAGE, SHORT, folded, passage_spans, passage_terms, required_terms, terms_of
+from everlong.store.search.text import folded, passage_spans, passage_terms, required_terms, terms_of
 
 
 @pytest.mark.parametrize(
@@ -31,42 +31,11 @@ def test_forms_of_a_word_have_the_same_terms(one: str, other: str) -> None:
     assert terms_of(one) == terms_of(other) != []
 
 
-@pytest.mark.parametrize(
-    ("text", "parts"),
-    [
-        ("src/auth/login_form.py", ["src", "auth", "login", "form", "py"]),
-        ("GitHub", ["github", "git", "hub"]),
-        ("HTTPServer", ["httpserver", "http", "server"]),
-        ("a.b-c", ["b", "c"]),
-    ],
-)
-def test_paths_and_identifiers_fall_into_their_parts(text: str, parts: list[str]) -> None:
-    assert terms_of(text) == parts
-
-
-def test_function_words_are_not_indexed() -> None:
-    assert terms_of("the cat is on the mat, isn't it?") == ["cat", "mat"]
-
-
-def test_dense_script_is_cut_into_pairs_and_a_last_character() -> None:
-    assert terms_of("数据库 ok 한국") == ["数据", "据库", "库", "ok", "한국", "국"]
-
-
-def test_encoded_data_is_known_by_its_beginning() -> None:
-    assert [len(term) for term in terms_of("x1" * 5_000)] == [64]
-
-
 @given(st.text())
 def test_any_text_can_be_indexed_and_stored(text: str) -> None:
     whole = " ".join(passage_terms(text))
     whole.encode()
     assert "\0" not in whole
-
-
-@given(st.text())
-def test_folding_twice_changes_nothing(text: str) -> None:
-    once = folded(text)
-    assert folded(once) == once
 
 
 @given(st.text(st.sampled_from("ab ,.-数据库19")), st.integers(0, 50), st.integers(1, 50))
@@ -86,18 +55,6 @@ def test_passages_cover_a_text_and_have_all_its_terms(text: str) -> None:
     assert set(terms_of(text)) <= {term for passage in passage_terms(text) for term in passage.split()}
 
 
-def test_a_short_text_is_one_passage_and_a_long_one_has_passages_of_whole_words() -> None:
-    assert passage_spans("word " * (SHORT // 5)) == [(0, SHORT)]
-    text = "word " * 1_000
-    for start, stop in passage_spans(text):
-        assert PASSAGE // 2 <= stop - start <= 2 * PASSAGE
-        assert set(text[start:stop].split()) == {"word"}
-
-
-def test_a_word_without_an_end_is_one_passage() -> None:
-    assert [terms_of("x1" * 50_000)] == [passage.split() for passage in passage_terms("x1" * 50_000) if passage]
-
-
 def test_a_text_with_no_place_to_cut_is_searched_for_one_once(monkeypatch: pytest.MonkeyPatch) -> None:
     searches: list[int] = []
 
@@ -111,3 +68,18 @@ def test_a_text_with_no_place_to_cut_is_searched_for_one_once(monkeypatch: pytes
     assert len(searches) == 1
     assert spans[0] == (0, 20_000)
     assert {span.start for span in spans[1:]} == {20_000}
+
+
+def test_a_long_text_is_not_copied_for_each_of_its_words() -> None:
+    copied: list[int] = []
+
+    class Copied(str):
+        __slots__ = ()
+
+        def __getitem__(self, place: object) -> str:
+            found = str.__getitem__(self, place)  # type: ignore[index]
+            copied.append(len(found))
+            return found
+
+    assert required_terms(Copied("a line of the file " * 500), is_whole=True) == ["line", "file"]
+    assert sum(copied) < 6_000

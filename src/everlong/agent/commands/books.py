@@ -20,7 +20,6 @@ _BOOK_HEADS = ("calls", "plain", "read", "written", "out", "paid", "uncached")
 _SIDE_CALLS = {
     "summary": ("call for a summary", "calls for summaries"),
     "memory": ("memory flush", "memory flushes"),
-    "ping": ("ping", "pings"),
     "plugin": ("call of a plugin", "calls of plugins"),
 }
 

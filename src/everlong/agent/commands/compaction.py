@@ -77,7 +77,7 @@ def _preview(desk: Desk, focus: str) -> None:
         "overhead_tokens": engine.overhead_tokens,
     }
     twin = (
-        LosslessEngine(engine.context_length, lcm=desk.settings.lcm, **options)
+        LosslessEngine(engine.context_length, **options)
         if isinstance(engine, LosslessEngine)
         else everlong.context.ContextCompressor(engine.context_length, **options)
     )

@@ -24,7 +24,6 @@ _REASONS = {
     "overflow": "the provider refused a request as too long",
     "model switch": "the new model has a smaller window",
     "hygiene": "a resumed conversation almost filled the window",
-    "idle": "it would soon have been due, and the cache was still warm",
     "manual": "you asked for it",
     "oversized": "a message was larger than the window",
     "edited summary": "you edited the summary",
@@ -40,8 +39,13 @@ def history(desk: Desk, words: str) -> None:
         one = pick(done, words)
         _show_compaction(desk, done.index(one) + 1, one)
     else:
+        from everlong.store.covered import is_undone, standing_views  # noqa: PLC0415 - as below
+
+        store = desk.agent.conversation.store
+        standing = standing_views(store, store.conversations.path(desk.agent.conversation.session_id))
         for number, one in enumerate(done, 1):
-            desk.show.line(f"{number}  {_when(one)}  {_describe(one)}")
+            mark = "undone  " if is_undone(one, standing) else ""
+            desk.show.line(f"{number}  {_when(one)}  {mark}{_describe(one)}")
             _show_findings(desk, one)
         desk.show.line("/history N shows one of them, /summary N its summary", "dim")
 
@@ -59,9 +63,13 @@ def _when(one: Compaction) -> str:
 def _describe(one: Compaction) -> str:
     before, after = one.tokens_before or 0, one.tokens_after or 0
     return (
-        f"{one.reason}: {before:,} → {after:,} tokens, "
-        f"{one.messages_before} → {counted(one.messages_after, 'message')}, by {one.summarizer or one.engine}"
+        f"{before:,} → {after:,} tokens, {one.messages_before} → {counted(one.messages_after, 'message')}, "
+        f"by {_writer(one)}: {_REASONS.get(one.reason, one.reason)}"
     )
+
+
+def _writer(one: Compaction) -> str:
+    return "built-in rules" if one.summarizer == "extractive" else one.summarizer or one.engine
 
 
 def _show_findings(desk: Desk, one: Compaction) -> None:
@@ -78,7 +86,7 @@ def _show_compaction(desk: Desk, number: int, one: Compaction) -> None:
         f"  {before:,} → {after:,} tokens{saved}; {one.messages_before} → {counted(one.messages_after, 'message')}"
     )
     cost = f", ${one.cost:.4f}" if one.cost else ""
-    show.line(f"  written by {one.summarizer or one.engine} in {one.seconds:.1f} s{cost}")
+    show.line(f"  written by {_writer(one)} in {one.seconds:.1f} s{cost}")
     if one.fallback:
         show.line(f"  without the model: {one.fallback}", "yellow")
     _show_findings(desk, one)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -124,9 +125,11 @@ class Registry:
         command = self.commands.get(name)
         if command is None:
             near = [other for other in self.commands if name and other.startswith(name)]
-            if len(near) == 1:
+            if not near:
+                near = difflib.get_close_matches(name, self.commands, n=1)
+            elif len(near) == 1:
                 command = self.commands[near[0]]
-            else:
+            if command is None:
                 meant = " or ".join(f"/{other}" for other in near)
                 raise ChatError(f"there is no command /{name}; " + (f"did you mean {meant}?" if near else "see /help"))
         command.run(desk, words.strip())

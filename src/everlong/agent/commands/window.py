@@ -15,6 +15,17 @@ if TYPE_CHECKING:
 _BAR_COLUMNS = 40
 _FIGURE_COLUMNS = 42
 """Columns of the figures beside a bar."""
+_EVERY_STATUS = {
+    "engine",
+    "last_prompt_tokens",
+    "last_completion_tokens",
+    "last_total_tokens",
+    "threshold_tokens",
+    "context_length",
+    "compression_count",
+    "usage_percent",
+}
+"""Figures of every engine, which the screen shows in words already."""
 
 
 def context(desk: Desk, words: str) -> None:
@@ -40,15 +51,17 @@ def context(desk: Desk, words: str) -> None:
     desk.show.line(
         f"window {window:,} tokens; compaction at {threshold:,}; {agent.compactor.count} so far in this chat"
     )
-    desk.show.line(_describe_engine(agent.engine), "dim")
+    own = _describe_engine(agent.engine)
+    if own:
+        desk.show.line(own, "dim")
     _show_threshold_reasons(desk)
 
 
 def _describe_engine(engine: ContextEngine) -> str:
-    """Return the engine's name and the figures of its own status."""
-    status = engine.get_status()
-    told = (f"{name.replace('_', ' ')} {_format_figure(value)}" for name, value in status.items() if name != "engine")
-    return f"engine {status.get('engine', engine.name)}: {', '.join(told)}"
+    """Return the figures that an engine adds to those that every engine has; empty for one that adds none."""
+    added = {name: value for name, value in engine.get_status().items() if name not in _EVERY_STATUS}
+    told = (f"{name.replace('_', ' ')} {_format_figure(value)}" for name, value in added.items())
+    return f"engine {engine.name}: {', '.join(told)}" if added else ""
 
 
 def _format_figure(value: Any) -> str:

@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong.cli.chat.state import ANSWERS, STARTING, ChatState
+from everlong.cli.chat.state import ASKED, STARTING, ChatState
 from everlong.cli.chosen_store import store_option
 from everlong.cli.local import CommandWithLocal, local_option
 from everlong.cli.screen import console, unguarded
 from everlong.cli.trust import settle_trust, trust_option
 
 if TYPE_CHECKING:
-    from everlong.agent import Decision
     from everlong.cli.chat.commands import Registry
     from everlong.cli.chat.show import Show
     from everlong.cli.chat.state import Question
@@ -201,12 +200,11 @@ class _PlainChat:
     def _ask(self, question: Question) -> None:
         from everlong.agent.approval import discard_typed  # noqa: PLC0415 - keeps `--help` quick
 
-        answer: Decision | None = None
+        line: str | None = ""
         discard_typed(sys.stdin)
-        while answer is None:
-            line = self._read_line("allow? [y]es, [a]lways in this session, [n]o: ")
-            answer = "no" if line is None else ANSWERS.get(line.strip().lower())
-        question.decide(answer)
+        while line is not None and not line.strip():
+            line = self._read_line(ASKED)
+        question.decide("no" if line is None else line)
 
 
 def talk_plainly(state: ChatState, worker: ChatWorker) -> None:

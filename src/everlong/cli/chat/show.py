@@ -222,9 +222,8 @@ class Show:
         self.state.pending = ""
         self.note(f"the answer broke off and is asked for again: {event.reason}")
 
-    def _on_answer(self, event: e.Answered) -> None:
+    def _on_answer(self) -> None:
         self._end_answer()
-        self.state.cost += event.cost or 0.0
         self.state.refresh()
 
     def _on_compaction_start(self, event: e.CompactionStarted) -> None:
@@ -240,7 +239,6 @@ class Show:
         self.state.changed()
 
     def _on_compaction_end(self, event: e.CompactionFinished) -> None:
-        self.state.cost += event.cost or 0.0
         self.state.progress = None
         self._print_aside(Text(f"⟲ {compaction_line(event)}", style="cyan"))
         if event.fallback:
@@ -353,8 +351,10 @@ class Show:
     def request(self, request: ApprovalRequest) -> None:
         """Print a tool call that needs approval: one line, then its diff or command."""
         self._end_answer()
-        self.line(f"? {unmistakable(request.summary)}", "bold yellow")
         detail = unmistakable(request.detail.strip("\n"))
+        # The detail of a command is the command itself, and the place where it runs.
+        summary = f"{request.tool}:" if request.effect == "runs" and detail else unmistakable(request.summary)
+        self.line(f"? {summary}", "bold yellow")
         if not detail or detail == request.summary:
             return
         if self.plain:
@@ -367,7 +367,7 @@ class Show:
         e.TextDelta: _on_text,
         e.ThinkingDelta: lambda self, _: self.state.set_busy("thinking"),
         e.Restarted: _on_restart,
-        e.Answered: _on_answer,
+        e.Answered: lambda self, _: self._on_answer(),
         e.ToolStarted: _on_tool_start,
         e.ToolFinished: _on_tool_end,
         e.CompactionStarted: _on_compaction_start,

@@ -14,11 +14,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from everlong.agent import Agent, ApprovalRequest, CompactionProgress, Decision
 
-__all__ = ["ANSWERS", "STARTING", "ChatState", "Question"]
+__all__ = ["ANSWERS", "ASKED", "STARTING", "ChatState", "Question"]
 
 STARTING = "starting"
 
+ASKED = "[1] yes  [2] always in this session  [3] no, or say what to do instead: "
 ANSWERS: dict[str, Decision] = {
+    "1": "once",
+    "2": "session",
+    "3": "no",
     "y": "once",
     "yes": "once",
     "a": "session",
@@ -26,7 +30,7 @@ ANSWERS: dict[str, Decision] = {
     "n": "no",
     "no": "no",
 }
-"""The decision that each answer to a question means."""
+"""The decision that each answer to a question means; a number alone decides at once, a word with Enter."""
 
 SETTLING_SECONDS = 0.3
 """Seconds after a question in which keys do not answer it: they were meant for what was there before."""
@@ -38,14 +42,17 @@ class Question:
 
     request: ApprovalRequest
     answer: Decision | None = None
+    instead: str = ""
+    """What the user wants instead, with a no."""
     is_answered: threading.Event = field(default_factory=threading.Event)
     asked_at: float = field(default_factory=time.monotonic)
     is_open: bool = False
     """True if the line being typed answers it: the question has settled, and the line was empty then."""
 
-    def decide(self, answer: Decision) -> None:
-        """Set the answer."""
-        self.answer = answer
+    def decide(self, said: str) -> None:
+        """Set the answer; a sentence is a no that tells what to do instead."""
+        self.answer = ANSWERS.get(said.strip().lower(), "no")
+        self.instead = "" if said.strip().lower() in ANSWERS else said.strip()
         self.is_answered.set()
 
     @property
@@ -94,6 +101,9 @@ class ChatState:
         self._model = agent.asker.model
         self._context = f"context {used:,} / {threshold:,} ({100 * used // threshold} %)"
         self._cache = _describe_cache(agent)
+        session = agent.conversation.session
+        if session is not None:  # with summaries and memory, as /usage tells it
+            self.cost = agent.conversation.store.conversations.get(session.id).cost
         self.changed()
 
     def status(self, width: int, waiting: int = 0) -> str:

@@ -22,10 +22,11 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.patch_stdout import StdoutProxy
 from prompt_toolkit.utils import get_cwidth
 
-from everlong.cli.chat.state import ANSWERS, SETTLING_SECONDS, STARTING
+from everlong.cli.chat.state import ASKED, SETTLING_SECONDS, STARTING
 from everlong.config.paths import data_home
 from everlong.errors import StoreError
 from everlong.providers.endpoints import ENDPOINTS
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from everlong.cli.chat.state import ChatState
     from everlong.cli.chat.worker import ChatWorker
 
-__all__ = ["ChatCompleter", "last_rows", "progress_row", "talk"]
+__all__ = ["ChatCompleter", "PastedTexts", "last_rows", "progress_row", "talk"]
 
 _WIDEST = 40
 _NARROWEST = 5
@@ -137,8 +138,34 @@ class ChatCompleter(Completer):
         return []
 
 
-_ASKED = "allow? [y]es, [a]lways in this session, [n]o, then Enter: "
-_NO_ANSWER = " that is no answer: y, a or n, then Enter; Ctrl-U clears the line "
+_MOST_PASTED_LINES = 10
+"""Lines of a paste that are shown; of a longer one, a mark stands in the line."""
+
+
+class PastedTexts:
+    """Long pastes, each behind a mark in the line, such as ``[pasted 150 lines]``."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
+    def take(self, text: str) -> str:
+        """Return what stands in the line for a paste: a short text itself, or a mark."""
+        lines = text.count("\n") + 1
+        if lines <= _MOST_PASTED_LINES:
+            return text
+        mark = f"[pasted {lines:,} lines]"
+        if self._texts.get(mark, text) != text:
+            mark = f"[pasted {lines:,} lines, {len(self._texts) + 1}]"
+        self._texts[mark] = text
+        return mark
+
+    def put_back(self, line: str) -> str:
+        """Return a line with the pastes in the places of their marks."""
+        for mark, text in self._texts.items():
+            line = line.replace(mark, text)
+        return line
+
+
 _REDRAW_SECONDS = 0.02
 _PRINT_SECONDS = 0.02
 """Seconds between prints above the prompt: rare enough to type, and soon enough that no words seem lost."""
@@ -163,6 +190,7 @@ class _Talk:
     def __init__(self, state: ChatState, worker: ChatWorker, registry: Registry) -> None:
         self._state = state
         self._worker = worker
+        self._pasted = PastedTexts()
         self._session: PromptSession[str] = PromptSession(
             history=_open_history(),
             completer=ChatCompleter(registry, lambda: state.agent),
@@ -190,7 +218,7 @@ class _Talk:
                 except EOFError:
                     return
                 if text.strip():
-                    self._worker.send(text)
+                    self._worker.send(self._pasted.put_back(text))
 
     def _begin(self, _: object) -> None:
         """Start the worker once the prompt is drawn, so that the user can read and type meanwhile."""
@@ -255,11 +283,9 @@ class _Talk:
         ]
         if self._state.progress is not None:
             shown.append(("class:progress", f"{progress_row(self._state.progress, size.columns)}\n"))
-        return [*shown, ("bold", _ASKED) if self._is_asked else ("bold", "❯ ")]
+        return [*shown, ("bold", ASKED) if self._is_asked else ("bold", "❯ ")]
 
     def _toolbar(self) -> str:
-        if self._is_asked and self._state.hint == _NO_ANSWER:
-            return _NO_ANSWER
         if self._state.question is not None and not self._is_asked and self._session.default_buffer.text:
             return " you are asked something: send your line or clear it (Ctrl-U), then answer "
         columns = get_app().output.get_size().columns
@@ -271,9 +297,21 @@ class _Talk:
         keys = KeyBindings()
         is_asked = Condition(lambda: self._is_asked)
 
+        is_empty = Condition(lambda: not self._session.default_buffer.text)
+
         @keys.add("enter", filter=is_asked, eager=True)
         def decide(event: KeyPressEvent) -> None:
-            self._answer(event)
+            self._answer(event, event.current_buffer.text)
+
+        @keys.add("1", filter=is_asked & is_empty, eager=True)
+        @keys.add("2", filter=is_asked & is_empty, eager=True)
+        @keys.add("3", filter=is_asked & is_empty, eager=True)
+        def decide_at_once(event: KeyPressEvent) -> None:
+            self._answer(event, event.data)
+
+        @keys.add(Keys.BracketedPaste)
+        def paste_text(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text(self._pasted.take(event.data.replace("\r\n", "\n").replace("\r", "\n")))
 
         @keys.add("c-c")
         def stop(event: KeyPressEvent) -> None:
@@ -301,17 +339,12 @@ class _Talk:
             buffer.insert_text(f'@"{saved}" ')
         self._session.app.invalidate()
 
-    def _answer(self, event: KeyPressEvent) -> None:
-        """Decide the question with the line; a line that is no answer stays and decides nothing."""
-        said = event.current_buffer.text.strip().lower()
-        question, decision = self._state.question, ANSWERS.get(said)
-        if decision is not None and question is not None:
+    def _answer(self, event: KeyPressEvent, said: str) -> None:
+        """Decide the question with a key or a line."""
+        question = self._state.question
+        if said.strip() and question is not None:
             event.current_buffer.reset()
-            self._state.hint = ""
-            question.decide(decision)
-        elif said:
-            self._state.hint = _NO_ANSWER
-            event.app.invalidate()
+            question.decide(self._pasted.put_back(said))
 
     def _stop(self, event: KeyPressEvent) -> None:
         """Handle Ctrl-C: stop the work under way, or clear the line, or say how to leave."""

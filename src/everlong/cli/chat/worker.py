@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import queue
 import threading
-import time
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -20,7 +19,7 @@ from everlong.cli.chat.state import STARTING, ChatState, Question
 from everlong.errors import AuthenticationFailed, ConfigError, EverlongError, ProviderError
 
 if TYPE_CHECKING:
-    from everlong.agent import Agent, ApprovalRequest, Decision
+    from everlong.agent import ApprovalRequest, Decision
     from everlong.cli.chat.commands import ChatDesk
     from everlong.cli.chat.show import Show
 
@@ -28,6 +27,8 @@ __all__ = ["ChatWorker"]
 
 _BROKEN = "[The program failed while this was running; whether it was done is not known. Check before doing it again.]"
 _LOCAL = "  or use a server of your own, without a key: everlong chat -m MODEL --base-url http://localhost:8080/v1"
+_AT_ONCE = {"/history", "/search", "/context"}
+"""Commands that answer while the model works."""
 _LOOK_SECONDS = 15.0
 """Seconds between looks, while the chat waits, at whether the provider still caches the conversation."""
 _LEAVE_SECONDS = 1.0
@@ -65,7 +66,7 @@ class ChatWorker:
         self._sent: queue.Queue[_SentPrompt | None] = queue.Queue()
         self._thread = threading.Thread(target=self._work, name="everlong-chat", daemon=True)
         self._show: Show
-        self._last_used = time.monotonic()
+        self._desk: ChatDesk | None = None
         self.could_not_begin = False
         self.failures = 0
         """The number of prompts and commands that failed."""
@@ -78,8 +79,20 @@ class ChatWorker:
         """Queue a prompt or a command; ``quit`` and ``exit`` alone are commands, as in other programs."""
         if text.strip() in {"quit", "exit"}:
             text = "/quit"
-        self._sent.put(_SentPrompt(text, bool(self.state.busy)))
         self.state.hint = ""
+        desk = self._desk
+        if desk is not None and self.state.busy and text.split(maxsplit=1)[0] in _AT_ONCE:
+            threading.Thread(target=self._look, args=(desk, text), name="everlong-look", daemon=True).start()
+        else:
+            self._sent.put(_SentPrompt(text, bool(self.state.busy)))
+
+    def _look(self, desk: ChatDesk, text: str) -> None:
+        """Run a command that only looks, beside the work under way."""
+        self._show.quiet(f"» {text}")
+        try:
+            desk.run(text)
+        except (EverlongError, OSError) as error:
+            self._show.line(f"✗ {error}", "red")
 
     @property
     def waiting(self) -> int:
@@ -128,6 +141,7 @@ class ChatWorker:
             desk = self._start_up(opened)
             self.state.set_busy("")
             if desk is not None:
+                self._desk = desk
                 self._warm_up(desk)
             while (sent := self._next(desk)) is not None:
                 try:
@@ -161,20 +175,13 @@ class ChatWorker:
             desk.agent.connection.load()
 
     def _next(self, desk: ChatDesk | None) -> _SentPrompt | None:
-        """Wait for the next thing that is sent, and use the pause to keep the cache warm."""
+        """Wait for the next thing that is sent, and show how the cache cools meanwhile."""
         while True:
             try:
                 return self._sent.get(timeout=_LOOK_SECONDS)
             except queue.Empty:
                 if desk is not None and self.state.agent is not None:
-                    self._rest(self.state.agent)
-
-    def _rest(self, agent: Agent) -> None:
-        try:
-            agent.rest(time.monotonic() - self._last_used)
-            self.state.refresh()
-        except (EverlongError, OSError) as error:
-            self._show.error(str(error))
+                    self.state.refresh()
 
     def _do(self, desk: ChatDesk, sent: _SentPrompt) -> None:
         self.state.set_busy("working")
@@ -207,7 +214,6 @@ class ChatWorker:
             if not isinstance(prompt, str) and any(part["type"] == "image_url" for part in prompt):
                 self._show.note("if the model cannot see images, /undo takes this prompt back")
             raise
-        self._last_used = time.monotonic()
 
     def _report_bug(self, error: Exception) -> None:
         self.failures += 1
@@ -230,5 +236,5 @@ class ChatWorker:
         if question.answer is None:
             raise Interrupted
         if question.answer == "no":
-            raise ApprovalRefused
+            raise ApprovalRefused(f"the user said no, and: {question.instead}" if question.instead else "")
         return question.answer

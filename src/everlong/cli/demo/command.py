@@ -14,7 +14,7 @@ from everlong.cli.output import print_values
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from everlong.cli.demo.playback import Answer, Played, Undone
+    from everlong.cli.demo.playback import Answer, Played
 
 __all__ = ["demo_command"]
 
@@ -23,15 +23,14 @@ __all__ = ["demo_command"]
 @click.option(
     "--window", type=click.IntRange(min=4096), default=32_768, show_default=True, help="The model's window in tokens."
 )
-@click.option("--fast", is_flag=True, help="Without the moving picture and the pauses.")
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @click.option("--web", is_flag=True, help="Then open the inspector on the played session in the browser.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=0, help="With --web: the port.  [default: any free]")
 @click.option("--browser/--no-browser", default=True, help="With --web: open the browser.  [default: browser]")
-def demo_command(window: int, fast: bool, as_json: bool, web: bool, port: int, browser: bool) -> None:
+def demo_command(window: int, as_json: bool, web: bool, port: int, browser: bool) -> None:
     """Play a long agent session in a small window, and show what three ways to deal with that make of it."""
-    from everlong.cli.demo.contenders import Cutting, Everlong, HeadAndTail  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.cli.demo.playback import answers_of, play, undo_one  # noqa: PLC0415 - as above
+    from everlong.cli.demo.contenders import MODEL, Cutting, Everlong, HeadAndTail  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.cli.demo.playback import PRICES, answers_of, play  # noqa: PLC0415 - as above
     from everlong.cli.demo.screens import DemoScreens  # noqa: PLC0415 - as above
     from everlong.cli.demo.session import load_session  # noqa: PLC0415 - as above
     from everlong.store import open_store  # noqa: PLC0415 - as above
@@ -43,27 +42,28 @@ def demo_command(window: int, fast: bool, as_json: bool, web: bool, port: int, b
         tempfile.TemporaryDirectory(prefix="everlong-demo-") as folder,
         open_store(Path(folder) / "demo.db", waits_for_disk=False) as store,
     ):
-        screens = None if as_json else DemoScreens(len(session), window, is_moving=not fast)
+        messages = sum(message["role"] != "system" for message in session)  # as everything else counts them
+        screens = None if as_json else DemoScreens(messages, window)
         if screens is None:
             played = play(session, window, store)
         else:
             ways = [(one.name, one.about) for one in (Cutting, HeadAndTail, Everlong)]
-            with screens.playing(ways, sum(message["role"] == "assistant" for message in session)):
+            with screens.playing(ways):
                 played = play(session, window, store, screens.request)
         store.searcher.index_pending()
         answers = [
             answers_of(track, facts, store if track.contender is played.everlong else None) for track in played.tracks
         ]
-        undone = undo_one(played, store)
         if screens is None:
-            print_values(_figures(played, answers, undone))
+            print_values(_figures(played, answers))
         else:
-            screens.results(played, answers, undone)
+            screens.results(played, answers)
         if web:
-            serve_inspector(store, "everlong demo", port=port, opens_browser=browser)
+            models = {MODEL: {"context_length": window, **PRICES}}
+            serve_inspector(store, "everlong demo", port=port, opens_browser=browser, models=models)
 
 
-def _figures(played: Played, answers: Sequence[Sequence[Answer]], undone: Undone | None) -> dict[str, Any]:
+def _figures(played: Played, answers: Sequence[Sequence[Answer]]) -> dict[str, Any]:
     return {
         "window": played.window,
         "threshold": played.everlong.engine.threshold_tokens,
@@ -81,5 +81,4 @@ def _figures(played: Played, answers: Sequence[Sequence[Answer]], undone: Undone
             for track, known in zip(played.tracks, answers, strict=True)
         ],
         "compactions": [{"message": index, **report.to_dict()} for index, report in played.everlong.reports],
-        "undo": None if undone is None else {"tokens": undone.after, "is_same": undone.is_same},
     }

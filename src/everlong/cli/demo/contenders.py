@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from everlong.store import Branch, Store
     from everlong.tokens import MessageCounter
 
-__all__ = ["Contender", "Cutting", "Everlong", "HeadAndTail", "SizedList"]
+__all__ = ["MODEL", "Contender", "Cutting", "Everlong", "HeadAndTail", "SizedList"]
 
 _ANSWER_TOKENS = 4_096
 """Room for the answer that the sliding window leaves, at most a quarter of the window."""
 _HEAD, _TAIL = 4, 20
 """The messages that the plain summary keeps at both ends."""
 _LISTED_LENGTH = 160
-_TITLE, _MODEL = "The booking system of a harbour", "demo"
+_TITLE, MODEL = "The booking system of a harbour", "demo"
 """The names under which the store has the session."""
 _SECONDS = 20.0
 """Seconds between two messages."""
@@ -161,7 +161,7 @@ class Everlong:
         self.branch: Branch | None = None
         self._store = store
         self._clock = time.time() - length * _SECONDS
-        self.conversation = store.sessions.start(title=_TITLE, client="demo", model=_MODEL, started=self._clock).id
+        self.conversation = store.sessions.start(title=_TITLE, client="demo", model=MODEL, started=self._clock).id
         self._part = self.conversation
         self._waiting: list[Message] = []
         self._times: list[float] = []
@@ -179,7 +179,7 @@ class Everlong:
             return
         read, fresh, dollars = self._asked
         self._asked = None
-        turn = self._store.turns.begin(self.keep(), model=_MODEL, session=self._part, began=self._clock)
+        turn = self._store.turns.begin(self.keep(), model=MODEL, session=self._part, began=self._clock)
         self._wait(message)
         usage = {"input_tokens": 0, "cache_read_tokens": read, "cache_write_tokens": fresh}
         usage["output_tokens"] = self.held.sizes[-1]
@@ -193,7 +193,7 @@ class Everlong:
         """Store what is new, and compact if that is due."""
         branch = self.keep()
         if self.engine.should_compress_preflight(self.held.messages):
-            occasion = Occasion("threshold", self._part, _MODEL)
+            occasion = Occasion("threshold", self._part, MODEL)
             done = self._store.compact(
                 branch, self.engine, occasion, roll_over=self._part, current_tokens=self.held.tokens
             )

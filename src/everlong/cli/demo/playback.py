@@ -1,4 +1,4 @@
-"""The session, played to all contenders at once, and the figures of the run: sizes, cost, facts, and an undo."""
+"""The session, played to all contenders at once, and the figures of the run: sizes, cost and facts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,10 @@ if TYPE_CHECKING:
     from everlong.model import Message
     from everlong.store import Store
 
-__all__ = ["DOLLARS_PER_TOKEN", "Answer", "Played", "Track", "Undone", "answers_of", "play", "undo_one"]
+__all__ = ["PRICES", "Answer", "Played", "Track", "answers_of", "find_fact", "play"]
 
-DOLLARS_PER_TOKEN = 3 / 1_000_000
-"""The price of a fresh input token that the demo reckons with."""
-_READ, _WRITE = 0.1, 1.25
-"""The price of a token that the provider's cache holds, and of one that it takes in."""
+PRICES = {"input_price": 3.0, "output_price": 0.0, "cache_read_price": 0.3, "cache_write_price": 3.75}
+"""US dollars for a million tokens that the demo reckons with; only input is compared."""
 _HITS = 10
 
 Source = Literal["context", "recall", "lost"]
@@ -60,7 +58,7 @@ class Track:
 
 
 def _dollars(read: int, written: int) -> float:
-    return (read * _READ + written * _WRITE) * DOLLARS_PER_TOKEN
+    return (read * PRICES["cache_read_price"] + written * PRICES["cache_write_price"]) / 1_000_000
 
 
 def _is_same(one: Message, other: Message) -> bool:
@@ -117,10 +115,6 @@ class Answer:
     source: Source
     words: str = ""
     """The words that state it."""
-    passage: str = ""
-    """The passage of the store in which a recall found it."""
-    is_stored: bool = False
-    """True for a lost fact that a search for its own words still finds in the store."""
 
 
 def answers_of(track: Track, facts: Sequence[Fact], store: Store | None = None) -> list[Answer]:
@@ -134,51 +128,14 @@ def _answer(fact: Fact, context: Sequence[Message], store: Store | None) -> Answ
         return Answer(fact, "context", words)
     if store is None:
         return Answer(fact, "lost")
-    words, text = _found(fact, fact.question, store)
-    if words:
-        return Answer(fact, "recall", words, _around(text, words))
-    is_stored = any(_found(fact, needle, store)[0] for needle in fact.needle)
-    return Answer(fact, "lost", fact.needle[0], is_stored=is_stored)
+    words = find_fact(fact, fact.question, store)
+    return Answer(fact, "recall", words) if words else Answer(fact, "lost")
 
 
-def _found(fact: Fact, query: str, store: Store) -> tuple[str, str]:
-    """Return the words that state a fact, and the message that one search finds them in; both empty if it does not."""
+def find_fact(fact: Fact, query: str, store: Store) -> str:
+    """Return the words that state a fact in what one search finds; empty if it does not."""
     for hit in store.search(query, limit=_HITS).hits:
         text = store.read(hit.node, chars=1_000_000).text if hit.node is not None else ""
         if words := stated_in(fact, text):
-            return words, text
-    return "", ""
-
-
-def _around(text: str, words: str, before: int = 24, after: int = 70) -> str:
-    """Return the words with some of the text around them, in one line."""
-    at = text.index(words)
-    start = text.rfind(" ", 0, max(0, at - before)) + 1 if at > before else 0
-    end = min(len(text), at + len(words) + after)
-    cut = " ".join(text[start:end].split())
-    return f"{'…' if start else ''}{cut}{'…' if end < len(text) else ''}"
-
-
-@dataclass(frozen=True, slots=True)
-class Undone:
-    """A compaction that was taken back."""
-
-    before: int
-    compacted: int
-    after: int
-    is_same: bool
-    """True if every message stands there again as it was."""
-
-
-def undo_one(played: Played, store: Store) -> Undone | None:
-    """Compact once more and take that back; None if there was nothing to compact."""
-    ours = played.everlong
-    branch = ours.keep()
-    before = store.context(branch)
-    if store.compact(branch, ours.engine, force=True).outcome != "compacted":
-        return None
-    total = ours.engine.counter.total
-    compacted = total(store.context(branch))
-    store.undo(branch)
-    after = store.context(branch)
-    return Undone(total(before), compacted, total(after), after == before)
+            return words
+    return ""

@@ -38,7 +38,7 @@ _CHOICES = """\
 Then type `everlong` again. `everlong demo` shows what Everlong does without a model.
 """
 _COMMENTED = """\
-# Everlong's settings. `everlong config list` shows all of them, with what they mean.
+# Everlong's settings. `everlong config show` lists all of them.
 agent:
   # {about}; `everlong setup` chooses another.
   {name}: null

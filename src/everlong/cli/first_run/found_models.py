@@ -9,12 +9,15 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from urllib.error import URLError
 from urllib.request import ProxyHandler, build_opener
 
 from everlong.cli.output import counted, format_bytes
+from everlong.errors import ConfigError
 from everlong.providers.endpoints import ENDPOINTS, Endpoint
 from everlong.providers.keys import key_source
 
@@ -59,7 +62,7 @@ class FoundModel:
 
 def find_models(env: Mapping[str, str], home: Path, folder: Path) -> list[FoundModel]:
     """Return the models that can be used now: behind keys, on servers of this machine, in files."""
-    return [*_behind_keys(env), *find_served_models(), *_in_files(home, folder)]
+    return [*_behind_keys(env), *find_served_models(), *_in_files(home, folder), *_in_package()]
 
 
 def _behind_keys(env: Mapping[str, str]) -> Iterator[FoundModel]:
@@ -100,6 +103,16 @@ def _in_files(home: Path, folder: Path) -> Iterator[FoundModel]:
             found.setdefault(path.resolve(), size)
     for path, size in sorted(found.items(), key=lambda one: one[1])[:_MOST_FILES]:
         yield FoundModel("agent.local", str(path), f"a model file of {format_bytes(size)}")
+
+
+def _in_package() -> Iterator[FoundModel]:
+    """Yield the model that `make local-model` installs, if there is a server for it."""
+    if find_spec("xllamacpp") is None:
+        return
+    from everlong.providers.local import find_model_file  # noqa: PLC0415 - seldom needed
+
+    with suppress(ConfigError):  # it is not installed
+        yield FoundModel("agent.local", str(find_model_file().path), "a very small model, to try the chat with")
 
 
 def _place(name: str, home: Path, folder: Path) -> Path:

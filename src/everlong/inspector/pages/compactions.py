@@ -6,7 +6,7 @@ What was kept, cleared, shortened or summarized is a fact of the stored view; no
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -17,6 +17,7 @@ from everlong.context.literals import is_acknowledgement, is_summary, rules_bloc
 from everlong.context.oversized import is_stub
 from everlong.errors import NotStored
 from everlong.model import CLEARED_RESULT, Message, text_of
+from everlong.store.covered import is_undone, standing_views
 from everlong.store.database import in_batches
 from everlong.store.schema import branch, view
 from everlong.store.turn_figures import TurnFigures, turns_under_view
@@ -78,6 +79,8 @@ class CompactionRow:
     quality: str
     """The findings of the checks, in words; empty if there were none."""
     is_in_force: bool
+    is_undone: bool
+    """True if it was taken back, so that no later request was sent under it."""
 
 
 class SummaryLine(NamedTuple):
@@ -151,8 +154,11 @@ def compaction_rows(store: Store, ident: str) -> list[CompactionRow]:
     found = store.conversations.compactions(ident)
     path = store.conversations.path(ident)
     views = _views(store, [one.view_id for one in found if one.view_id is not None])
-    in_force = _in_force(store, path)
-    return [_row(number, one, path, views, in_force) for number, one in enumerate(found, 1)]
+    in_force, standing = _in_force(store, path), standing_views(store, path)
+    return [
+        replace(_row(number, one, path, views, in_force), is_undone=is_undone(one, standing))
+        for number, one in enumerate(found, 1)
+    ]
 
 
 def compaction_at(store: Store, ident: str, number: int) -> Compaction:
@@ -235,6 +241,7 @@ def _row(
         fallback=done.fallback or "",
         quality=done.findings,
         is_in_force=done.view_id in in_force,
+        is_undone=False,
     )
 
 

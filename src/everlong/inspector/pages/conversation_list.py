@@ -18,8 +18,8 @@ __all__ = ["PAGE", "ConversationRow", "ListPage", "read_filters", "read_list", "
 
 PAGE = 50
 """Conversations on one page of the list."""
-LIVE_SECONDS = 90.0
-"""A conversation counts as live for so long after its last word."""
+LIVE_SECONDS = 900.0
+"""Seconds after the last word in which a request may wait for its answer; a longer one was broken off."""
 _DAY = 86_400.0
 _AGES = {"1d": 1, "7d": 7, "30d": 30, "365d": 365}
 
@@ -100,7 +100,6 @@ def read_list(store: Store, query: Mapping[str, str]) -> ListPage:
 
 def row_of(one: Conversation, *, is_waiting: bool = False) -> ConversationRow:
     """Return a conversation as a row of a list."""
-    is_recent = one.ended is None and not one.is_imported and time.time() - one.active < LIVE_SECONDS
     return ConversationRow(
         id=one.id,
         title=one.title or str((one.origin or {}).get("file") or ""),
@@ -114,7 +113,7 @@ def row_of(one: Conversation, *, is_waiting: bool = False) -> ConversationRow:
         agents=one.agents,
         tokens=one.input_tokens + one.cache_read_tokens + one.cache_write_tokens + one.output_tokens,
         cost=one.cost,
-        is_live=is_waiting or is_recent,
+        is_live=is_waiting and time.time() - one.active < LIVE_SECONDS,
     )
 
 

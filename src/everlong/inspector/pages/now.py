@@ -22,7 +22,7 @@ from everlong.providers.catalogue import Catalogue
 from everlong.providers.endpoints import endpoint_for, parse_model_name
 from everlong.store.compaction import view_for
 from everlong.store.message_sizes import size_along
-from everlong.store.schema import branch
+from everlong.store.schema import branch, compaction, view
 from everlong.store.turn_figures import page_of_turns
 from everlong.store.views import items_of, pinned_in, system_of
 from everlong.tokens import MessageCounter
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from everlong.config import Settings
-    from everlong.store import Store
+    from everlong.store import Conversation, Store
     from everlong.store.shown_path import ShownPath, ShownRun
 
 __all__ = ["ContextPart", "NowPage", "PartKind", "read_now"]
@@ -76,25 +76,28 @@ class NowPage:
     model: str
     is_compacted: bool
 
-    @property
-    def whole(self) -> int:
-        """The tokens that the full width of the bar stands for."""
-        return max(self.tokens, self.window or 0, 1)
 
+def window_of(store: Store, settings: Settings, found: Conversation) -> tuple[int | None, int | None]:
+    """Return the window of a conversation's model and the threshold at which it is compacted; None if unknown.
 
-def window_of(settings: Settings, model: str) -> tuple[int | None, int | None]:
-    """Return the window of a model and the threshold at which it is compacted; None for an unknown model."""
-    if not model:
+    A compaction says for which window it was made: a provider may have refused more than the catalogue promises.
+    """
+    used = select(view.c.profile).where(view.c.id == compaction.c.view_id, compaction.c.session.in_(found.parts[-50:]))
+    with store.database.read() as connection:
+        profile = connection.execute(used.order_by(compaction.c.id.desc()).limit(1)).scalar() or ""
+    window = int(profile) if profile.isdecimal() else _listed_window(settings, found.model or "")
+    if not window:
         return None, None
+    return window, compute_budgets(compression_values(settings.compression), window).threshold_tokens
+
+
+def _listed_window(settings: Settings, model: str) -> int | None:
     try:
         name = parse_model_name(model, settings.providers)
-        info = Catalogue(settings.models).info(name, endpoint_for(name.provider, settings.providers))
-        window = info.context_length
-        return window, compute_budgets(
-            compression_values(settings.compression), window
-        ).threshold_tokens if window else None
+        return Catalogue(settings.models).info(name, endpoint_for(name.provider, settings.providers)).context_length
     except ConfigError:
-        return None, None
+        own = settings.models.get(model)
+        return None if own is None else own.context_length
 
 
 def read_now(store: Store, settings: Settings, ident: str) -> NowPage:
@@ -102,7 +105,7 @@ def read_now(store: Store, settings: Settings, ident: str) -> NowPage:
     found = store.conversations.get(ident)
     path = store.conversations.path(ident)
     model = found.model or ""
-    window, threshold = window_of(settings, model)
+    window, threshold = window_of(store, settings, found)
     parts: list[ContextPart] = []
     is_compacted = False
     if path.runs:

@@ -59,7 +59,7 @@ def read_timeline(store: Store, settings: Settings, ident: str, before: int | No
     found = store.conversations.get(ident)
     path = store.conversations.path(ident)
     rows = page_of_turns(store, path, found.parts, limit=ROWS + 1, before=before)
-    window, threshold = window_of(settings, found.model or "")
+    window, threshold = window_of(store, settings, found)
     return TimelinePage(
         turns=tuple(rows[:ROWS]),
         compactions=tuple(compaction_rows(store, ident)),
@@ -83,7 +83,7 @@ def read_chart(store: Store, settings: Settings, ident: str) -> dict[str, Any]:
     every = answered_turns(store, found.parts)
     numbers = {one.id: place for place, one in enumerate(every, 1)}
     shown = [one for one in turns_by_id(store, path, _thin(every)) if one.prompt]
-    window, threshold = window_of(settings, found.model or "")
+    window, threshold = window_of(store, settings, found)
     views: dict[int | None, int] = {}
     for place, one in enumerate(every, 1):
         views.setdefault(one.view_id, place)
@@ -103,6 +103,7 @@ def read_chart(store: Store, settings: Settings, ident: str) -> dict[str, Any]:
         "written": [one.written for one in shown],
         "output": [one.output for one in shown],
         "cost": [round(one.cost, 6) for one in shown],
+        "seconds": [None if one.seconds is None else round(one.seconds, 1) for one in shown],
         "model": [one.model or "" for one in shown],
         "compactions": marks,
         "window": window,

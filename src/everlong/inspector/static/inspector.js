@@ -85,6 +85,24 @@
     } catch { location.href = link.href; }
   });
 
+  // -- a transcript opens where its reader left it ---------------------------------------------------------------------
+  const transcript = document.getElementById("pages");
+  if (transcript) {
+    const place = `everlong:${location.pathname}`;
+    const left = localStorage.getItem(place);
+    if (left && !location.search && !location.hash) location.replace(`${location.pathname}?turn=${left}`);
+    let waiting = 0;
+    window.addEventListener("scroll", () => {
+      clearTimeout(waiting);
+      waiting = setTimeout(() => {
+        const seen = [...document.querySelectorAll("article.message[id]")].find((one) => one.getBoundingClientRect().bottom > 0);
+        const isAtEnd = window.innerHeight + window.scrollY >= document.body.scrollHeight - 40;
+        if (isAtEnd) localStorage.removeItem(place);  // the newest page is where one ends anyway
+        else if (seen) localStorage.setItem(place, seen.id.slice(1));
+      }, 300);
+    }, { passive: true });
+  }
+
   // -- live: an event says that the store has changed, and what listens for it looks again -----------------------------
   const note = document.querySelector("[data-live-note]");
   if (document.querySelector("[hx-trigger*='everlong:change']") && "EventSource" in window) {
@@ -101,19 +119,23 @@
   function draw(data) {
     const words = chart.dataset;
     const flat = (value) => data.request.map(() => value);
-    const columns = [data.request, data.prompt, data.read, data.written, data.cost];
+    const columns = [data.request, data.prompt];
     const tokens = { scale: "tokens", value: (_, value) => format(value) };
     const series = [
       { label: words.request },
       { ...tokens, label: words.prompt, stroke: colour("--c-tail"), width: 2, fill: `${colour("--c-tail")}22` },
-      { ...tokens, label: words.read, stroke: colour("--c-summary"), width: 1.5 },
-      { ...tokens, label: words.written, stroke: colour("--c-tools"), width: 1.5 },
-      { scale: "cost", label: words.cost, stroke: colour("--c-memory"), width: 1, dash: [2, 3], value: (_, value) => (value == null ? "–" : `$${value.toFixed(4)}`) },
     ];
+    const add = (values, one) => { columns.push(values); series.push(one); };
+    const isThere = (values) => values.some(Boolean);  // a line along the bottom says nothing
+    if (isThere(data.read)) add(data.read, { ...tokens, label: words.read, stroke: colour("--c-summary"), width: 1.5 });
+    if (isThere(data.written)) add(data.written, { ...tokens, label: words.written, stroke: colour("--c-tools"), width: 1.5 });
+    const hasCost = isThere(data.cost);
+    if (hasCost) add(data.cost, { scale: "cost", label: words.cost, stroke: colour("--c-memory"), width: 1, dash: [2, 3], value: (_, value) => (value == null ? "" : `$${value.toFixed(4)}`) });
+    const largest = Math.max(...data.prompt);
     for (const name of ["threshold", "window"]) {
       if (!data[name]) continue;
-      columns.push(flat(data[name]));
-      series.push({ ...tokens, label: words[name], stroke: colour(name === "window" ? "--quiet" : "--bad"), width: 1, dash: [6, 4], show: name === "threshold" });
+      // A line far above everything would squeeze it; a click on its name still shows it.
+      add(flat(data[name]), { ...tokens, label: words[name], stroke: colour(name === "window" ? "--quiet" : "--bad"), width: 1, dash: [6, 4], show: name === "threshold" && data[name] <= 2 * largest });
     }
     const axis = { stroke: colour("--quiet"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
     const short = (value) => (value >= 1e6 ? `${value / 1e6}M` : value >= 1e3 ? `${value / 1e3}k` : value);
@@ -134,9 +156,13 @@
     };
     const options = {
       width: chart.clientWidth, height: 320,
-      scales: { x: { time: false }, tokens: { range: (_, low, high) => [0, high * 1.05] }, cost: { range: (_, low, high) => [0, Math.max(high, 1e-6) * 1.6] } },
+      scales: { x: { time: false, range: (_, low, high) => [low, Math.max(high, low + 1)] }, tokens: { range: (_, low, high) => [0, high * 1.05] }, cost: { range: (_, low, high) => [0, Math.max(high, 1e-6) * 1.6] } },
       series,
-      axes: [{ ...axis }, { ...axis, scale: "tokens", values: (_, ticks) => ticks.map(short), size: 60 }, { ...axis, scale: "cost", side: 1, grid: { show: false }, values: (_, ticks) => ticks.map((tick) => `$${+tick.toFixed(4)}`), size: 70 }],
+      axes: [
+        { ...axis, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000] },
+        { ...axis, scale: "tokens", values: (_, ticks) => ticks.map(short), size: 60 },
+        ...(hasCost ? [{ ...axis, scale: "cost", side: 1, grid: { show: false }, values: (_, ticks) => ticks.map((tick) => `$${+tick.toFixed(4)}`), size: 70 }] : []),
+      ],
       cursor: { points: { size: 6 } },
       hooks: { draw: [marks], setCursor: [(plot) => tell(plot, data)] },
     };
@@ -155,7 +181,7 @@
     if (place == null || !line) return;
     const near = data.compactions.find((mark) => Math.abs(mark.at - data.request[place]) <= 1);
     const compaction = near ? ` · ${chart.dataset.compaction} ${near.number}: ${format(near.before)} → ${format(near.after)}` : "";
-    line.textContent = `${chart.dataset.request} ${data.request[place]} · ${data.model[place]} · ${chart.dataset.prompt} ${format(data.prompt[place])} · ${chart.dataset.read} ${format(data.read[place])} · $${data.cost[place]}${compaction}`;
+    line.textContent = `${chart.dataset.request} ${data.request[place]} · ${data.model[place]} · ${chart.dataset.prompt} ${format(data.prompt[place])} · ${chart.dataset.read} ${format(data.read[place])}${data.seconds[place] == null ? "" : ` · ${data.seconds[place]} s`}${data.cost[place] ? ` · $${data.cost[place]}` : ""}${compaction}`;
   }
   if (chart && window.uPlot) {
     fetch(chart.dataset.src).then((answer) => answer.json()).then((data) => {

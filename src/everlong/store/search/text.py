@@ -303,7 +303,7 @@ def required_terms(text: str, *, is_whole: bool) -> list[str]:
     """
     found: list[str] = []
     for word in _TOKEN.finditer(text):
-        before, after = text[: word.start()][-1:], text[word.end() :][:1]
+        before, after = text[max(word.start() - 1, 0) : word.start()], text[word.end() : word.end() + 1]
         may_go_on = (word[0][0].isdigit() and before in {"", ","}) or (word[0][-1].isdigit() and after in {"", ","})
         if is_dense(word[0]):
             found += pairs_of(word[0])[:-1]

@@ -1,17 +1,10 @@
-"""The price of an edit, the price of a pause, and the automatic threshold."""
-
 from __future__ import annotations
 
 import pytest
 
 from everlong import ContextCompressor
 from everlong.caching.editing import worth_editing
-from everlong.caching.keepalive import keep_alive, ping_request
-from everlong.caching.prompt_cache import SessionPace
-from everlong.caching.rules import model_rules
 from everlong.tokens import Prices, Workload, cheapest_threshold, cost_per_call
-
-RULES = model_rules("claude-sonnet-4-5")
 
 
 @pytest.mark.parametrize(
@@ -20,54 +13,6 @@ RULES = model_rules("claude-sonnet-4-5")
 )
 def test_history_is_edited_when_cold_or_when_it_frees_enough(gain: int, cold: bool, is_worth_it: bool) -> None:
     assert worth_editing(gain, 30_000, is_cold=cold).is_worth_it is is_worth_it
-
-
-def test_a_decision_carries_its_arithmetic() -> None:
-    decision = worth_editing(50_000, 20_000, is_cold=False, model="claude-sonnet-4-5")
-    assert decision.rewrite_cost == pytest.approx(23_000)
-    assert decision.saving_per_call == pytest.approx(5_000)
-    assert decision.break_even_calls == pytest.approx(4.6)
-
-
-def test_pings_stop_where_writing_again_is_as_cheap() -> None:
-    plan = keep_alive({}, 100_000, RULES)
-    assert (plan.interval, plan.pings, plan.ping_cost) == (290.0, 11, 10_000)
-    assert plan.rewrite_cost == pytest.approx(115_000)
-    assert plan.times(0.0, 900.0) == [290.0, 580.0, 870.0]
-    assert len(plan.times(0.0, 100_000.0)) == 11
-    assert keep_alive({}, 100_000, model_rules("claude-fable-5-1")).pings == 49
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        {"thinking": {"type": "enabled", "budget_tokens": 2_000}},
-        {"tool_choice": {"type": "any"}},
-        {"output_config": {"format": {"type": "json_schema"}}},
-    ],
-)
-def test_no_ping_where_the_provider_would_refuse_it_or_miss_the_cache(request_: dict[str, object]) -> None:
-    plan = keep_alive(request_, 100_000, RULES)
-    assert plan.pings == 0
-    assert plan.reason.startswith("no pings: ")
-    assert ping_request(request_) is None
-
-
-def test_a_ping_is_the_last_request_without_a_reply() -> None:
-    request_ = {"messages": [{"role": "user", "content": "a"}], "max_tokens": 4_096, "stream": True}
-    assert ping_request(request_) == {"messages": request_["messages"], "max_tokens": 0}
-    assert keep_alive({}, 100, RULES).pings == 0
-
-
-def test_an_hour_is_worth_it_after_enough_pauses_between_edits() -> None:
-    pace = SessionPace()
-    for at in (0.0, 30.0, 1_000.0):
-        pace.note(at, None)
-    assert pace.is_hour_worth_it()
-    for edit in range(4):
-        pace.note(1_030.0 + 30 * edit, bytes([edit]))
-    assert not pace.is_hour_worth_it()
-    assert pace.cold_share == pytest.approx(1 / 6)
 
 
 @pytest.mark.spec("9.2")
@@ -105,3 +50,6 @@ def test_the_engines_automatic_threshold_follows_prices_and_pauses() -> None:
     assert after(Prices(cache_read=0.025), 30.0) > usual  # cheap reading: later
     assert after(Prices(), 600.0) < usual  # always cold: earlier
     assert after(Prices(dearer_above=60_000), 30.0) == 60_000
+
+
+"""The price of an edit, and the automatic threshold."""

@@ -1,0 +1,106 @@
+"""Every page in every state of the data: no name that was not filled in, no `None`, no `nan`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+
+import pytest
+
+from everlong.inspector.pages.compactions import compaction_rows
+from everlong.store import Store
+from everlong.store.imports import Importer, ImportOrigin
+from everlong.wire import read_transcript
+from tests.context.builders import assistant, user
+from tests.inspector.conftest import Site
+from tests.inspector.making import FIRST, make_ferry, make_long
+
+UNFILLED = re.compile(r"\{\w*\}|\bNone\b|\bnan\b|\bNaN\b|\bundefined\b|\bTrue\b|\bFalse\b|\$-")
+"""What no reader may see; the words of the test's conversations have none of it."""
+MOST_PAGES = 120
+
+
+def add_running(store: Store) -> None:
+    ferry = make_ferry(store)
+    store.turns.begin(ferry.at, model="demo", session=ferry.parts[-1])
+
+
+def add_undone(store: Store) -> None:
+    store.undo(make_ferry(store).at)
+
+
+def add_failed(store: Store) -> None:
+    ferry = make_ferry(store, model="")
+    turn = store.turns.begin(ferry.at, model=None, session=ferry.parts[-1])
+    store.turns.finish(turn.id, status="failed", error="overloaded")
+
+
+def add_imported(store: Store) -> None:
+    for conversation in read_transcript(json.dumps(FIRST).encode()).conversations:
+        Importer(store).add(conversation, ImportOrigin("ferry.json", 1_760_000_000.0, kind="messages"))
+
+
+def add_one_message(store: Store) -> None:
+    session = store.sessions.start(title="")
+    store.sessions.attach(session.id, store.record([user("Hello")], conversation=session.id))
+
+
+def add_nothing(store: Store) -> None:
+    del store
+
+
+STATES: dict[str, Callable[[Store], object]] = {
+    "empty": add_nothing,
+    "one message": add_one_message,
+    "compacted, with a price": make_ferry,
+    "compacted, without a price": lambda store: make_ferry(store, model="demo"),
+    "never compacted": lambda store: make_long(store, 40),
+    "running": add_running,
+    "undone": add_undone,
+    "failed": add_failed,
+    "imported": add_imported,
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_no_page_shows_a_value_that_is_missing(site: Site, state: str) -> None:
+    STATES[state](site.store)
+    waiting = ["/inspector/", "/inspector/cost", "/inspector/cost?by=session&age=all", "/inspector/search?q=port"]
+    seen: set[str] = set()
+    while waiting and len(seen) < MOST_PAGES:
+        path = waiting.pop(0)
+        if path in seen:
+            continue
+        seen.add(path)
+        got = site.get(path)
+        if got.status in {302, 303}:
+            waiting.append(got.headers["Location"].partition("#")[0])
+            continue
+        assert got.status == 200, f"{path}: {got.words[:300]}"
+        bare = re.sub(r"<script.*?</script>|<pre.*?</pre>", "", got.text, flags=re.DOTALL)
+        found = UNFILLED.search(re.sub(r"<[^>]+>", " ", bare))
+        assert found is None, f"{path} shows {found[0]!r}" if found else ""
+        assert re.search(r"<dd>\s*–|<b>\s*–", bare) is None, f"{path}: a dash in the place of a figure"
+        links = re.findall(r'(?:href|hx-get)="(/inspector/(?!static|live)[^"#]*)', got.text)
+        waiting += [link.replace("&amp;", "&") for link in links if "/export/" not in link]
+    assert len(seen) > (3 if state == "empty" else 10)
+
+
+def test_a_compaction_that_was_taken_back_is_marked(site: Site) -> None:
+    ferry = make_ferry(site.store)
+    site.store.undo(ferry.at)
+    rows = compaction_rows(site.store, ferry.ident)
+    assert [(row.is_in_force, row.is_undone) for row in rows] == [(True, False), (False, True)]
+    assert "undone" in site.get(f"{ferry.link}/compactions/2").words
+
+
+def test_live_is_said_only_while_a_request_waits_for_its_answer(site: Site) -> None:
+    session = site.store.sessions.start(title="The pier")
+    at = site.store.record([user("Which pier?")], conversation=session.id)
+    site.store.sessions.attach(session.id, at)
+    assert 'class="live"' not in site.get("/inspector/").text
+    turn = site.store.turns.begin(at, session=session.id)
+    assert 'class="live"' in site.get("/inspector/").text
+    site.store.turns.finish(turn.id, assistant("The third."))
+    assert 'class="live"' not in site.get("/inspector/").text
