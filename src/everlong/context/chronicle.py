@@ -642,13 +642,13 @@ def _joined(clauses: Sequence[str], kept: set[int]) -> str:
     return told.strip()
 
 
-def _sentence_versions(text: str) -> Iterator[str]:
+def _sentence_versions(text: str) -> Iterator[tuple[str, int]]:
     """Yield a text with fewer of its sentences each time, down to none."""
     sentences = _LINE_BREAK.split(text)
     return ((" ".join(sentences[:number]), 0) for number in range(len(sentences), -1, -1))
 
 
-def _newest_versions(lines: Sequence[str]) -> Iterator[str]:
+def _newest_versions(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
     """Yield outcomes, without the oldest one more each time."""
     return (("; ".join(lines[start:]), 0) for start in range(len(lines) + 1))
 

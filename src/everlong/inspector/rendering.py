@@ -128,7 +128,8 @@ def format_dollars(value: float | Decimal | None) -> str:
         return "–"
     if not value:
         return "$0"
-    sign, amount = "−" if value < 0 else "", abs(value)
+    sign = "−" if value < 0 else ""
+    amount = abs(float(value))
     return f"{sign}${amount:,.2f}" if amount >= 1 else f"{sign}${amount:,.4f}"
 
 

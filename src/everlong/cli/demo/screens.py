@@ -165,12 +165,12 @@ class DemoScreens:
             fact = ours[place].fact
             self._out.print(Text.assemble(fact.question, (f" (message {fact.message:,})", "dim")))
             where = "in the context" if ours[place].source == "context" else "by search"
-            lost = [
+            names = [
                 track.contender.name
                 for track, known in zip(played.tracks, answers, strict=True)
                 if known[place].source == "lost"
             ]
-            too = f"; lost: {', '.join(lost)}" if lost else ""
+            too = f"; lost: {', '.join(names)}" if names else ""
             self._line(fit(f"  Everlong: “{ours[place].words}”, {where}{too}", self._out.width - 1), "green")
 
 
