@@ -118,8 +118,9 @@ def test_a_smaller_model_finds_a_conversation_that_the_old_one_compacted(
 
 @pytest.mark.spec("4.2")
 def test_a_full_session_is_compacted_before_the_model_sees_it_again(
-    serve: Serve, opened: Opened, heard: list[AgentEvent]
+    serve: Serve, opened: Opened, heard: list[AgentEvent], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "everlong.agent")
     server = serve(talker, window=60_000)
     agent = opened(server)
     talk(agent, 16)
@@ -129,6 +130,7 @@ def test_a_full_session_is_compacted_before_the_model_sees_it_again(
     assert not compactions(heard)  # nobody waits for it, or is kept from stopping it, while the program starts
     narrow.run("go on")
     assert [event.reason for event in compactions(heard)] == ["hygiene"]
+    assert "Session hygiene: auto-compress" in caplog.text
     assert narrow.compactor.tokens < narrow.engine.threshold_tokens
 
 

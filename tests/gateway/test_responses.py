@@ -98,6 +98,19 @@ def words(running: Running, asked: str, tenant: str = "local") -> list[Any]:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_response_to_a_list_is_gone_on_from_by_its_id(gpt: openai.OpenAI, relay: Running, is_streamed: bool) -> None:
+    listed: Any = [{"type": "message", "role": "user", "content": "Hello?"}]
+    said: Any = gpt.responses.create(model="m", input=listed, stream=is_streamed)
+    name = list(said)[-1].response.id if is_streamed else said.id
+    store = relay.store()
+    gpt.responses.create(model="m", input="And then?", previous_response_id=name)
+    reply = store.turns.reply(1)
+    assert reply is not None
+    assert words(relay, "And then?") == ["Hello?", reply["content"], "And then?"]
+    assert len(relay.store().conversations.newest()) == 1
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
 def test_what_a_response_costs_is_stored_with_it(upstream: Upstream, tmp_path: Path, is_streamed: bool) -> None:
     upstream.script = script
     prices = {"models": {"m": {"input_price": 3.0, "output_price": 15.0}}}

@@ -7,6 +7,7 @@ decides what stays.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from everlong.store import Compacted
 
 __all__ = ["CompactionHooks", "Compactor", "SummaryMeter"]
+
+_log = logging.getLogger("everlong.agent")
 
 
 class CompactionHooks:
@@ -147,6 +150,7 @@ class Compactor:
         tokens = reported or self.tokens
         full = tokens >= HYGIENE_SHARE * self.engine.context_length
         if self._is_enabled and full and len(said) >= HYGIENE_MESSAGES:
+            _log.info("Session hygiene: auto-compress at %d tokens, %d messages", tokens, len(said))
             self.compress_context("hygiene", force=True)
 
     def on_smaller_window(self) -> None:

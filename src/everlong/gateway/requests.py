@@ -47,9 +47,10 @@ from everlong.gateway.encodings import encoding_of, is_compressed
 from everlong.gateway.formats import PLATFORM, hint_in, sender_of
 from everlong.gateway.journal import AWAY, Journal, JournalEntry
 from everlong.gateway.recorder import ClientAddition, UnstoredTurn, rest_of
-from everlong.gateway.turn_queue import OpenTurn, TurnQueue
+from everlong.gateway.turn_queue import EndedRequest, OpenTurn, TurnQueue
 from everlong.model import typed_words
 from everlong.store.stateless import LONG_STEM, Sender
+from everlong.store.turns import is_name
 
 if TYPE_CHECKING:
     from hashlib import _Hash as Hash
@@ -199,6 +200,13 @@ class ConversationTurn(OpenTurn):
     def model(self) -> str:
         """The model that the client asks for; empty if it names none."""
         return str(self.read.field("model") or "")
+
+    def names(self, ended: EndedRequest) -> tuple[str, ...]:
+        """Return the id of a response that its upstream keeps, so that a later request may go on from there."""
+        reply = ended.reply
+        if reply is None or reply.raw.get("object") != "response" or self.read.field("store") is False:
+            return ()
+        return (reply.id,) if reply.id is not None and is_name(reply.id) else ()
 
     @property
     def view(self) -> AppliedView | None:

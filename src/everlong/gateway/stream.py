@@ -11,7 +11,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from everlong.agent.tools.hidden_calls import find_lookups, hide_lookups, hiding_for
@@ -458,19 +458,9 @@ class Answering:
             hiding.again()
         last = hiding.end(has_calls=others)
         await tap.take(last)
-        await self.finish(self._with_last_usage(await tap.end(self.used), whole))
+        await self.finish(await tap.end(self.used))
         await stream.write(last)
         return await stream.end()
-
-    def _with_last_usage(self, ended: EndedRequest, whole: dict[str, Any] | None) -> EndedRequest:
-        """Return the end of a stream of several answers with the usage of the last; its client saw them as one."""
-        if not self.used or whole is None or ended.reply is None:
-            return ended
-        with suppress(*_MADE_UP):
-            last = self.dialect.reply(whole)
-            if last is not None and last.usage not in self.used[-1:]:
-                return replace(ended, reply=replace(ended.reply, usage=last.usage))
-        return ended
 
     def _lookups_of(self, hiding: Hiding) -> tuple[dict[str, Any] | None, list[RecallLookup], bool]:
         """Return the answer of a stream, its look-ups, and whether it has other calls."""
