@@ -113,6 +113,8 @@ class ConversationCompactor:
         """True if conversations are compacted by the lossless engine."""
         self._patient = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="everlong-summaries")
         self._ahead: dict[int, asyncio.Task[None]] = {}
+        self._preparing: set[int] = set()
+        """Conversations in `_ahead` for which the lossless engine only does a piece of the next compaction's work."""
         self._hearing: set[asyncio.Task[None]] = set()
         self._summary_seconds: dict[tuple[str, str], float] = {}
         """The mean seconds of the last summaries, by provider and model of the conversation."""
@@ -142,7 +144,7 @@ class ConversationCompactor:
             self._made.discard(conversation.branch.id)
             await self._catch_up(relayed, turn)
         size = await self._size_without_giants(relayed, turn)
-        is_under_way = conversation.branch.id in self._ahead
+        is_under_way = conversation.branch.id in self._ahead and conversation.branch.id not in self._preparing
         is_due = size.is_too_large and conversation.messages >= HYGIENE_MESSAGES and not (is_under_way and size.fits)
         if relayed.engine is not None and not is_under_way:
             is_due = await self._ask_engine(relayed, partial(_ask_before, relayed, turn, size)) or is_due
@@ -182,7 +184,7 @@ class ConversationCompactor:
             )
         before = conversation.reported[1] if conversation.reported is not None else tokens
         conversation.growth = conversation.growth.after(tokens - before, self._clock())
-        conversation.reported = (sent, tokens)
+        conversation.reported = (turn.drafted or sent, tokens)  # as later bodies are measured: without hidden tools
         asked = relayed.dialect.answer_tokens(turn.read)
         self.windows.heard(turn.model, relayed.route.provider, tokens, asked, is_taken=True)
         is_left_alone = relayed.engine is not None or turn.is_unwieldy
@@ -200,6 +202,7 @@ class ConversationCompactor:
             self._begin_compaction(relayed, turn, size, "threshold", choose)
         elif self.is_lossless and size.tokens - conversation.ahead_at >= self._leaf_tokens(size):
             conversation.ahead_at = size.tokens
+            self._preparing.add(ident)
             task = self._ahead[ident] = asyncio.create_task(self._work_ahead(relayed, turn, size, choose))
             task.add_done_callback(partial(self._on_done, ident))
 
@@ -310,7 +313,7 @@ class ConversationCompactor:
                 return True  # it fits with a shorter answer
             told = error.prompt_tokens or 0  # some APIs mean the prompt, others prompt and answer together
             if told and abs(told - tokens) <= abs(told - tokens - asked):
-                turn.conversation.reported = (sent, told)
+                turn.conversation.reported = (turn.drafted or sent, told)
         size = self._size_for(relayed, turn, tokens_in(turn.conversation, sent))
         if await self._spill(relayed, turn, size, newest_only=True):
             return True
@@ -511,6 +514,7 @@ class ConversationCompactor:
     def _on_done(self, ident: int, task: asyncio.Task[None]) -> None:
         if self._ahead.get(ident) is task:
             del self._ahead[ident]
+            self._preparing.discard(ident)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a conversation could not be compacted: %s", type(error).__name__)
 
