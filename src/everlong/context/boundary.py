@@ -16,7 +16,7 @@ from typing import NamedTuple
 from everlong.context.invariants import allows_cut, latest_user_index
 from everlong.context.literals import is_acknowledgement, is_summary
 from everlong.context.pruning import least_tail_tokens
-from everlong.model import Message, calls_of, leading_system_count, read_message, typed_words
+from everlong.model import Message, leading_system_count, read_message, typed_words
 
 LEAST_SUMMARY = 40
 """The least tokens that a summary's text gets."""
@@ -172,16 +172,6 @@ def _newest_start(messages: Sequence[Message], start: int) -> int:
         if messages[index]["role"] == "assistant" and not is_acknowledgement(messages[index]):
             return next(at for at in range(index, start - 1, -1) if at == start or allows_cut(messages, at))
     return len(messages)
-
-
-def has_pending_calls(messages: Sequence[Message]) -> bool:
-    """Return whether the list ends with calls that wait for their results."""
-    index = len(messages)
-    while index > 0 and messages[index - 1]["role"] == "tool":
-        index -= 1
-    if index == 0 or messages[index - 1]["role"] != "assistant":
-        return False
-    return len(calls_of(messages[index - 1])) > len(messages) - index
 
 
 def protected_start(messages: Sequence[Message], counts: Sequence[int], tail_tokens: int, keep_last: int) -> int:

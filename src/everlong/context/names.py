@@ -15,7 +15,6 @@ _MARK = re.compile(r"[_./:@#\-=0-9]")
 _EDGES = ".:,-=?&+/"
 _MAX_LENGTH = 160
 _MOST_REMEMBERED = 50_000
-_MOST_LINES = 10_000
 _COMMON = frozenset(
     ("e.g", "i.e", "and/or", "either/or", "true/false", "yes/no", "n/a", "N/A", "I/O", "UTF-8", "utf-8")
 )
@@ -77,23 +76,6 @@ def names_by_line(lines: Sequence[str]) -> list[tuple[str, ...]]:
     # No Python code runs for each word; most words name nothing, so that adding up tuples is the fastest way.
     named = [sum(map(_remembered.__getitem__, line.split()), ()) for line in data.split(b"\n")]
     return [names if len(names) < 2 else tuple(dict.fromkeys(names)) for names in named]
-
-
-class KnownNames:
-    """The entities of the lines of a session, each line read once: more than a third of the lines recur."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[str, ...]] = {}
-
-    def __call__(self, lines: Sequence[str]) -> list[tuple[str, ...]]:
-        """Return the entities of each line, each once."""
-        known = self._known
-        if len(known) >= _MOST_LINES:  # a new one, because another thread may be reading the old one
-            known = self._known = {}
-        new = [line for line in lines if line not in known]
-        if new:
-            known.update(zip(new, names_by_line(new), strict=True))
-        return list(map(known.__getitem__, lines))
 
 
 def _named_in(run: str) -> tuple[str, ...]:
