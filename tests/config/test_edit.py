@@ -171,6 +171,13 @@ def test_a_text_is_understood_as_the_setting_wants_it(tmp_path: Path, key: str, 
             "plugins:\n  a: &x {n: 1}\n  b:\n    <<: *x\n    m: 2\n    n: 3\n",
             id="an anchor and a merged mapping",
         ),
+        pytest.param(
+            "agent:\n  model: null\nstore:\n  url: ~ # none\ncompression:\n  threshold: auto\n",
+            "compression.threshold",
+            "0.6",
+            "agent:\n  model: null\nstore:\n  url: ~ # none\ncompression:\n  threshold: 0.6\n",
+            id="what is nothing stays as it is written",
+        ),
     ],
 )
 def test_comments_order_and_quotes_are_kept(tmp_path: Path, before: str, key: str, value: str, after: str) -> None:

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ __all__ = [
 
 BYTE_ORDER_MARK = "\ufeff"
 
+_NULL = re.compile(r"(?<=[:-]) +(?:null|Null|NULL|~)(?=\s)")
 _PREAMBLE = re.compile(r"(?:[ \t]*(?:#.*)?\n)+(?=---)")
 """Comments and empty lines above the start of a document."""
 
@@ -303,8 +305,19 @@ def _edit_text(text: str, edit: Callable[[Any], Any]) -> str:
         return ""
     if document is not None:
         yaml.dump(document, buffer)
-    result = mark + above + buffer.getvalue()
+    result = mark + above + _with_nulls(body, buffer.getvalue())
     return result.replace("\n", "\r\n") if "\r\n" in text else result
+
+
+def _with_nulls(before: str, after: str) -> str:
+    """Return a text written anew with the nulls of the text before, which the library leaves out."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    for tag, start, end, at, until in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag == "replace" and end - start == until - at:
+            for place, line in enumerate(old[start:end], at):
+                if _NULL.sub("", line).split() == new[place].split():
+                    new[place] = line
+    return "".join(new)
 
 
 def _restyle(present: Any, value: Any) -> Any:
