@@ -57,7 +57,7 @@ __all__ = [
 
 BYTE_ORDER_MARK = "\ufeff"
 
-_NULL = re.compile(r"(?<=[:-]) +(?:null|Null|NULL|~)(?=\s)")
+_NULL = re.compile(r"(?<=[:-]) +(?:null|Null|NULL|~)(?=\s|$)")
 _PREAMBLE = re.compile(r"(?:[ \t]*(?:#.*)?\n)+(?=---)")
 """Comments and empty lines above the start of a document."""
 
@@ -315,8 +315,8 @@ def _with_nulls(before: str, after: str) -> str:
     for tag, start, end, at, until in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
         if tag == "replace" and end - start == until - at:
             for place, line in enumerate(old[start:end], at):
-                if _NULL.sub("", line).split() == new[place].split():
-                    new[place] = line
+                if _NULL.search(line) and _NULL.sub("", line).split() == new[place].split():
+                    new[place] = line.rstrip("\n") + "\n"
     return "".join(new)
 
 
