@@ -95,7 +95,7 @@ SENT: dict[str, list[bytes]] = {}
 def forget_by_talking(talk: Talk, running: Running) -> None:
     """Tell the fact, then talk until a compaction has hidden it."""
     talk.say(running, "Good morning, let us begin the log of the harbour.")
-    talk.say(running, f"{FACT} Remember it, and now let us go on with the wind.")
+    talk.say(running, f"{FILLER * 8}{FACT} {FILLER * 8}")  # a summary quotes the beginning of it
     talk_until_compacted(talk, running)
 
 

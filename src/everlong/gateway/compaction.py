@@ -71,6 +71,8 @@ _NEWEST = 0.3
 """Weight of the newest summary in the mean seconds of a model's summaries."""
 _SPARE = 1.25
 """Factor by which a summary may take longer, or the conversation grow faster, than before."""
+_SOONEST = 0.65
+"""Share of the threshold from which on a compaction may begin; it leaves at most .6 of the threshold."""
 _OWN_SHARE = 0.9
 """Share of those seconds that a conversation's own model may take, so that the rest is left for the compaction."""
 _MOST_SPILLED = 24_000_000
@@ -371,9 +373,10 @@ class ConversationCompactor:
     def _is_due(self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize, is_cold: bool) -> bool:
         waiting, asks, pace = self._waiting_in(turn, size), self._summaries.asks_model, size.pace
         ahead = int(_AHEAD * size.window)
-        if asks and not pace.is_set:  # early enough for its summary, but not before there is something to compact
+        if asks and not pace.is_set:  # early enough for its summary, but not before a compaction would save much
             grown = turn.conversation.growth.in_seconds(_SPARE * self._expected_seconds(relayed, turn))
-            ahead = max(ahead, min(grown, pace.room - max(pace.usual_need, waiting.left or 0) - pace.step // 2))
+            soonest = max(int(_SOONEST * pace.threshold), (waiting.left or 0) + pace.step // 2)
+            ahead = max(ahead, min(grown, pace.room - soonest))
         if not size.is_considered and size.tokens < pace.room - ahead:
             return False
         reason = waiting.reason(size.tokens, pace, size.prices, asks_model=asks, is_cold=is_cold, ahead=ahead)
@@ -487,12 +490,12 @@ class ConversationCompactor:
                 engine = await asyncio.get_running_loop().run_in_executor(self._patient, work)
                 self._note_seconds(relayed, turn, began)
             await self._compact(relayed, turn, reason, size, summarizer, target=target, engine=engine)
+            if is_ahead:
+                if len(self._made) >= _MOST_MADE:  # their requests find the view when they are stored
+                    self._made.clear()
+                self._made.add(turn.conversation.branch.id)
         finally:
             await self.keep_receipts(relayed, turn, summarizer)
-        if is_ahead:
-            if len(self._made) >= _MOST_MADE:  # their requests find the view when they are stored
-                self._made.clear()
-            self._made.add(turn.conversation.branch.id)
 
     async def keep_receipts(self, relayed: RelayedRequest, turn: ConversationTurn, writer: Summarizer | None) -> None:
         """Store what a writer of summaries was paid for a conversation."""
