@@ -29,6 +29,7 @@ from everlong.agent import (
     open_agent,
 )
 from everlong.errors import NotStored, ProviderError
+from everlong.memory import MemoryManager
 from everlong.model import Message, calls_of, text_of
 from everlong.store import Store
 from everlong.testing.server.exchange import Api
@@ -82,10 +83,12 @@ def told(event: AgentEvent) -> None:
 def work(errand: Errand) -> None:
     """Do all requests that are left."""
     folder = Path(errand.folder)
+    # Ten seconds for each wait would take an hour.
+    MemoryManager.__init__.__kwdefaults__ = {"timeout_seconds": MEMORY_SECONDS, "warn": None, "flush": True}
     settings = settings_for(
         errand.window,
         MODELS[errand.api],
-        memory={"provider": "hanging", "timeout_seconds": MEMORY_SECONDS, "flush": False},
+        memory={"provider": "hanging", "flush": False},
     )
     with Store.open(folder / "store.db") as store:
         options = AgentOptions(
