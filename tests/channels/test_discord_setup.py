@@ -33,7 +33,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_bot_is_set_up_with_people_and_servers(run: Run, discord: DiscordStandIn, home: Path, ring: InMemory) -> None:
     ada, guild = discord.add_person("ada"), discord.add_guild("the lab")
-    (home / "config.yaml").write_text("# mine\nchannels:\n  discord:\n    reset: idle:8  # quiet\n", encoding="utf-8")
+    (home / "config.yaml").write_text("# mine\nchannels:\n  discord:\n    chats: ['7']  # quiet\n", encoding="utf-8")
     options = ("--api-base", discord.api, "--user", ada, "--guild", guild)
     ran = run("setup", "discord", *options, stdin=f"{TOKEN}\n".encode())
     assert ran.code == 0, ran.err

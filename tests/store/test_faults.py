@@ -137,7 +137,7 @@ def test_a_read_only_file_is_told(what: str) -> None:
 
 def test_a_place_that_cannot_be_created_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StoreUnavailable, match=r"cannot be created.*store\.path"):
+    with pytest.raises(StoreUnavailable, match=r"cannot be created.*store\.url"):
         Store.open(tmp_path / "file" / "store.db")
     with pytest.raises(StoreUnavailable, match="is a folder"):
         Store.open(tmp_path)

@@ -41,7 +41,7 @@ def test_somebody_elses_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     with sqlite3.connect(path) as raw:
         raw.execute("CREATE TABLE session (id INTEGER)")
         raw.execute("INSERT INTO session VALUES (7)")
-    with pytest.raises(SchemaMismatch, match=r"other\.db holds tables that are not Everlong's.*store\.path"):
+    with pytest.raises(SchemaMismatch, match=r"other\.db holds tables that are not Everlong's.*store\.url"):
         Store.open(path)
     with sqlite3.connect(path) as raw:
         assert raw.execute("SELECT * FROM session").fetchall() == [(7,)]

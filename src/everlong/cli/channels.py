@@ -163,7 +163,7 @@ def pair_command(platform: str, remove: str | None) -> None:
                 raise click.ClickException(f"{remove} was not let in; everlong channels list shows who was")
             say(f"{remove} may no longer talk to the bot")
             return
-        if token_source(platform, section) is None:
+        if token_source(platform) is None:
             raise click.ClickException(
                 f"there is no bot in {platform} that could read a code; say: everlong setup {platform}"
             )
