@@ -40,12 +40,14 @@ _BESIDE_LENGTH = 160
 """Characters that are quoted of a request that stands beside the summary as a whole."""
 _LEAST_WORDS = 60
 """Characters of a turn's words that are quoted at least."""
-_LEAST_CLAUSE = 24
+_LEAST_CLAUSE = 12
 """Characters of a clause that may stand for its sentence."""
 _NAME_WORTH = 3
 """A cut that loses a name weighs as much as a cut this many times smaller that loses none."""
 _CUT_WORTH = 3
 """A cut inside a clause counts as so many names."""
+_SHORT_CLAUSE = 40
+"""Characters of a first clause that is not worth leaving out."""
 _LEAST_TOKENS = 25
 """Tokens that the shortest quote of a turn takes about."""
 _ITEM_TOKENS = 8
@@ -622,10 +624,11 @@ def _word_versions(text: str) -> Iterator[tuple[str, int]]:
     others = [sentence for sentence in reversed(sentences) if sentence is not richest]
     # The first clause that is more than "Ok" says what the sentence is about.
     about = next((place for place in richest if len(clauses[place]) >= _LEAST_CLAUSE), richest[0])
+    stays = {about} if len(clauses[about]) <= _SHORT_CLAUSE else set()
     inner = sorted(
-        richest,
+        set(richest) - stays,
         key=lambda place: (names[place] if len(clauses[place]) >= _LEAST_CLAUSE else 0, place == about, -place),
-    )[:-1]
+    )[: None if stays else -1]
     for part in (*sorted(others, key=worth), *([place] for place in inner)):
         kept.difference_update(part)
         yield _joined(clauses, kept), worth(part)
