@@ -14,7 +14,7 @@ _STATUS = r".*\n(?:.*\n)*?.*│ context "
 STILLS = {
     "chat.svg": re.compile(r"so far in this chat\n(?:.*\n){0,12}❯\n.*│ context "),
     "chat-1.svg": re.compile(rf"That was monday\.\n\n❯{_STATUS}"),
-    "chat-2.svg": re.compile(rf"⟲ compacted \(preflight\)(?:.*\n)+That was wednesday\.\n\n❯{_STATUS}"),
+    "chat-2.svg": re.compile(rf"⟲ compacted \(the next(?:.*\n)+That was wednesday\.\n\n❯{_STATUS}"),
     "chat-3.svg": re.compile(rf"Pilot boat 4471 brings .*\n\n❯{_STATUS}"),
 }
 """Files of docs/recording and what their screens show: ``/context`` at the end, the first answer, a compaction, and a

