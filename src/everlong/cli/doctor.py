@@ -44,7 +44,7 @@ _CALL_SECONDS = 30.0
 
 
 class Finding(NamedTuple):
-    """What a check found, in a sentence, and what to do about it."""
+    """The finding in one sentence, and the step that mends it."""
 
     state: State
     text: str

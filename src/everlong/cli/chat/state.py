@@ -43,7 +43,7 @@ class Question:
     request: ApprovalRequest
     answer: Decision | None = None
     instead: str = ""
-    """What the user wants instead, with a no."""
+    """The order that the user typed in place of a plain no."""
     is_answered: threading.Event = field(default_factory=threading.Event)
     asked_at: float = field(default_factory=time.monotonic)
     is_open: bool = False
