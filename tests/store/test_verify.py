@@ -12,8 +12,8 @@ from sqlalchemy import Connection, delete, select, update
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.content import blob, encoded
+from everlong.store.identity import Sender, StatelessRequest
 from everlong.store.schema import alias, annex, branch, content, node, reply_name, session, turn, view, view_item
-from everlong.store.stateless import Sender, StatelessRequest
 from everlong.store.turns import FinishedTurn
 from everlong.store.verification_log import VerificationLog, VerifiedMark, newest_mark
 from tests.store.engines import ScriptedEngine, summarizing
@@ -38,7 +38,7 @@ def filled(store: Store) -> Store:
     )
     question: list[Message] = [{"role": "user", "content": "the same question"}]
     for client in ("one", "two"):  # the second one gets a root of its own
-        placed = store.stateless.place(StatelessRequest(question, store.chain.trace(question), Sender(session=client)))
+        placed = store.identity.place(StatelessRequest(question, store.chain.trace(question), Sender(session=client)))
     name = {"id": b"by another name.", "node": placed.at.head, "tenant": store.tenant}
     store.database.write(lambda connection: connection.execute(alias.insert().values(name)).rowcount)
     return store

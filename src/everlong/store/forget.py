@@ -1,7 +1,7 @@
 """Forgetting: the words of a message are deleted for good, the tree stays whole.
 
 The content becomes a tombstone wherever the same message was said. Its blocks are remembered by hash, so that they are
-not stored again, and every view that was made with it in sight becomes void. Additions of the client, titles taken from
+not stored again, and every view that was made with it in sight becomes void. Titles taken from
 it and logs that repeat it are cleared too. Node rows stay, so the chain still verifies and conversations are still
 recognised. Nothing here can be undone.
 """
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from sqlalchemy import Connection, Row, delete, func, or_, select, update
 
 from everlong.errors import NotStored
-from everlong.model import text_of, title_from
+from everlong.model import title_from
 from everlong.store.alike import contents_among, contents_with
 from everlong.store.channel_data import drop_channel_data, remove_files
 from everlong.store.content import digest_of, value_of
 from everlong.store.database import in_batches
 from everlong.store.evidence import drop_evidence_of_views
-from everlong.store.garbage import drop_additions, purge_search, remove_from_search
+from everlong.store.garbage import purge_search, remove_from_search
 from everlong.store.objects import sweep_objects
 from everlong.store.outputs import drop_outputs
 from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
@@ -196,7 +196,6 @@ class _Forgetting:
             whole |= self.contents_alike(whole)
         rows = {row.seq: row for row in chosen}
         rows.update({row.seq: row for row in self._messages_with(whole)})
-        beside = self._additions(list(rows.values()), spare_shared=spare_shared)
         views = self._views_over({(row.branch, row.depth) for row in rows.values()})
         items = self._items_with_literals(views)
         # The index takes its terms out by reading the words once more, so this comes first.
@@ -206,15 +205,14 @@ class _Forgetting:
                 self._give_own_tombstone(row)
         for part in in_batches([row.id for row in replies if bytes(row.reply) in shared]):
             self.connection.execute(update(turn).where(turn.c.id.in_(part)).values(reply=None))
-        self._drop_titles(whole | beside, mine)
-        self._entomb(whole | beside, remember=True)
+        self._drop_titles(whole, mine)
+        self._entomb(whole, remember=True)
         self._void(views, items)
         void_summaries(self.connection, self.core.tenant, {(row.branch, row.depth) for row in rows.values()})
         for part in in_batches(sorted(bytes(row.id) for row in rows.values())):
             self.connection.execute(delete(pin).where(pin.c.node.in_(part)))
             drop_outputs(self.connection, self.core.tenant, list(part))
         drop_teasers(self.connection, self.core.tenant, {bytes(row.id) for row in rows.values()})
-        drop_additions(self.core, self.connection)
         self.parts = {row.id for row in mine}
         for name in {row.conversation for row in mine}:
             self.files += drop_channel_data(self.connection, self.core.tenant, name)
@@ -232,37 +230,6 @@ class _Forgetting:
             if one.id not in own and one.branch is not None
         }
         return [part for one in others.values() for part in stretch_of(self.connection, one)]
-
-    def _additions(self, rows: Sequence[Row[Any]], *, spare_shared: bool) -> set[bytes]:
-        """Return the contents beside messages: as their clients sent them first, with what they took off later.
-
-        Of whole messages that only moved along with one, those go that nobody else's stands beside.
-        """
-        places = {(row.branch, row.depth): row for row in rows}
-        held = select(annex.c.branch, annex.c.depth, annex.c.digest, branch.c.parent, branch.c.fork_depth).join(
-            branch, branch.c.id == annex.c.branch
-        )
-        query = held.where(annex.c.tenant == self.core.tenant, annex.c.kind == "addition")
-        here: dict[bytes, Row[Any]] = {}
-        elsewhere: set[bytes] = set()
-        for row in self.connection.execute(query):
-            # What follows the last message before a fork is noted on the fork as well.
-            number = row.parent if row.depth == row.fork_depth and row.parent is not None else row.branch
-            found = places.get((number, row.depth))
-            if found is None:
-                elsewhere.add(bytes(row.digest))
-            else:
-                here[bytes(row.digest)] = found
-        if spare_shared:
-            return here.keys() - elsewhere
-        texts = self.core.reader.values(
-            self.connection, [*here, *(bytes(row.digest) for row in here.values())] if here else []
-        )
-        return {
-            digest
-            for digest, row in here.items()
-            if digest not in elsewhere or text_of(texts[bytes(row.digest)]).strip() in text_of(texts[digest])
-        }
 
     def _shared_contents(self, digests: set[bytes], numbers: set[int], turns: set[int]) -> set[bytes]:
         """Return the contents that other messages, or the replies of other turns, hold too."""
