@@ -91,7 +91,7 @@ class Hit:
     title: str | None
     branch: int
     turn: int
-    """Its place in the conversation, in blocks from its first word; in its branch where no conversation shows it."""
+    """Its number in the conversation; in its branch where no conversation shows it."""
     role: str
     speaker: str
     at: float
@@ -638,21 +638,21 @@ def hits_of(connection: Connection, tenant: str, shown: Sequence[ShownDocument],
     located = locate(connection, tenant, places)
     hits: list[Hit] = []
     for (document, is_match), place in zip(shown, places, strict=True):
-        where = located.get(place)
+        where = located[place]
         hits.append(
             Hit(
                 seq=document.seq,
                 node=document.id,
-                session=where.conversation if where else None,
-                title=where.title if where else None,
+                session=where.conversation,
+                title=where.title,
                 branch=document.branch,
-                turn=where.turn if where else document.depth,
+                turn=where.turn,
                 role=document.role,
                 speaker=document.speaker,
                 at=document.ts,
                 snippet=_snippet(document, walk),
                 is_match=is_match,
-                status=where.status if where else None,
+                status=where.status,
             )
         )
     return hits
