@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import select
 
 from everlong.model import Message
-from everlong.store import Branch, Store, forget as forget_module
+from everlong.store import Branch, Store
 from everlong.store.identity import Sender, StatelessRequest
-from everlong.store.maintenance import vacuum
 from everlong.store.schema import content, view
 from everlong.store.tombstones import PLACEHOLDER
 from everlong.store.turns import FinishedTurn
+from everlong.store.upkeep import forget as forget_module
+from everlong.store.upkeep.maintenance import vacuum
 from tests.store.engines import ScriptedEngine, summarizing
 
 if TYPE_CHECKING:

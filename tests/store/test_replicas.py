@@ -7,7 +7,7 @@ import pytest
 from everlong.errors import StoreUnavailable
 from everlong.model import Message
 from everlong.store import Store
-from everlong.store.maintenance import stats
+from everlong.store.upkeep.maintenance import stats
 
 TALK: list[Message] = [
     {"role": "user", "content": "Which port does the harbour use?"},

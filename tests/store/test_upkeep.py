@@ -17,13 +17,14 @@ from sqlalchemy import Connection, func, select
 from everlong.config.settings import StoreSettings
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message
-from everlong.store import Store, garbage, sqlite
-from everlong.store.garbage import collect_garbage
-from everlong.store.maintenance import backup, size_of, stats, vacuum
+from everlong.store import Store, sqlite
 from everlong.store.opening import open_store
-from everlong.store.retention import retain
 from everlong.store.schema import alias, content
 from everlong.store.tree import Branch, Match, RecordRequest
+from everlong.store.upkeep import garbage
+from everlong.store.upkeep.garbage import collect_garbage
+from everlong.store.upkeep.maintenance import backup, size_of, stats, vacuum
+from everlong.store.upkeep.retention import retain
 from tests.examples import length
 from tests.store.engines import ScriptedEngine, summarizing
 from tests.store.test_forget import talk_with_additions

@@ -27,11 +27,11 @@ from everlong.store.conversation_list import (
     only_failed_among,
 )
 from everlong.store.database import in_batches
-from everlong.store.forget import Forgotten, forget
 from everlong.store.paths import Entry, segments_to
 from everlong.store.schema import branch, compaction, receipt, session
 from everlong.store.sessions import TOTALS, Session, Sessions, clean_title, usage_totals
 from everlong.store.shown_path import BrokenReply, ShownPath, ShownRun, count_shown, parts_of, shown_paths, title_of
+from everlong.store.upkeep.forget import Forgotten, forget
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore

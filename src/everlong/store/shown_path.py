@@ -66,7 +66,7 @@ class ShownRun(NamedTuple):
     def turn_at(self, connection: Connection, depth: int) -> int:
         """Return the number of the last message that ends at a depth or before it."""
         parts = list(self.stretches(depth))
-        return self.before + sum(_count_messages(connection, parts))
+        return self.before + sum(count_messages(connection, parts))
 
     def depth_of(self, connection: Connection, turn: int) -> int:
         """Return the depth at which a message ends, by its number; of one before or after the run, its nearest end."""
@@ -74,7 +74,7 @@ class ShownRun(NamedTuple):
         if left <= 0:
             return self.low
         parts = list(self.stretches())
-        for part, count in zip(parts, _count_messages(connection, parts), strict=True):
+        for part, count in zip(parts, count_messages(connection, parts), strict=True):
             if left <= count:
                 there = select(node.c.depth).where(node.c.branch == part.branch, node.c.depth > part.low)
                 return int(connection.execute(there.order_by(node.c.depth).limit(1).offset(left - 1)).scalar_one())
@@ -139,12 +139,12 @@ def count_shown(connection: Connection, paths: Sequence[ShownPath]) -> dict[str,
     """Return how many messages each of some conversations shows."""
     found = {path.conversation: len(path.broken) for path in paths}
     parts = [(path.conversation, part) for path in paths for run in path.runs for part in run.stretches()]
-    for (name, _), count in zip(parts, _count_messages(connection, [part for _, part in parts]), strict=True):
+    for (name, _), count in zip(parts, count_messages(connection, [part for _, part in parts]), strict=True):
         found[name] += count
     return found
 
 
-def _count_messages(connection: Connection, parts: Sequence[Segment]) -> Iterator[int]:
+def count_messages(connection: Connection, parts: Sequence[Segment]) -> Iterator[int]:
     """Yield how many messages end on each of some stretches of branches."""
     for some in in_batches(parts, _STRETCHES_AT_ONCE):
         values: dict[str, int] = {}
@@ -316,7 +316,7 @@ def locate(connection: Connection, tenant: str, places: Iterable[ShownPlace]) ->
                     found[place] = Located(name, title_of(parts[name]), run.turn_at(connection, place.depth))
                     waiting.discard(place)
     for place in waiting:
-        count = sum(_count_messages(connection, segments_to(connection, place.branch, place.depth)))
+        count = sum(count_messages(connection, segments_to(connection, place.branch, place.depth)))
         found[place] = Located(None, None, count)
     return found
 

@@ -44,8 +44,6 @@ from everlong.store.core import StoreCore
 from everlong.store.costs import Receipts
 from everlong.store.database import Database
 from everlong.store.evidence import read_evidence
-from everlong.store.forget import Forgotten, forget, forget_conversation
-from everlong.store.forget_prompts import forget_prompts, forget_titles
 from everlong.store.identity import Identity
 from everlong.store.outputs import Outputs, ReadPage, page_of
 from everlong.store.paths import Entry, Segment, read_message, segments_to
@@ -58,8 +56,8 @@ from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import Branch
 from everlong.store.turns import Turns
 from everlong.store.upgrade import open_database
-from everlong.store.verification_log import VerifiedMark
-from everlong.store.verify import Verified, verify
+from everlong.store.upkeep.forget import Forgotten, forget, forget_conversation, forget_prompts, forget_titles
+from everlong.store.upkeep.verify import Verified, VerifiedMark, verify
 from everlong.store.views import ViewItem, items_of, pinned_in
 
 if TYPE_CHECKING:
@@ -331,7 +329,7 @@ class Store(StoreCore):
 
         Args:
             progress: Called with the number of messages done and of all.
-            since: Derive only the hashes of what came after this (`everlong.store.verification_log.newest_mark`).
+            since: Derive only the hashes of what came after this (`everlong.store.upkeep.verify.newest_mark`).
             processes: How many processes derive the hashes of a large store. A script that asks for more than one needs
                 the usual guard, ``if __name__ == "__main__"``.
         """

@@ -16,17 +16,14 @@ from sqlalchemy import Connection, Row, delete, func, or_, select, update
 
 from everlong.errors import NotStored
 from everlong.model import title_from
-from everlong.store.alike import contents_among, contents_with
 from everlong.store.channel_data import drop_channel_data, remove_files
 from everlong.store.content import digest_of, value_of
 from everlong.store.database import in_batches
 from everlong.store.evidence import drop_evidence_of_views
-from everlong.store.garbage import purge_search, remove_from_search
 from everlong.store.objects import sweep_objects
 from everlong.store.outputs import drop_outputs
 from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
 from everlong.store.schema import (
-    annex,
     branch,
     compaction,
     content,
@@ -42,8 +39,11 @@ from everlong.store.sessions import clean_title, title_base
 from everlong.store.shown_path import shown_paths
 from everlong.store.summaries import void_summaries
 from everlong.store.teasers import drop_teasers
-from everlong.store.tombstones import stub_of
+from everlong.store.tombstones import stub_of, stub_of_prompt
 from everlong.store.tree import inherited_view
+from everlong.store.upkeep.alike import contents_among, contents_with
+from everlong.store.upkeep.garbage import purge_search, remove_from_search
+from everlong.store.upkeep.references import is_used
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -355,7 +355,7 @@ class _Forgetting:
         self.connection.execute(update(compaction).where(mentioned).values(report=None))
         drop_evidence_of_views(self.connection, views)
         self._drop_prompts(prompts)
-        alone = {bytes(item.digest) for item in items if not self._is_used(bytes(item.digest))}
+        alone = {bytes(item.digest) for item in items if not is_used(self.connection, bytes(item.digest))}
         self._entomb(alone, remember=False)
         shown = select(branch.c.id, branch.c.view_id, branch.c.head_depth).where(branch.c.view_id.in_(views))
         for row in self.connection.execute(shown).all():
@@ -366,23 +366,72 @@ class _Forgetting:
 
     def _drop_prompts(self, digests: set[bytes]) -> None:
         """Delete system prompts that an engine wrote with the forgotten words in sight, unless others use them."""
-        users = (branch.c.preamble, view.c.preamble, turn.c.preamble, sessions.c.system_prompt)
-        for digest in sorted(digests):
-            used = (
-                self.connection.execute(select(func.count()).where(column == digest)).scalar_one() for column in users
-            )
-            if not any(used):
-                self.connection.execute(delete(content).where(content.c.digest == digest))
-
-    def _is_used(self, digest: bytes) -> bool:
-        """Return whether a message or a view that is not void still needs a literal."""
-        others = select(func.count()).select_from(view_item.join(view, view.c.id == view_item.c.view))
-        in_view = others.where(view_item.c.digest == digest, view.c.state != "void")
-        said = select(func.count()).where(node.c.digest == digest)
-        beside = select(func.count()).where(annex.c.digest == digest)
-        replied = select(func.count()).where(turn.c.tenant == self.core.tenant, turn.c.reply == digest)
-        return any(self.connection.execute(query).scalar_one() for query in (in_view, said, beside, replied))
+        gone = [digest for digest in sorted(digests) if not is_used(self.connection, digest)]
+        self.connection.execute(delete(content).where(content.c.digest.in_(gone)))
 
 
 def _is_in(row: Row[Any], part: Segment) -> bool:
     return bool(row.branch == part.branch and part.low < row.depth <= part.high)
+
+
+# -- by words alone ----------------------------------------------------------------------------------------------------
+
+
+def forget_titles(core: StoreCore, words: str) -> int:
+    """Delete titles that hold some words, in whatever case; return how many conversations had one."""
+
+    def work(connection: Connection) -> int:
+        titled = select(sessions.c.id, sessions.c.conversation, sessions.c.title).where(
+            sessions.c.tenant == core.tenant, sessions.c.title.is_not(None)
+        )
+        found = [row for row in connection.execute(titled) if words.casefold() in row.title.casefold()]
+        for part in in_batches([row.id for row in found]):
+            connection.execute(update(sessions).where(sessions.c.id.in_(part)).values(title=None))
+        return len({row.conversation for row in found})
+
+    return core.database.write(work)
+
+
+def forget_prompts(core: StoreCore, words: str) -> int:
+    """Forget system prompts, with their tools, that hold some words; return how many did."""
+    columns = (branch.c.preamble, view.c.preamble, turn.c.preamble, sessions.c.preamble, sessions.c.system_prompt)
+    sought = words.casefold()
+
+    def work(connection: Connection) -> tuple[int, set[str]]:
+        used: set[bytes] = set()
+        for column in columns:
+            query = select(column).where(column.table.c.tenant == core.tenant, column.is_not(None)).distinct()
+            used |= {bytes(digest) for digest in connection.execute(query).scalars()}
+        gone: list[bytes] = []
+        for part in in_batches(sorted(used)):
+            live = select(content).where(content.c.digest.in_(part), content.c.state == "live")
+            for row in connection.execute(live).all():
+                value = value_of(row.bytes, row.codec)
+                if any(sought in text.casefold() for text in all_texts(value)):
+                    values = {"bytes": None, "codec": 0, "state": "forgotten", "stub": stub_of_prompt(value)}
+                    connection.execute(update(content).where(content.c.seq == row.seq).values(values))
+                    gone.append(bytes(row.digest))
+        told: set[str] = set()
+        for part in in_batches(gone):
+            had = or_(sessions.c.system_prompt.in_(part), sessions.c.preamble.in_(part))
+            told |= set(connection.execute(select(sessions.c.id).where(had)).scalars())
+        return len(gone), told
+
+    count, told = core.database.write(work)
+    if count:
+        forget_in_logs(core, set(), told)
+        sweep_objects(core.database)
+    return count
+
+
+def all_texts(value: Any) -> Iterator[str]:
+    """Yield every text in a value, names included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield str(name)
+            yield from all_texts(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from all_texts(one)

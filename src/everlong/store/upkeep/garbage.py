@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, delete, exists, func, select, union_all, update
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, select, union_all, update
 
 from everlong.store import leases
 from everlong.store.database import in_batches
@@ -39,6 +39,7 @@ from everlong.store.schema import (
 from everlong.store.search.corpus import Corpus
 from everlong.store.search.upkeep import IndexUpkeep, index_for
 from everlong.store.summaries import drop_summaries
+from everlong.store.upkeep.references import USERS_OF_CONTENT
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -268,18 +269,9 @@ def _clean_up_after_cuts(core: StoreCore) -> None:
 
 # -- contents ----------------------------------------------------------------------------------------------------------
 
-_ADDED: tuple[Column[Any], ...] = (node.c.digest, summary.c.digest, view_item.c.digest)
+_ADDED = (node.c.digest, summary.c.digest, view_item.c.digest)
 """Users of a content that do not change, except that it is taken away: new ones have the highest numbers."""
-_CHANGED: tuple[Column[Any], ...] = (
-    annex.c.digest,
-    output.c.digest,
-    branch.c.preamble,
-    view.c.preamble,
-    session.c.system_prompt,
-    session.c.preamble,
-    turn.c.preamble,
-    turn.c.reply,
-)
+_CHANGED = tuple(column for column in USERS_OF_CONTENT if column not in set(_ADDED))
 """Users of a content in rows that change, or whose numbers come again."""
 
 
