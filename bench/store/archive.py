@@ -46,7 +46,7 @@ from everlong.cli.archive.scan import Scan
 from everlong.cli.sessions_transfer import import_files
 from everlong.store import Store
 from everlong.store.imports import Importer, ImportOrigin
-from everlong.store.maintenance import stats
+from everlong.store.upkeep.maintenance import stats
 from everlong.wire import read_transcript
 
 RATE, MEMORY_MB, RESCAN_SECONDS = 3.0, 150.0, 2.0

@@ -15,7 +15,7 @@ import pytest
 from everlong.cli.archive.service import service_file, service_text
 from everlong.config import load_settings
 from everlong.store import Store
-from everlong.store.stateless import Sender, StatelessRequest
+from everlong.store.identity import Sender, StatelessRequest
 from everlong.store.turns import FinishedTurn
 from tests.archive import samples
 from tests.cli.conftest import Run, run
@@ -130,7 +130,7 @@ def through_the_gateway(store: Store, messages: list[dict[str, object]], name: s
     for count in range(1, len(messages), 2):
         sender = Sender(client="claude-code", session=name, folder="/srv/harbour", model="m", platform="gateway")
         asked = StatelessRequest(messages[:count], store.chain.trace(messages[:count]), sender)
-        placed = store.stateless.place(asked)
+        placed = store.identity.place(asked)
         session = placed.session
         store.turns.add_finished(placed.at, FinishedTurn(messages[count], session=session))
     return session

@@ -21,7 +21,7 @@ from everlong.cli.archive.scan import Scan
 from everlong.model import text_of
 from everlong.store import Store
 from everlong.store.log_files import LogFiles
-from everlong.store.maintenance import stats
+from everlong.store.upkeep.maintenance import stats
 from tests.archive import samples
 from tests.archive.samples import ClaudeLog
 from tests.waiting import until

@@ -22,8 +22,8 @@ from everlong.cli.archive.reading_processes import ReadingFailed, ReadingProcess
 from everlong.errors import EverlongError
 from everlong.store import Store
 from everlong.store.log_files import LogFiles
-from everlong.store.maintenance import stats
 from everlong.store.opening import redacted_message
+from everlong.store.upkeep.maintenance import stats
 from tests.archive import samples
 from tests.archive.samples import ClaudeLog
 from tests.examples import few

@@ -11,7 +11,7 @@ from everlong.cli.archive.log_import import LogImport
 from everlong.cli.archive.places import LogFolder
 from everlong.cli.archive.scan import Scan
 from everlong.store import Store
-from everlong.store.maintenance import stats
+from everlong.store.upkeep.maintenance import stats
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads memory from /proc")
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from everlong.model import Message
-from everlong.store import Store, alike
-from everlong.store.alike import contents_with
+from everlong.store import Store
 from everlong.store.database import Database
+from everlong.store.upkeep import alike
+from everlong.store.upkeep.alike import contents_with
 from everlong.testing.strategies import conversations
 from tests.examples import examples
 from tests.retellings import retellings

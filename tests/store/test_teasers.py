@@ -6,9 +6,9 @@ import pytest
 
 from everlong.model import Message
 from everlong.store import Branch, Store
-from everlong.store.maintenance import vacuum
 from everlong.store.search.confidence import read_signs
 from everlong.store.teasers import MOST_TOKENS, find_teaser
+from everlong.store.upkeep.maintenance import vacuum
 from everlong.tokens import counter_for
 from tests.store.engines import ScriptedEngine, summarizing
 

@@ -17,9 +17,9 @@ from everlong.errors import NotStored, StoreError
 from everlong.model import Message
 from everlong.store import Branch, Store
 from everlong.store.database import Database
-from everlong.store.garbage import collect_garbage
 from everlong.store.turns import FinishedTurn
 from everlong.store.upgrade import open_database
+from everlong.store.upkeep.garbage import collect_garbage
 from everlong.testing.strategies import conversations, messages
 from tests.examples import examples
 from tests.retellings import retellings
