@@ -1,4 +1,4 @@
-"""``everlong sessions list``, ``show``, ``search``, ``tail`` and ``compactions``: reading the store.
+"""``everlong sessions list``, ``show``, ``search`` and ``compactions``: reading the store.
 
 Each command starts with its options. The filters of ``list`` reach `Conversations.newest` in ``store/conversations.py``
 by their names; `_part_rows` applies them for ``--parts``.
@@ -6,9 +6,7 @@ by their names; `_part_rows` applies them for ``--parts``.
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from itertools import islice
@@ -36,7 +34,7 @@ from everlong.store import Conversation
 from everlong.store.conversations import CompactionMark, ConversationLine
 from everlong.store.search import Filters
 from everlong.store.search.corpus import called_tools
-from everlong.store.shown_path import message_counts, newest_messages
+from everlong.store.shown_path import message_counts
 from everlong.store.transcripts import one_line, pieces_of, plain
 from everlong.store.transcripts.parts import broken_words, compaction_line, facts_of, moment, name_of
 from everlong.store.transcripts.writer import lines_of, prompt_of
@@ -45,9 +43,8 @@ if TYPE_CHECKING:
     from everlong.store import Compaction, Session, Store
     from everlong.store.search import Hit, Page
     from everlong.store.search.snippets import Snippet
-    from everlong.store.shown_path import NewestMessage
 
-__all__ = ["compactions", "hit_lines", "list_", "search", "show", "tail"]
+__all__ = ["compactions", "hit_lines", "list_", "search", "show"]
 
 _FOLDER_CHARS = 28
 _ROLE_COLOURS = {"user": "blue", "assistant": "green", "tool": "yellow"}
@@ -56,7 +53,6 @@ _INDEX_SECONDS = 2.0
 _SEARCH_SECONDS = 30.0
 """Seconds a search through texts may take: whoever waits longer has forgotten the question."""
 _NARROW = "--session, --since or --before search less, and find more of it"
-_POLL_SECONDS = 0.5
 
 # -- list --------------------------------------------------------------------------------------------------------------
 
@@ -464,39 +460,7 @@ def _mark_matches(snippet: Snippet) -> str:
     return "".join([*pieces, plain(snippet.text[end:])]).replace("\n", " ")
 
 
-# -- tail and compactions ----------------------------------------------------------------------------------------------
-
-
-@command("tail")
-@click.option("-n", "--limit", type=click.IntRange(min=0), default=10, show_default=True, help="How many messages.")
-@click.option("-f", "--follow", is_flag=True, help="Go on and show messages as they come, until Ctrl-C.")
-@json_option
-def tail(limit: int, follow: bool, as_json: bool) -> None:
-    """Show the messages that were recorded last; with --json, one object on each line."""
-    with open_chosen_store() as store:
-        newest = newest_messages(store, max(limit, 1))
-        last = newest[-1].seq if newest else 0
-        for one in newest[len(newest) - min(limit, len(newest)) :]:
-            _print_newest(one, as_json)
-        if not newest and not follow:
-            say("no messages yet; `everlong sessions import FILE` adds some")
-        while follow:
-            time.sleep(_POLL_SECONDS)
-            for one in newest_messages(store, 500, after=last):
-                _print_newest(one, as_json)
-                last = one.seq
-
-
-def _print_newest(one: NewestMessage, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps({**one._asdict(), "node": one.node.hex()}, ensure_ascii=True, default=str))
-        return
-    from everlong.cli.picture import headline  # noqa: PLC0415 - loads rich
-
-    words = one_line(headline(one.message)[:2_000])
-    where = f"{one.session}:{one.turn}" if one.session else "(in no conversation)"
-    head = f"{moment(one.at)}  {where}  {styled(one_line(one.role), bold=True)}"
-    click.echo(f"{head}  {words[:300]}{'…' if len(words) > 300 else ''}")
+# -- compactions -----------------------------------------------------------------------------------------------------
 
 
 @command("compactions", "each")

@@ -20,12 +20,11 @@ from sqlalchemy import Connection, Row, Select, TextClause, bindparam, func, sel
 
 from everlong.errors import NotStored
 from everlong.store.database import in_batches
-from everlong.store.paths import Entry, Segment, message_of, segments_of, segments_to
-from everlong.store.schema import alias, branch, content, node, session, turn
+from everlong.store.paths import Entry, Segment, segments_of, segments_to
+from everlong.store.schema import alias, branch, node, session, turn
 from everlong.store.sessions import Sessions, title_base
 
 if TYPE_CHECKING:
-    from everlong.model import Message
     from everlong.store.core import StoreCore
     from everlong.store.sessions import Session
 
@@ -411,22 +410,6 @@ STEP = 256
 """Blocks that are read at a time."""
 
 
-class NewestMessage(NamedTuple):
-    """A message as it was recorded last; ``session`` is its conversation, ``turn`` its place in it.
-
-    Where no conversation shows it, ``turn`` counts from its branch's beginning.
-    """
-
-    seq: int
-    node: bytes
-    session: str | None
-    title: str | None
-    turn: int
-    role: str
-    at: float
-    message: Message
-
-
 def entries_of(core: StoreCore, found: Session, low: int | None = None, high: int | None = None) -> Iterator[Entry]:
     """Yield the messages of a session in order; if given, only those after turn ``low`` and up to turn ``high``."""
     if found.branch is None:
@@ -462,24 +445,3 @@ def _count(connection: Connection, one: Session) -> int:
             inside = (node.c.branch == part.branch, node.c.depth > low, node.c.depth <= part.high)
             total += connection.execute(select(func.count()).select_from(node).where(*inside)).scalar_one()
     return total
-
-
-def newest_messages(core: StoreCore, limit: int, *, after: int | None = None) -> list[NewestMessage]:
-    """Return the messages that were recorded last, oldest first; with ``after``, the first ones after that number."""
-    held = (content.c.bytes, content.c.codec, content.c.state, content.c.stub)
-    query = select(node, *held).join(content, content.c.digest == node.c.digest).where(node.c.tenant == core.tenant)
-    if after is None:
-        query = query.order_by(node.c.seq.desc()).limit(limit)
-    else:
-        query = query.where(node.c.seq > after).order_by(node.c.seq).limit(limit)
-    with core.database.read() as connection:
-        rows = sorted(connection.execute(query).all(), key=lambda row: row.seq)
-        places = [ShownPlace(row.branch, row.depth, bytes(row.id)) for row in rows]
-        located = locate(connection, core.tenant, places)
-    return [_newest(row, located.get(place)) for row, place in zip(rows, places, strict=True)]
-
-
-def _newest(row: Any, where: Located | None) -> NewestMessage:
-    message = message_of(row.bytes, row.codec, row.state, row.stub)
-    ident, title, turn = (None, None, row.depth) if where is None else where[:3]
-    return NewestMessage(row.seq, bytes(row.id), ident, title, turn, row.role, row.ts, message)
