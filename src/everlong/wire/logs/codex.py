@@ -138,7 +138,7 @@ class _Rollout:
             return
         if now.output_tokens < before.output_tokens:  # another process has begun to count anew
             before = LogUsage()
-        grown = LogUsage(*(max(0, new - old) for new, old in zip(now, before, strict=True)))
+        grown = LogUsage(*(max(0, int(new - old)) for new, old in zip(now, before, strict=True)))
         self.run.usage = self.run.usage.plus(grown._replace(api_calls=1))
 
 
