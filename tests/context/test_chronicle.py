@@ -70,9 +70,7 @@ def test_a_changed_file_stands_among_the_files_and_not_among_the_outcomes() -> N
 
 
 def test_a_quotation_that_is_too_long_loses_courtesy_then_clauses_from_its_end() -> None:
-    asked = (
-        "Thanks for that! I moved the ferry to pier_12, because the old one leaks, and Mira wants a lamp there."
-    )
+    asked = "Thanks for that! I moved the ferry to pier_12, because the old one leaks, and Mira wants a lamp there."
     turns = [m for n in range(12) for m in (user(f"Berth_{n}: {asked}"), assistant("Yes."))]
     done = "\n".join(told(turns, 420).items["Done"])
     assert "… I moved the ferry to pier_12, because the old one leaks …" in done
