@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from everlong import Store
 from everlong.cli.main import main
 from everlong.providers.anthropic_api import anthropic_usage
 from everlong.testing import ModelServer
@@ -224,6 +225,8 @@ def test_when_the_program_ends_one_line_says_what_went_through(
     _, *words = line[1].split()
     main([words[0], "--store", str(tmp_path / "s.db"), *words[1:]])
     assert "Hello." in capfd.readouterr().out
+    with Store.open(tmp_path / "s.db") as store:
+        assert {one.client for one in store.conversations.newest()} == {"app"}  # and not "openai-sdk"
 
 
 def test_a_program_that_bypassed_the_gateway_is_told_so(wrapped: Wrap) -> None:

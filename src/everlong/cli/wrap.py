@@ -49,6 +49,8 @@ _WATCH_SECONDS = 1.0
 _METRICS_SECONDS = 2.0
 _NOT_RUN_CODES = (126, 127)
 """Exit codes of programs that could not be started."""
+_RUNNERS = ("python", "node", "npx", "uv", "bash", "sh")
+"""Programs that run another one, whose name says nothing about a client."""
 _FORWARDED_SIGNALS = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _TERMINAL_SIGNALS = ("SIGINT", "SIGQUIT")
 """Signals that a terminal sends to the program as well."""
@@ -85,7 +87,9 @@ def _run_through_gateway(wrapped: _WrappedGateway, client: Client | None, comman
     from everlong.gateway.formats import path_of_folder  # noqa: PLC0415 - as above
 
     gateway = client_gateway(wrapped.settings, wrapped.address)
-    gateway = replace(gateway, address=wrapped.address + path_of_folder(Path.cwd()))
+    program = Path(command[0]).stem.lower() if client is None else client.name
+    is_own = not program.startswith(_RUNNERS)
+    gateway = replace(gateway, address=wrapped.address + path_of_folder(Path.cwd(), program if is_own else ""))
     run = ClientRun(list(command), {**os.environ, **around_proxies(os.environ), **base_urls(gateway)})
     with nullcontext(run) if client is None else client.started(gateway, run, Path.home()) as ready:
         return _run_program(tuple(ready.command), ready.env)

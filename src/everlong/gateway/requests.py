@@ -135,7 +135,7 @@ class RelayedRequest:
     @property
     def sender(self) -> Sender:
         """The client that sent it."""
-        return sender_of(self.request.headers, self.account.folder)
+        return sender_of(self.request.headers, self.account.folder, self.account.program)
 
     @property
     def encoding(self) -> str:

@@ -210,7 +210,8 @@ class Responder:
             said = await asyncio.to_thread(read_asked, words) if is_heavy(words) else read_asked(words)
             check_model(said.model)
             await self._check_new(said, known)
-            return known.enter(said, sender_of(request.headers, account_of(request).folder)), ""
+            account = account_of(request)
+            return known.enter(said, sender_of(request.headers, account.folder, account.program)), ""
         except BrokenBody as error:
             _log.warning("a request is passed on and not stored: its body cannot be read")
             return None, f"not stored: {error}"  # the upstream says what is wrong with it
