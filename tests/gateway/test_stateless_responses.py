@@ -269,6 +269,18 @@ def test_a_client_that_compacts_itself_gets_one_item_and_goes_on_with_it(
         assert running.store().verify().problems == []
 
 
+def test_a_conversation_that_the_provider_compacts_stays_one_with_its_title(tmp_path: Path) -> None:
+    server = ModelServer(clerk, knows_compaction=True)
+    with server, gateway(server, tmp_path, models=ROOMY) as (running, gpt):
+        client = Client(gpt.with_options(default_headers={"session-id": "one"}))
+        client.ask("The harbour master is called Ingrid. Read on.")
+        for again in range(2):
+            client.items = [DEVELOPER, QUESTION, compaction_of(client)]
+            client.ask(f"And now, for the {again}th time?")
+        (found,) = running.store().conversations.newest()
+        assert (len(found.parts), found.title) == (3, "The harbour master is called Ingrid. Read on.")
+
+
 def test_a_client_with_a_smaller_window_than_its_model_gets_a_compaction_that_helps_it(tmp_path: Path) -> None:
     server = ModelServer(clerk, knows_compaction=False)
     with server, gateway(server, tmp_path, models=ROOMY) as (_, gpt):
