@@ -53,6 +53,15 @@ def test_one_run_archives_every_client_and_the_next_reads_nothing(run: Run, home
     assert (home / "everlong" / "store.db").exists()
 
 
+def test_usage_counts_what_archived_logs_tell(run: Run, home: Path) -> None:
+    run("archive", "--once")
+    logged = run("usage", "--json").json["total"]
+    listed = run("sessions", "list", "--json").json
+    assert logged["calls"] == sum(one["api_calls"] for one in listed) > 0
+    assert logged["tokens"]["output"] == sum(one["output_tokens"] for one in listed) > 0
+    assert home.exists()
+
+
 def test_a_folder_is_read_so_that_sub_agents_find_those_they_work_for(run: Run, home: Path) -> None:
     folder = home / "projects"
     session = samples.claude_log()
