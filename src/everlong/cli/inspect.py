@@ -49,7 +49,7 @@ def inspect_command(
     if web:
         from everlong.cli.inspect_web import show_web  # noqa: PLC0415 - keeps `--help` quick
 
-        show_web(file, port=port, opens_browser=browser)
+        show_web(file, port=port, opens_browser=browser, model=model)
         return
     if file is None:
         raise click.UsageError("give a FILE, or --web for a page over your store")
