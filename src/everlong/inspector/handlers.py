@@ -15,6 +15,7 @@ from everlong.context import ContextCompressor
 from everlong.errors import NotStored
 from everlong.inspector.pages import compactions, conversation_list, cost, message, now, search, sources, timeline
 from everlong.inspector.pages.compactions import CompactionPage
+from everlong.inspector.pages.tools import read_tools
 from everlong.inspector.pages.transcript import page_of_turn, read_transcript
 from everlong.inspector.pages.tree import agents_cost, read_tree
 from everlong.inspector.pages.what_if import read_what_if
@@ -169,7 +170,7 @@ class ConversationHandlers:
         """Show the context as the model gets it."""
         found = self._found(visit)
         page = now.read_now(visit.store, self._reader.settings, found.id)
-        return self._tab(visit, found, "now.html", "now", page=page)
+        return self._tab(visit, found, "now.html", "now", page=page, load=partial(read_tools, visit.store, found))
 
     def timeline(self, visit: Visit) -> Answer:
         """Show the size of each request."""

@@ -164,6 +164,7 @@
         ...(hasCost ? [{ ...axis, scale: "cost", side: 1, grid: { show: false }, values: (_, ticks) => ticks.map((tick) => `$${+tick.toFixed(4)}`), size: 70 }] : []),
       ],
       cursor: { points: { size: 6 } },
+      legend: { live: false },  // the line below the chart tells the figures
       hooks: { draw: [marks], setCursor: [(plot) => tell(plot, data)] },
     };
     chart.replaceChildren();
