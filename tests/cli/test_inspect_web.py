@@ -72,7 +72,7 @@ def test_the_requests_of_a_file_are_played_and_a_compaction_can_be_tried(run: Ru
         assert found is not None
         page = address.removesuffix("/inspector/") + found[0]
         assert f"About {tokens:,} tokens would be sent" in read(page)
-        assert "40 requests." in read(f"{page}/timeline")
+        assert "Requests: 40." in read(f"{page}/timeline")
         assert "$0.0" in read(f"{page}/timeline")
         offer = read(f"{page}/compactions")
         token = re.search(r'name="token" value="(\w+)"', offer)
