@@ -80,12 +80,21 @@ def test_the_user_agent_names_the_program(agent: str, name: str | None) -> None:
 def test_the_path_of_a_request_names_an_absolute_folder_of_any_system(path: str) -> None:
     name = path_of_folder(Path(path)).removeprefix("/folder/")
     assert re.fullmatch("[A-Za-z0-9_-]+", name)
-    assert folder_in_path(name) == path
+    assert folder_in_path(name) == (path, None)
+    wrapped = path_of_folder(Path(path), "aider").removeprefix("/folder/")
+    assert folder_in_path(wrapped) == (path, "aider")
+
+
+def test_a_wrapped_program_has_its_own_name_and_not_that_of_its_library() -> None:
+    for agent in ("OpenAI/Python 1.109.1", "litellm/1.80", "Anthropic/JS 0.70.0", ""):
+        assert client_of({"User-Agent": agent}, "aider") == "aider"
+    assert client_of({"User-Agent": "opencode/1.2.3"}, "node-script") == "opencode"
 
 
 @given(st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=40))
 def test_whatever_stands_in_the_path_is_a_folder_or_none(name: str) -> None:
-    folder = folder_in_path(name)
+    folder, program = folder_in_path(name)
+    assert program is None or program.isascii()
     assert folder is None or (folder.isprintable() and len(folder) <= 1_000)
 
 

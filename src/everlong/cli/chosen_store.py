@@ -23,7 +23,7 @@ from everlong.errors import NotStored, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from everlong.config.settings import StoreSettings
-    from everlong.store import Conversation, Session, Store
+    from everlong.store import Conversation, Store
     from everlong.store.search.embedder import Embedder
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -320,14 +320,6 @@ def find_conversation(store: Store, name: str) -> Conversation:
     """
     try:
         return store.conversations.find(name)
-    except NotStored as error:
-        raise _with_suggestions(store, name, error) from error
-
-
-def find_part(store: Store, name: str) -> Session:
-    """Return one part of a conversation, named like a conversation."""
-    try:
-        return store.sessions.find(name)
     except NotStored as error:
         raise _with_suggestions(store, name, error) from error
 

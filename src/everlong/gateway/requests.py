@@ -57,7 +57,6 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from everlong.gateway.budget import Charge
     from everlong.gateway.cache_watch import Sent
     from everlong.gateway.engines import HostedEngine
     from everlong.gateway.formats import Dialect
@@ -128,8 +127,6 @@ class RelayedRequest:
     """The number of its journal entry, if the database was away."""
     is_unread: bool = False
     """True if the gateway cannot read it."""
-    aside: Charge | None = None
-    """The charge for a summary on its behalf, if its key may spend only so much."""
     account: RequestAccount = field(init=False)
 
     def __post_init__(self) -> None:
@@ -138,7 +135,7 @@ class RelayedRequest:
     @property
     def sender(self) -> Sender:
         """The client that sent it."""
-        return sender_of(self.request.headers, self.account.folder)
+        return sender_of(self.request.headers, self.account.folder, self.account.program)
 
     @property
     def encoding(self) -> str:

@@ -362,9 +362,7 @@ log_file = Table(  # how far the logs of other clients are imported; no word of 
     Column("size", BigInteger, nullable=False),  # of the file when it was last read to its end
     Column("mtime", BigInteger, nullable=False),  # its time then, in nanoseconds
     Column("inode", String, nullable=False),
-    Column("read_to", BigInteger, nullable=False),  # the place up to which nothing needs to be read again
-    Column("mark", LargeBinary),  # a hash of bytes before that place, which shows that it is still the same file
-    Column("state", Text, nullable=False),  # JSON: what is needed to go on there
+    Column("state", Text, nullable=False),  # JSON: how far a database was read
     Column("ts", Float(53), nullable=False),
 )
 

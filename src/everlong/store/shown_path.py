@@ -20,14 +20,12 @@ from sqlalchemy import Connection, Row, Select, TextClause, bindparam, func, sel
 
 from everlong.errors import NotStored
 from everlong.store.database import in_batches
-from everlong.store.paths import Entry, Segment, message_of, segments_of, segments_to
-from everlong.store.schema import alias, branch, content, node, session, turn
+from everlong.store.paths import Segment, segments_of, segments_to
+from everlong.store.schema import alias, branch, node, session, turn
 from everlong.store.sessions import Sessions, title_base
 
 if TYPE_CHECKING:
-    from everlong.model import Message
     from everlong.store.core import StoreCore
-    from everlong.store.sessions import Session
 
 CLEARED = "cleared"
 """The end reason of a part whose client goes on without old tool results, on another branch."""
@@ -441,80 +439,3 @@ def message_after(core: StoreCore, ident: bytes) -> bytes | None:
     with core.database.read() as connection:
         found = connection.execute(query.limit(1)).scalar()
     return None if found is None else bytes(found)
-
-
-STEP = 256
-"""Blocks that are read at a time."""
-
-
-class NewestMessage(NamedTuple):
-    """A message as it was recorded last; ``session`` is its conversation, ``turn`` its place in it.
-
-    Where no conversation shows it, ``turn`` counts from its branch's beginning.
-    """
-
-    seq: int
-    node: bytes
-    session: str | None
-    title: str | None
-    turn: int
-    role: str
-    at: float
-    message: Message
-
-
-def entries_of(core: StoreCore, found: Session, low: int | None = None, high: int | None = None) -> Iterator[Entry]:
-    """Yield the messages of a session in order; if given, only those after turn ``low`` and up to turn ``high``."""
-    if found.branch is None:
-        return
-    at = core.branch(found.branch)
-    end = at.depth if found.to_depth is None else found.to_depth
-    if high is not None:
-        end = min(end, found.from_depth + high)
-    start = found.from_depth + (low or 0)
-    start = start if start > 0 else -1  # what precedes the first message belongs to it
-    while start < end:
-        stop = min(max(start, 0) + STEP, end)
-        yield from core.entries(at, start, stop)
-        start = stop
-
-
-def message_counts(core: StoreCore, sessions: Sequence[Session]) -> dict[str, int]:
-    """Return how many messages each session has."""
-    with core.database.read() as connection:
-        return {one.id: _count(connection, one) for one in sessions}
-
-
-def _count(connection: Connection, one: Session) -> int:
-    if one.branch is None:
-        return 0
-    end = one.to_depth
-    if end is None:
-        end = connection.execute(select(branch.c.head_depth).where(branch.c.id == one.branch)).scalar() or 0
-    total = 0
-    for part in segments_to(connection, one.branch, end):
-        low = max(part.low, one.from_depth)
-        if low < part.high:
-            inside = (node.c.branch == part.branch, node.c.depth > low, node.c.depth <= part.high)
-            total += connection.execute(select(func.count()).select_from(node).where(*inside)).scalar_one()
-    return total
-
-
-def newest_messages(core: StoreCore, limit: int, *, after: int | None = None) -> list[NewestMessage]:
-    """Return the messages that were recorded last, oldest first; with ``after``, the first ones after that number."""
-    held = (content.c.bytes, content.c.codec, content.c.state, content.c.stub)
-    query = select(node, *held).join(content, content.c.digest == node.c.digest).where(node.c.tenant == core.tenant)
-    if after is None:
-        query = query.order_by(node.c.seq.desc()).limit(limit)
-    else:
-        query = query.where(node.c.seq > after).order_by(node.c.seq).limit(limit)
-    with core.database.read() as connection:
-        rows = sorted(connection.execute(query).all(), key=lambda row: row.seq)
-        places = [ShownPlace(row.branch, row.depth, bytes(row.id)) for row in rows]
-        located = locate(connection, core.tenant, places)
-    return [_newest(row, located[place]) for row, place in zip(rows, places, strict=True)]
-
-
-def _newest(row: Any, where: Located) -> NewestMessage:
-    message = message_of(row.bytes, row.codec, row.state, row.stub)
-    return NewestMessage(row.seq, bytes(row.id), *where[:3], row.role, row.ts, message)

@@ -158,20 +158,10 @@ class RecordRequest:
     """The number of first blocks that lead to a stored message, and that message, if they do so by other ids."""
     packed: Mapping[int, Blob] = field(default_factory=dict)
     """The messages that were compressed ahead, as they are stored, by the ids of their objects."""
-    unpack: Callable[[], list[Message]] | None = None
-    """Returns the messages, if ``messages`` has only outlines of them: enough where none of them is stored."""
     trace: Trace = field(init=False)
 
     def __post_init__(self) -> None:
         self.trace = self.known or self.chain.trace(map(self.clean, self.messages), self.start)
-
-    def in_full(self) -> RecordRequest:
-        """Return the request with its messages instead of their outlines."""
-        if self.unpack is None:
-            return self
-        messages = self.unpack()
-        packed = {id(new): self.packed[id(old)] for old, new in zip(self.messages, messages, strict=True)}
-        return replace(self, messages=messages, packed=packed, unpack=None, known=self.trace)
 
     def end(self, number: int) -> Branch:
         """Return the end of the list on a branch."""
