@@ -7,12 +7,6 @@ from pathlib import Path
 import pytest
 from bench.store import archive
 
-from everlong.cli.archive.log_import import LogImport
-from everlong.cli.archive.places import LogFolder
-from everlong.cli.archive.scan import Scan
-from everlong.store import Store
-from everlong.store.maintenance import stats
-
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads memory from /proc")
 
 
@@ -29,13 +23,3 @@ def test_every_way_stores_the_same_messages(logs: Path, tmp_path: Path) -> None:
     found = {way: archive.measure(logs, way, tmp_path / f"{way}.db") for way in ("before", "import", "now")}
     assert {one["messages"] for one in found.values()} == {3 * 119}
     assert found["now"]["memory"] < archive.MEMORY_MB
-
-
-def test_processes_that_read_ahead_store_the_same_messages(logs: Path, tmp_path: Path) -> None:
-    paths = sorted(logs.glob("*.jsonl"))
-    with Store.open(tmp_path / "store.db") as store:
-        assert [path for path, _ in LogImport(store).add_all(paths, processes=2)] == paths
-        assert stats(store)["messages"] == 3 * 119
-        folder = LogFolder("claude-code", logs, ("*.jsonl",))
-        assert Scan(store, [folder]).run().changed == 0
-        assert store.verify().problems == []
