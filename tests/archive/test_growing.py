@@ -15,12 +15,10 @@ from typing import Any
 
 import pytest
 
-from everlong.cli.archive import log_import
 from everlong.cli.archive.places import LogFolder
 from everlong.cli.archive.scan import Scan
 from everlong.model import text_of
 from everlong.store import Store
-from everlong.store.log_files import LogFiles
 from everlong.store.maintenance import stats
 from tests.archive import samples
 from tests.archive.samples import ClaudeLog
@@ -90,18 +88,6 @@ def test_the_last_message_waits_until_the_client_has_written_it(store: Store, tm
     assert spoken(store) == every_word(2)
 
 
-def test_a_large_log_is_stored_in_parts(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_import, "PART", 5_000)
-    path = tmp_path / "log.jsonl"
-    path.write_text(long_log(60).text())
-    found = samples.OwnLogs(store).add(path)
-    assert found is not None
-    assert (dict(found.outcomes), spoken(store)) == ({"new": 1}, every_word(60))
-    known = LogFiles(store).get(str(path))
-    assert known is not None
-    assert known.read_to > 0.9 * path.stat().st_size
-
-
 def test_a_rotated_log_is_read_from_its_beginning(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text(long_log(5).text())
@@ -110,19 +96,6 @@ def test_a_rotated_log_is_read_from_its_beginning(store: Store, tmp_path: Path) 
     path.write_text(ClaudeLog("other").ask("A new day?").say("A new day.").text() + " " * 20_000 + "\n")
     samples.OwnLogs(store).add(path)
     assert sorted(spoken(store)) == sorted([*every_word(5), "A new day?", "A new day."])
-
-
-def test_a_truncated_log_keeps_what_was_archived(store: Store, tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    text = long_log(5).text()
-    path.write_text(text)
-    samples.OwnLogs(store).add(path)
-    lines = text.splitlines(keepends=True)
-    path.write_text("".join(lines[:6]))
-    samples.OwnLogs(store).add(path)
-    path.write_text(text)
-    samples.OwnLogs(store).add(path)
-    assert spoken(store) == every_word(5)
 
 
 def test_a_rewind_keeps_both_ways(store: Store, tmp_path: Path) -> None:

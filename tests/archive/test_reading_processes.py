@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import sqlite3
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from everlong.cli.archive import log_import
 from everlong.cli.archive.log_import import FileImport
-from everlong.cli.archive.log_reading import LogEnd, LogTask
-from everlong.cli.archive.reading_processes import ReadingFailed, ReadingProcesses
 from everlong.errors import EverlongError
 from everlong.store import Store
 from everlong.store.log_files import LogFiles
@@ -27,7 +19,6 @@ from everlong.store.opening import redacted_message
 from tests.archive import samples
 from tests.archive.samples import ClaudeLog
 from tests.examples import few
-from tests.waiting import until
 
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"  # made up
 
@@ -99,48 +90,3 @@ def test_secrets_are_taken_out_by_the_processes_too(tmp_path: Path) -> None:
         list(samples.OwnLogs(store).add_all([path], processes=1))
         assert KEY not in str(spoken(store))
         assert "[redacted:api_key]" in str(spoken(store))
-
-
-def test_the_end_of_a_process_is_noticed(tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    path.write_text(ClaudeLog().ask("Here?").say("Here.").text())
-    task = LogTask(str(path), "claude-code", "local")
-    readers = ReadingProcesses(1)
-    try:
-        assert isinstance(list(readers.submit(task))[-1], LogEnd)
-        with pytest.raises(ReadingFailed):
-            list(readers.submit(task._replace(path=str(tmp_path / "nothing"))))
-        assert isinstance(list(readers.submit(task))[-1], LogEnd)
-        os.kill(readers.pids[0], signal.SIGKILL)
-        for _ in range(2):
-            with pytest.raises(ReadingFailed):
-                list(readers.submit(task))
-    finally:
-        readers.close()
-
-
-def test_an_archiver_with_processes_that_is_killed_goes_on(logs: Path, tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    Store.open(path).close()
-    program = (
-        "import sys; from pathlib import Path; from everlong.cli.archive import log_import; log_import.PART = 6_000\n"
-        "from everlong.store import Store\n"
-        "with Store.open(sys.argv[1]) as store:\n"
-        "    archive = log_import.LogImport(store)\n"
-        "    for _ in archive.add_all(sorted(Path(sys.argv[2]).glob('*.jsonl')), processes=2): print(flush=True)\n"
-    )
-    command = [sys.executable, "-c", program, str(path), str(logs)]
-
-    def messages() -> int:
-        with closing(sqlite3.connect(path)) as raw:
-            return int(raw.execute("SELECT COUNT(*) FROM node").fetchone()[0])
-
-    for least in (1, 300):
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-            until(lambda least=least, process=process: messages() >= least or process.poll() is not None)  # type: ignore[misc]
-            process.send_signal(signal.SIGKILL)
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    with Store.open(path) as store, Store.open(tmp_path / "alone.db") as alone:
-        import_all(alone, logs, 0)
-        assert (spoken(store), stats(store)["messages"]) == (spoken(alone), stats(alone)["messages"])
-        assert store.verify().problems == []

@@ -87,13 +87,3 @@ def test_what_an_engine_returns_is_checked_mended_or_replaced(
     assert all(one.engine == name and one.fallback and name in one.fallback for one in history)
     assert isinstance(agent.engine, GuardedEngine)
     assert agent.engine.is_off is (name == "sleeping")
-
-
-def test_an_engine_that_wrecks_its_input_wrecks_a_copy(
-    with_engine: WithEngine, store: Store, heard: list[AgentEvent]
-) -> None:
-    agent = with_engine("mutating")
-    talk(agent, TURNS)
-    went_well(agent, store, heard)
-    assert notices(heard) == []
-    assert "wrecked" not in str(agent.conversation.messages)

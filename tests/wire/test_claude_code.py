@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from everlong.errors import TranscriptError
-from everlong.model import find_groups
 from everlong.wire import read_transcript
 from everlong.wire.claude_code import ClaudeCodeLog, read_log
 from tests.steps import steps_of
@@ -124,24 +123,6 @@ def test_parallel_calls_and_their_results_are_united(entries: list[Entry]) -> No
     assert called == assistant(use("t1"), use("t2"))
     assert sorted(block["tool_use_id"] for block in answered["content"]) == ["t1", "t2"]
     assert done == assistant(text("Done."))
-    assert log.left_out.abandoned == 0
-
-
-def test_what_claude_code_added_to_a_parallel_result_is_kept() -> None:
-    entries = [
-        replies("a1", "u1", "m1", use("t1")),
-        replies("a2", "a1", "m1", use("t2")),
-        answers("r1", "a1", "t1"),
-        says("k1", "r1", [text("How this skill works: …")], isMeta=True),
-        answers("r2", "a2", "t2"),
-        replies("a3", "r2", "m2", text("Done.")),
-    ]
-    log = read_log([SIMPLE[0], *entries])
-    assert only(log)[2:] == [
-        user([result("t1"), result("t2")]),
-        user([text("How this skill works: …") | {"_added": True}]),
-        assistant(text("Done.")),
-    ]
     assert log.left_out.abandoned == 0
 
 
@@ -306,17 +287,6 @@ def test_whatever_the_links_a_log_is_read_or_refused_in_words(entries: list[Entr
     with suppress(TranscriptError):
         transcript = read_transcript(jsonl(entries))
         transcript.render([conversation.messages for conversation in transcript.conversations])
-
-
-@given(count=st.integers(1, 6), order=st.randoms(use_true_random=False))
-def test_in_whatever_order_results_were_written_every_call_has_its_own(count: int, order: Any) -> None:
-    calls = [replies(f"a{n}", f"a{n - 1}" if n else "u1", "m1", use(f"t{n}")) for n in range(count)]
-    results = [answers(f"r{n}", f"a{n}", f"t{n}") for n in range(count)]
-    order.shuffle(results)
-    transcript = read_transcript(jsonl([SIMPLE[0], *calls, *results]))
-    grouping = find_groups(transcript.conversations[0].messages)
-    assert [(len(group.answers), group.missing) for group in grouping.groups] == [(count, [])]
-    assert grouping.orphans == []
 
 
 @pytest.mark.parametrize("kind", ["progress", "user"])
