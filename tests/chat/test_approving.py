@@ -64,15 +64,6 @@ def test_a_sentence_is_a_no_that_says_what_to_do_instead(serve: Serve, chat: Ope
     assert not (root / "first.txt").exists()  # nothing was granted for ever
 
 
-def test_a_command_is_shown_once(serve: Serve, chat: Open) -> None:
-    found = chat(serve([Answer("Looking.", [Call("run_command", {"command": "echo harbour-seal"})]), "Done."]))
-    found.enter("Look")
-    seen = found.wait(SHOWN)
-    assert seen.count("echo harbour-seal") == 1
-    found.enter("no")
-    found.wait("⊘ run_command")
-
-
 def test_what_is_being_typed_is_no_answer(serve: Serve, chat: Open, root: Path) -> None:
     server = serve(writer)
     server.closing = gate = Gate()

@@ -141,19 +141,3 @@ def test_quit_waits_its_turn(serve: Serve, chat: Open, word: str) -> None:
     gate.open()
     assert found.wait_exit() == 0
     assert "not very long" in found.everything()
-
-
-def test_one_prompt_is_stopped_with_130(serve: Serve, terminal: Open) -> None:
-    server = serve(script)
-    server.closing = gate = Gate()
-    server.fail_next(Fault("slow"))
-    found = terminal()
-    found.start(*talking_to(server), "-p", "Go on.")
-    gate.let(4)
-    found.wait("Far out.")
-    found.press("C-c")
-    assert found.wait_exit() == 130
-    gate.open()
-    found.start(*talking_to(server), "-p", "Go on.")
-    found.wait("not very long")
-    assert found.wait_exit() == 0

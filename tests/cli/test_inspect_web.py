@@ -18,7 +18,6 @@ import pytest
 from everlong.cli.demo.playback import play
 from everlong.cli.demo.session import load_session
 from everlong.store import Store
-from tests.cli.conftest import add_session
 from tests.context.builders import assistant, user
 from tests.program import everlong_program
 from tests.waiting import PATIENCE
@@ -59,16 +58,6 @@ def test_a_file_is_shown(tmp_path: Path) -> None:
         assert "talk.json" in read(address)
         assert "Where is the <mark>harbour</mark>?" in read(f"{address}search?q=harbour")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["talk.json"]
-
-
-def test_a_store_is_shown_by_its_path_or_by_the_option(tmp_path: Path) -> None:
-    path = tmp_path / "own.db"
-    with Store.open(path) as store:
-        add_session(store, [user("Hello"), assistant("Hello")], title="Kept for long")
-    with inspecting(str(path)) as address:
-        assert "Kept for long" in read(address)
-    with inspecting("--store", str(path)) as address:
-        assert "Kept for long" in read(address)
 
 
 def test_the_demo_leaves_a_conversation_with_requests_and_compactions(tmp_path: Path) -> None:

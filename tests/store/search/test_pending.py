@@ -25,15 +25,6 @@ def test_a_pending_text_is_read_by_the_first_search_only(store: Store, monkeypat
     assert read == []
 
 
-def test_a_search_without_time_says_that_it_did_not_read_all(store: Store) -> None:
-    sayer = Sayer(store)
-    sayer.say(*(f"ledger line {number}" for number in range(450)))
-    page = store.search("ledger", seconds=-1.0)
-    assert page.is_partial
-    assert page.hits
-    assert len(sayer.texts("ledger", limit=1_000)) == 450
-
-
 @pytest.mark.parametrize("query", ['"old pier"', "old pier", "ld pi"])
 def test_pending_and_indexed_messages_come_in_one_order_by_time(store: Store, query: str) -> None:
     sayer = Sayer(store)
