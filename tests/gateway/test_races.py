@@ -65,17 +65,6 @@ def test_a_request_that_came_while_the_store_was_locked_is_compacted_once_it_has
         assert [session.id for session in store.sessions.newest()] != []
 
 
-def test_a_conversation_in_memory_is_compacted_though_the_store_was_locked_when_it_went_on(tmp_path: Path) -> None:
-    path = tmp_path / "s.db"
-    with ModelServer("yes", window=8_000) as model, run_gateway(model.url, str(path)) as running:
-        assert send(running, 9) == 200
-        running.store()
-        holder = locked_until_refused(model, path)
-        assert send(running, 25) == 200
-        holder.join(PATIENCE)
-        assert running.store().verify().problems == []
-
-
 def test_a_refusal_without_numbers_is_met_though_the_newest_message_takes_most_of_the_window(
     upstream: Upstream, tmp_path: Path
 ) -> None:
