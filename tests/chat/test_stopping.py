@@ -9,6 +9,7 @@ import pytest
 
 from everlong.testing import Answer, Ask, Call, Fault
 from tests.chat.conftest import Gate, Open, configure, idle, long_talk, talking_to
+from tests.examples import few
 from tests.testing_server.conftest import Serve
 
 FAR_OUT = "Far out.\n\nAnd on, and on, and on, for as long as one listens, which is not very long."
@@ -128,7 +129,7 @@ def test_ctrl_c_while_the_program_is_loaded_leaves_quietly_with_130(terminal: Op
     assert "-echo " not in found.shell("stty -a")
 
 
-@pytest.mark.parametrize("word", ["/quit", "exit"])
+@pytest.mark.parametrize("word", few(["/quit", "exit"]))
 def test_quit_waits_its_turn(serve: Serve, chat: Open, word: str) -> None:
     server = serve(script)
     server.closing = gate = Gate()
