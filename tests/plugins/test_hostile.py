@@ -8,9 +8,9 @@ from everlong.agent import Agent, AgentEvent, CompactionFinished
 from everlong.plugins.guard import GuardedEngine
 from everlong.store import Store
 from tests.examples import few, length
-from tests.plugins.conftest import WINDOW, WithEngine, notices, talk
+from tests.plugins.conftest import FILLER, WINDOW, WithEngine, notices, talk
 
-TURNS = length(100, 25)
+TURNS = length(100, 16)
 
 METHODS = (
     "update_from_response",
@@ -52,7 +52,7 @@ def test_an_engine_may_raise_in_any_method(
     monkeypatch.setenv("HOSTILE_METHOD", method)
     monkeypatch.setenv("HOSTILE_KIND", kind)
     agent = with_engine("raising")
-    talk(agent, TURNS)
+    talk(agent, TURNS, filler=FILLER * length(1, 2))
     went_well(agent, store, heard)
     agent.engine.get_status()
     agent.reset()
@@ -83,7 +83,7 @@ def test_what_an_engine_returns_is_checked_mended_or_replaced(
 ) -> None:
     monkeypatch.setenv("HOSTILE_RESULT", result)
     agent = with_engine("hostile")
-    talk(agent, TURNS)
+    talk(agent, TURNS, filler=FILLER * length(1, 2))
     went_well(agent, store, heard)
     (warned,) = notices(heard)
     assert "the context engine 'hostile'" in warned
