@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import pytest
@@ -43,6 +44,25 @@ def test_after_a_compaction_the_summary_is_marked_and_the_system_prompt_is_still
     outcome = simulator.send(cache.apply({"messages": [system(), summary, *talk[-2:]]}, 30.0), 30.0)
     assert outcome.read == 2_000
     assert "F" in roles(cache)
+
+
+def test_going_back_finds_the_point_that_was_marked_then() -> None:
+    cache, simulator = made(), CacheSimulator(MODEL, "anthropic")
+    first = [system(), user("go"), *step(1)]
+    sizes = [simulator.send(cache.apply({"messages": first}, 0.0), 0.0).prompt]
+    longer = [*first, *step(2), *step(3)]
+    simulator.send(cache.apply({"messages": longer}, 30.0), 30.0)
+    back = simulator.send(cache.apply({"messages": [*first, reply("hm"), user("another way")]}, 60.0), 60.0)
+    assert back.read == sizes[0]
+
+
+def test_a_system_prompt_that_changes_keeps_a_marker_on_what_of_it_stays() -> None:
+    cache, simulator = made(), CacheSimulator(MODEL, "anthropic")
+    static = {"type": "text", "text": long_text("static", 2_000)}
+    for turn in range(4):
+        request = {"system": [static, {"type": "text", "text": f"turn {turn}"}], "messages": [user(f"go {turn}")]}
+        outcome = simulator.send(cache.apply(request, 30.0 * turn), 30.0 * turn)
+    assert outcome.read == 2_000
 
 
 def test_the_clients_own_markers_stay_and_count() -> None:
@@ -96,3 +116,17 @@ def test_a_conversation_is_cold_when_its_life_is_over() -> None:
     cache = made()
     cache.apply({"messages": [system(), user("go")]}, 0.0)
     assert (cache.is_cold(290.0), cache.is_cold(300.0)) == (False, True)
+
+
+UNKNOWN: Body = {"type": "future_block", "x": 1}
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "openrouter", "vertex"])
+def test_a_block_that_nobody_knows_is_passed_over_for_the_nearest_before_it(provider: str) -> None:
+    text = {"type": "text", "text": long_text("word", 2_000)}
+    sent = made(provider).apply({"messages": [{"role": "user", "content": [text, {**text}, UNKNOWN]}]}, 0.0)
+    assert [markers_in(part) for part in sent["messages"][0]["content"]] == [[], ["5m"], []]
+    alone = {"messages": [{"role": "user", "content": [UNKNOWN]}]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert not markers_in(made(provider).apply(alone, 0.0))

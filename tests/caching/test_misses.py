@@ -51,6 +51,17 @@ def test_what_changed_first_is_the_reason(changes: dict[str, Any], reason: str, 
     assert reason in REASONS
 
 
+def test_an_hour_for_the_beginning_and_five_minutes_for_the_rest() -> None:
+    old, got = replace(OLD, marks=["1h", "5m"]), CacheTokens(21_000, 8_000, 13_000)
+    assert missed(got, old=old, at=1_400.0) == (
+        "expired",
+        "400 seconds after the request before; it is held for 300",
+        11_000,
+    )
+    assert missed(got, old=old, at=1_400.0, system=[9])[0] == "system"  # which an hour would have kept
+    assert missed(got, old=old, at=9_000.0, system=[9])[0] == "expired"
+
+
 def test_caches_that_keep_by_themselves_are_expected_to_and_servers_that_may_have_none_are_not() -> None:
     old, new = replace(OLD, model="gpt-5", marks=[]), {"model": "gpt-5", "marks": []}
     left, cold = CacheTokens(20_000, 0, 0), CacheTokens(21_000, 0, 0)

@@ -57,6 +57,14 @@ def test_a_tool_message_is_marked_on_itself_and_only_for_the_native_api() -> Non
     assert places(other) == [0, 1, 2]  # the last that can carry one
 
 
+def test_what_is_listed_twice_is_marked_once() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    asked = {"role": "user", "content": [image, image, image]}
+    marked = apply_anthropic_cache_control([asked, asked, asked, asked, asked], native_anthropic=True)
+    assert len(markers_in(marked)) == 3
+    assert "cache_control" not in image
+
+
 @pytest.mark.spec("6.1")
 @given(wild_conversations())
 def test_there_are_at_most_four_markers_on_a_deep_copy_and_once_more_changes_nothing(messages: list[Body]) -> None:
@@ -83,3 +91,10 @@ def test_the_rough_estimate_is_a_quarter_of_the_characters_and_pictures_weigh_th
         return [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x" * size}}]}]
 
     assert estimate_messages_tokens_rough(picture(10)) == estimate_messages_tokens_rough(picture(10_000_000))
+
+
+@pytest.mark.spec("6.1")
+@pytest.mark.parametrize("kind", ["thinking", "future_block"])
+def test_a_message_that_ends_with_what_takes_no_marker_is_passed_over(kind: str) -> None:
+    messages = [user("a"), user("b"), user("c"), {"role": "user", "content": [{"type": kind, "x": 1}]}]
+    assert places(apply_anthropic_cache_control(messages)) == [0, 1, 2]

@@ -53,6 +53,14 @@ def test_five_minutes_run_from_the_request_and_a_hit_refreshes_them() -> None:
     assert (late.read, late.reason) == (0, "expired")
 
 
+def test_mixed_lives_are_read_up_to_a_then_doubled_up_to_b_then_written_up_to_c() -> None:
+    cache = sim()
+    cache.send(body([text(2_000, "s", "1h")], [text(100)]), 0.0)
+    outcome = cache.send(body([text(2_000, "s", "1h")], [text(700, "b", "1h"), text(500, "c", "5m"), text(50)]), 60.0)
+    assert figures(outcome) == (2_000, {"1h": 700, "5m": 500}, 50)
+    assert outcome.cost == pytest.approx(2_000 * 0.1 + 700 * 2 + 500 * 1.25 + 50)
+
+
 @pytest.mark.parametrize(("appended", "read"), [(18, True), (19, True), (20, False)])
 def test_a_read_walks_back_twenty_positions_the_markers_own_included(appended: int, read: bool) -> None:
     cache = sim()
@@ -114,6 +122,15 @@ def test_a_change_loses_its_tier_and_those_after_it(change: Body, read: int) -> 
     system = [text(2_000, "s", "5m")]
     cache.send(body(system, [text(1_000, "m", "5m")]), 0.0)
     assert cache.send(body(system, [text(1_000, "m", "5m")], **change), 5.0).read == read
+
+
+def test_the_oracle_reads_whatever_was_sent_before_and_writes_the_rest_once() -> None:
+    cache = sim()
+    cache.send(body([text(2_000, "s")], [text(100)]), 0.0)
+    later = cache.send(body([text(2_000, "s")], [text(100)], [text(50, "r")]), 24 * 60 * MINUTE)
+    assert later.oracle == pytest.approx(2_100 * 0.1 + 50 * 1.25)
+    assert later.uncached == 2_150
+    assert later.reachable == 2_150 * 1.25  # a day is more than five minutes
 
 
 def test_openai_before_its_markers_reads_in_steps_of_128_and_writes_for_nothing() -> None:

@@ -70,6 +70,17 @@ def test_what_compaction_adds_and_edits_is_written_without_private_keys() -> Non
     ]
 
 
+def test_jsonl_and_lists_of_bodies_may_have_both_formats_each_in_a_body_of_its_own() -> None:
+    rows = [{"id": "a", "system": "Be brief.", "messages": TALK}, {"id": "b", "messages": [ASK], "score": 1}]
+    lines = "".join(f"{json.dumps(row)}\n" for row in rows)
+    transcript = read_transcript(lines)
+    assert transcript.kind == "jsonl-anthropic"
+    assert transcript.describe() == "a JSONL file of 2 Anthropic-format conversations with 5 messages"
+    assert unchanged(transcript) == lines
+    assert read_transcript(json.dumps(rows)).kind == "anthropic-conversations"
+    assert json.loads(unchanged(read_transcript(json.dumps(rows)))) == rows
+
+
 def test_two_formats_in_one_conversation_are_refused_with_both_signs() -> None:
     tool = {"role": "tool", "tool_call_id": "t1", "content": "x"}
     message = refusal({"messages": [*TALK, tool]})

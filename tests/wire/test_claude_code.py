@@ -126,6 +126,24 @@ def test_parallel_calls_and_their_results_are_united(entries: list[Entry]) -> No
     assert log.left_out.abandoned == 0
 
 
+def test_what_claude_code_added_to_a_parallel_result_is_kept() -> None:
+    entries = [
+        replies("a1", "u1", "m1", use("t1")),
+        replies("a2", "a1", "m1", use("t2")),
+        answers("r1", "a1", "t1"),
+        says("k1", "r1", [text("How this skill works: …")], isMeta=True),
+        answers("r2", "a2", "t2"),
+        replies("a3", "r2", "m2", text("Done.")),
+    ]
+    log = read_log([SIMPLE[0], *entries])
+    assert only(log)[2:] == [
+        user([result("t1"), result("t2")]),
+        user([text("How this skill works: …") | {"_added": True}]),
+        assistant(text("Done.")),
+    ]
+    assert log.left_out.abandoned == 0
+
+
 def test_lines_that_are_no_messages_are_left_out_but_their_links_followed() -> None:
     log = read_log(
         [

@@ -42,6 +42,11 @@ def test_a_truncated_last_line_is_named_with_how_to_drop_it() -> None:
     assert "head -n 2 FILE" in message
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
+def test_numbers_that_json_cannot_hold_are_refused(number: str) -> None:
+    assert f"the number {number}" in refusal(f'[{{"role": "user", "score": {number}}}]')
+
+
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, '{"a":' * 100_000, f"{USER}\n" + '{"a":' * 100_000, "[" * 10**5 + "]" * 10**5]
 )

@@ -66,6 +66,7 @@ MESSAGES = st.builds(
     EXTRA,
 )
 LISTS = st.lists(MESSAGES, max_size=4)
+BODIES = st.builds(lambda extra, messages: {**extra, "messages": messages}, EXTRA, LISTS)
 INDENTS = st.sampled_from([None, 1, 2, 4, "\t"])
 
 
@@ -76,6 +77,25 @@ def test_any_message_list_comes_back_as_it_was(messages: list[dict[str, Any]], i
     assert transcript.kind == "messages"
     assert json.loads(unchanged(transcript)) == json.loads(text)
     assert unchanged(read_transcript(unchanged(transcript).encode())) == unchanged(transcript)
+
+
+@given(body=BODIES, indent=INDENTS)
+def test_any_request_comes_back_as_it_was(body: dict[str, Any], indent: int | str | None) -> None:
+    text = json.dumps(body, indent=indent)
+    transcript = read_transcript(text)
+    assert transcript.kind == "request"
+    assert json.loads(unchanged(transcript)) == json.loads(text)
+    assert list(json.loads(unchanged(transcript))) == list(body)
+
+
+@given(bodies=st.lists(BODIES, min_size=2, max_size=4))
+def test_any_jsonl_of_conversations_comes_back_as_it_was(bodies: list[dict[str, Any]]) -> None:
+    text = "".join(f"{json.dumps(body)}\n" for body in bodies)
+    transcript = read_transcript(text)
+    assert transcript.kind == "jsonl-conversations"
+    assert [json.loads(line) for line in unchanged(transcript).split("\n")[:-1]] == [
+        json.loads(line) for line in text.split("\n")[:-1]
+    ]
 
 
 @given(messages=st.lists(MESSAGES, min_size=2, max_size=4))
