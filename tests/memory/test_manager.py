@@ -123,6 +123,19 @@ def test_a_provider_that_hangs_cannot_stop_a_compaction_and_is_left_alone_until_
         manager.close()
 
 
+@pytest.mark.parametrize(
+    "method", ["initialize", "sync_turn", "on_session_switch", "on_session_end", "shutdown", "prefetch"]
+)
+def test_whatever_method_hangs_everything_goes_on(
+    warnings: list[str], monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    sleeper, diary = Hanging(method), Diary()
+    with out_of_patience_once_it_hangs(sleeper, monkeypatch):
+        live_a_session(managed(warnings, sleeper, diary))
+        assert any(f"did not answer {method} within" in warning for warning in warnings)
+    assert [call[0] for call in diary.calls] == LIFE
+
+
 @pytest.mark.parametrize("error", [RuntimeError("broken"), SystemExit(3), KeyboardInterrupt()], ids=repr)
 @pytest.mark.parametrize(
     "method", ["initialize", "sync_turn", "on_session_switch", "on_session_end", "shutdown", "prefetch"]
@@ -184,6 +197,22 @@ def test_rubbish_is_ignored_and_the_conversation_cannot_be_changed(warnings: lis
     assert "gave int instead of a text from system_prompt_block" in told
     assert "gave list instead of a text from on_pre_compress" in told
     assert told.count("is no OpenAI tool schema") == 5
+
+
+def test_of_two_tools_of_one_name_the_built_in_one_stays(warnings: list[str], notes: NotesMemory) -> None:
+    class Imitation(Diary):
+        def get_tool_schemas(self) -> list[dict[str, Any]]:
+            return [tool("memory_add")]
+
+    manager = managed(warnings, Imitation(), notes)
+    assert [schema["function"]["name"] for schema in manager.tool_schemas()] == [
+        "memory_add",
+        "memory_replace",
+        "memory_remove",
+        "memory_search",
+    ]
+    assert "saved" in manager.handle_tool_call("memory_add", {"target": "user", "text": "Sails."})
+    assert warnings == ["memory provider 'diary' has a tool 'memory_add', which 'notes' has already; it is left out"]
 
 
 def test_what_a_provider_says_is_bounded_and_cannot_pose_as_a_part_of_a_prompt(warnings: list[str]) -> None:

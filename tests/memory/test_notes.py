@@ -66,6 +66,24 @@ def test_a_change_touches_nothing_but_its_note(notes: NotesMemory, folder: Path)
     assert path.read_text(encoding="utf-8") == BY_HAND + "\n"
 
 
+def test_a_note_is_named_by_any_part_that_no_other_has(notes: NotesMemory) -> None:
+    for text in ("The API listens on 8437.", "The API is written in Go.", "The API"):
+        notes.add("memory", text)
+    assert notes.remove("memory", "written in") == "The API is written in Go."
+    assert notes.remove("memory", "The API") == "The API"  # the whole of one note, though a part of another
+    assert notes.replace("memory", "the api  LISTENS", "The API listens on 9000.") == "The API listens on 9000."
+    assert notes.notes("memory") == ["The API listens on 9000."]
+
+
+@pytest.mark.parametrize("again", ["Prefers tabs.", "prefers  tabs", "Prefers\u200b tabs", " Prefers\ntabs.\n"])
+def test_what_is_noted_already_is_not_noted_twice(notes: NotesMemory, again: str) -> None:
+    notes.add("user", "Prefers tabs.")
+    assert "noted already: 'Prefers tabs.'" in call(notes, "memory_add", target="user", text=again)["error"]
+    notes.add("user", "Prefers dark mode.")
+    assert "noted already" in call(notes, "memory_replace", target="user", old="dark", new=again)["error"]
+    assert notes.notes("user") == ["Prefers tabs.", "Prefers dark mode."]
+
+
 def test_a_full_file_says_so_and_what_to_do(notes: NotesMemory, folder: Path) -> None:
     folder.mkdir()
     path = folder / "MEMORY.md"
@@ -141,6 +159,15 @@ def test_wrong_arguments_are_answered_with_what_is_wanted(
     notes: NotesMemory, name: str, args: dict[str, Any], told: str
 ) -> None:
     assert told in call(notes, name, **args)["error"]
+
+
+def test_a_file_that_is_not_utf8_is_read_but_not_changed(notes: NotesMemory, folder: Path) -> None:
+    folder.mkdir()
+    path = folder / "MEMORY.md"
+    path.write_bytes(b"- one\n- caf\xe9\n")
+    assert notes.notes("memory") == ["one", "caf\ufffd"]
+    assert "is not UTF-8 (line 2)" in call(notes, "memory_add", target="memory", text="two")["error"]
+    assert path.read_bytes() == b"- one\n- caf\xe9\n"
 
 
 def test_a_comment_that_is_not_closed_cannot_swallow_notes(notes: NotesMemory, folder: Path) -> None:
