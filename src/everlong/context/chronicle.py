@@ -219,7 +219,7 @@ class Chronicle:
         typed = found.typed or (found.material if not self.count and not is_summary(message) else "")
         if typed and not found.is_local and not (found.is_command and was_run):
             self.count += 1
-            if not self.turns or not _is_filler(typed):
+            if not _is_filler(typed) or (not self.turns and not typed.startswith("/")):
                 self.turns.append(TurnEntry(self.count, _words_of(typed)))
             lines = without_fences(typed)
             self._keep_lines(f"turn {self.count}", f"turn {self.count}, the user:", lines, _USERS, is_said=True)
