@@ -107,19 +107,6 @@ def test_a_rotated_log_is_read_from_its_beginning(store: Store, tmp_path: Path) 
     assert sorted(spoken(store)) == sorted([*every_word(5), "A new day?", "A new day."])
 
 
-def test_a_truncated_log_keeps_what_was_archived(store: Store, tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    text = long_log(5).text()
-    path.write_text(text)
-    samples.OwnLogs(store).add(path)
-    lines = text.splitlines(keepends=True)
-    path.write_text("".join(lines[:6]))
-    samples.OwnLogs(store).add(path)
-    path.write_text(text)
-    samples.OwnLogs(store).add(path)
-    assert spoken(store) == every_word(5)
-
-
 def test_a_rewind_keeps_both_ways(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     log = ClaudeLog().ask("Left or right?").say("Left.")

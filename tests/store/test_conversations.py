@@ -8,8 +8,6 @@ from everlong.errors import AmbiguousName, NotStored
 from everlong.model import Message
 from everlong.store import Branch, Session, Store
 from everlong.store.conversations import CompactionMark, ConversationLine
-from everlong.store.search import Filters
-from everlong.store.shown_path import find_message
 from tests.context.builders import assistant, user
 from tests.store.engines import ScriptedEngine, summarizing
 
@@ -104,16 +102,6 @@ def test_a_lineage_is_one_conversation_from_the_first_word_by_any_of_its_ids(sto
     assert turns(store, ferry.first) == [1, 2, 3, 4, 5, 6, 7, 8]
 
 
-def test_the_figures_are_those_of_all_parts_and_of_the_calls_on_their_side(store: Store, ferry: Talk) -> None:
-    for part in store.conversations.get(ferry.first).parts:
-        store.sessions.add_usage(part, {"input_tokens": 10, "output_tokens": 1}, 0.25)
-    store.receipts.add(ferry.first, "summary", usage={"input_tokens": 5, "output_tokens": 2}, cost=0.125)
-    one = store.conversations.get(ferry.session.id)
-    assert (one.input_tokens, one.output_tokens, one.api_calls, one.cost) == (35, 5, 4, 0.875)
-    assert one.to_dict()["parts"] == list(one.parts)
-    assert one.to_dict()["is_open"] is one.is_open is True
-
-
 # -- going back ----------------------------------------------------------------------------------------------------
 
 
@@ -205,27 +193,6 @@ def test_a_list_can_be_filtered_by_source_time_title_and_folder(store: Store) ->
     assert found(since=1_500.0) == found(folder="/srv") == [new.id]
     assert found(kinds=("side", "agent")) == []
     assert store.conversations.count() == 2
-
-
-# -- finding what was said -----------------------------------------------------------------------------------------
-
-
-def test_hits_name_the_conversation_and_count_over_all_parts(store: Store, ferry: Talk) -> None:
-    (hit,) = store.search("four.", mode="substring").hits
-    assert (hit.session, hit.title, hit.turn) == (ferry.first, "Ferry", 8)
-    for part in store.conversations.get(ferry.first).parts:
-        found = store.search("one", filters=Filters(session=part, role="user")).hits
-        assert [one.turn for one in found] == [1]
-    summaries = store.search("what was said", filters=Filters(session=ferry.session.id, role="summary")).hits
-    assert {hit.session for hit in summaries} == {ferry.first}
-
-
-def test_messages_are_found_by_the_beginning_of_their_id_and_listed_with_their_turn(store: Store, ferry: Talk) -> None:
-    node = store.conversations.node_at(ferry.first, 6)
-    assert node is not None
-    found = find_message(store, node.hex()[:12])
-    assert (found.session, found.turn, found.role) == (ferry.first, 6, "assistant")
-    assert store.conversations.node_at(ferry.first, 99) is None
 
 
 # -- taking out ----------------------------------------------------------------------------------------------------

@@ -114,15 +114,6 @@ def test_a_log_that_was_deleted_is_noticed_and_not_forgotten_again(tmp_path: Pat
     assert is_well(path)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
-def test_a_log_that_held_everything_is_noticed_too(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    write_and_die(path, 5)
-    Path(f"{path}-wal").unlink()
-    assert path.stat().st_size < 10 * PAGE
-    assert not is_well(path)
-
-
 @pytest.mark.spec("12.7")
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
 def test_a_log_that_was_deleted_with_everything_that_is_called_like_the_store_is_noticed(tmp_path: Path) -> None:

@@ -80,13 +80,6 @@ def test_forgetting_a_conversation_forgets_its_evidence(store: Store) -> None:
     assert store.verify().problems == []
 
 
-def test_forgetting_one_message_forgets_the_evidence_that_may_repeat_it(store: Store) -> None:
-    _, at, ident = compacted(store, Model())
-    node = next(entry.id for entry in store.entries(at) if entry.id is not None)
-    store.forget([node])
-    assert store.evidence([ident]) == {}
-
-
 def test_vacuum_removes_the_evidence_of_messages_that_are_gone(store: Store) -> None:
     at = store.record(ferries())
     done = store.compact(at, ContextCompressor(16_000), force=True)

@@ -111,17 +111,6 @@ def test_a_forgotten_call_keeps_its_shape_so_that_its_result_still_belongs_to_it
     assert store.verify().problems == []
 
 
-def test_forgetting_a_session_spares_words_that_others_use(store: Store) -> None:
-    at = store.record(TALK)
-    made = store.sessions.start(at, from_depth=0)
-    other = store.record([{"role": "user", "content": "Shall I?"}, *TALK[2:3]])
-    assert store.forget_session(made.id).messages == 4
-    assert [message["content"] for message in store.context(at)] == [PLACEHOLDER] * 4
-    assert store.context(other)[1] == TALK[2]
-    assert "pelican" not in stored_text(store)
-    assert store.verify().problems == []
-
-
 def test_forgetting_a_session_spares_the_replies_that_others_got(store: Store) -> None:
     reply: Message = {"role": "assistant", "content": "Gladly, at once."}
     turns = []

@@ -74,14 +74,6 @@ def test_it_goes_when_its_message_is_forgotten_and_does_not_come_back(store: Sto
     assert store.verify().problems == []
 
 
-def test_the_messages_whose_output_holds_a_text_are_found(store: Store) -> None:
-    first, second = store.record(talk("c1")), store.record(talk("c2"))
-    store.outputs.keep(first.head, "x" * 9_000 + " PELICAN-4711\n rows")
-    store.outputs.keep(second.head, "nothing")
-    assert store.outputs.holding("Pelican-4711 ROWS") == [first.head]
-    assert store.outputs.holding("zebra") == []
-
-
 def test_a_vacuum_keeps_it_as_long_as_its_message_and_no_longer(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with Store.open(path) as store:
