@@ -14,6 +14,7 @@ import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Row, Select, TextClause, bindparam, func, select, text
@@ -298,6 +299,7 @@ def locate(connection: Connection, tenant: str, places: Iterable[ShownPlace]) ->
     """Return the conversation that shows each place, the oldest if several do; what was taken back is shown by none."""
     waiting = set(places)
     found: dict[ShownPlace, Located] = _beside(connection, tenant, waiting)
+    before: dict[ShownPlace, list[Segment]] = {}
     waiting -= found.keys()
     names = _conversations_around(connection, tenant, {place.branch for place in waiting})
     for some in in_batches(names[:_MOST_CONVERSATIONS], _CONVERSATIONS_AT_ONCE):
@@ -311,11 +313,15 @@ def locate(connection: Connection, tenant: str, places: Iterable[ShownPlace]) ->
             for place in list(waiting):
                 run = shown.run_of(place.branch, place.depth)
                 if run is not None:
-                    found[place] = Located(name, title_of(parts[name]), run.turn_at(connection, place.depth))
+                    found[place] = Located(name, title_of(parts[name]), run.before)
+                    before[place] = list(run.stretches(place.depth))
                     waiting.discard(place)
     for place in waiting:
-        count = sum(count_messages(connection, segments_to(connection, place.branch, place.depth)))
-        found[place] = Located(None, None, count)
+        found[place] = Located(None, None, 0)
+        before[place] = segments_to(connection, place.branch, place.depth)
+    counts = iter(list(count_messages(connection, [part for some in before.values() for part in some])))
+    for place, stretches in before.items():  # counted by one statement, which takes less than one for each
+        found[place] = found[place]._replace(turn=found[place].turn + sum(islice(counts, len(stretches))))
     return found
 
 
