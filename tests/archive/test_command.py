@@ -15,7 +15,7 @@ import pytest
 from everlong.cli.archive.service import service_file, service_text
 from everlong.config import load_settings
 from everlong.store import Store
-from everlong.store.stateless import Sender, StatelessRequest
+from everlong.store.identity import Sender, StatelessRequest
 from everlong.store.turns import FinishedTurn
 from tests.archive import samples
 from tests.cli.conftest import Run, run
@@ -51,6 +51,15 @@ def test_one_run_archives_every_client_and_the_next_reads_nothing(run: Run, home
     found = run("sessions", "search", "crane", "--json").json["hits"]
     assert found[0]["title"] == "Berths and cranes"
     assert (home / "everlong" / "store.db").exists()
+
+
+def test_usage_counts_what_archived_logs_tell(run: Run, home: Path) -> None:
+    run("archive", "--once")
+    logged = run("usage", "--json").json["total"]
+    listed = run("sessions", "list", "--json").json
+    assert logged["calls"] == sum(one["api_calls"] for one in listed) > 0
+    assert logged["tokens"]["output"] == sum(one["output_tokens"] for one in listed) > 0
+    assert home.exists()
 
 
 def test_a_folder_is_read_so_that_sub_agents_find_those_they_work_for(run: Run, home: Path) -> None:
@@ -130,7 +139,7 @@ def through_the_gateway(store: Store, messages: list[dict[str, object]], name: s
     for count in range(1, len(messages), 2):
         sender = Sender(client="claude-code", session=name, folder="/srv/harbour", model="m", platform="gateway")
         asked = StatelessRequest(messages[:count], store.chain.trace(messages[:count]), sender)
-        placed = store.stateless.place(asked)
+        placed = store.identity.place(asked)
         session = placed.session
         store.turns.add_finished(placed.at, FinishedTurn(messages[count], session=session))
     return session

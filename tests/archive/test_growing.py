@@ -19,7 +19,7 @@ from everlong.cli.archive.places import LogFolder
 from everlong.cli.archive.scan import Scan
 from everlong.model import text_of
 from everlong.store import Store
-from everlong.store.maintenance import stats
+from everlong.store.upkeep.maintenance import stats
 from tests.archive import samples
 from tests.archive.samples import ClaudeLog
 from tests.waiting import until
@@ -105,19 +105,6 @@ def test_a_rotated_log_is_read_from_its_beginning(store: Store, tmp_path: Path) 
     path.write_text(ClaudeLog("other").ask("A new day?").say("A new day.").text() + " " * 20_000 + "\n")
     samples.OwnLogs(store).add(path)
     assert sorted(spoken(store)) == sorted([*every_word(5), "A new day?", "A new day."])
-
-
-def test_a_truncated_log_keeps_what_was_archived(store: Store, tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    text = long_log(5).text()
-    path.write_text(text)
-    samples.OwnLogs(store).add(path)
-    lines = text.splitlines(keepends=True)
-    path.write_text("".join(lines[:6]))
-    samples.OwnLogs(store).add(path)
-    path.write_text(text)
-    samples.OwnLogs(store).add(path)
-    assert spoken(store) == every_word(5)
 
 
 def test_a_rewind_keeps_both_ways(store: Store, tmp_path: Path) -> None:

@@ -60,50 +60,6 @@ def test_help_loads_no_database() -> None:
     assert ran.stderr.strip() == "False"
 
 
-# -- an empty store ------------------------------------------------------------------------------------------------
-
-
-# -- list ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_list_can_be_filtered(two: Run) -> None:
-    def titles(*options: str) -> list[str | None]:
-        return [one["title"] for one in two("list", "--json", *options).json]
-
-    assert titles("--source", "telegram") == [None]
-    assert titles("--title", "harb") == ["Harbour"]
-    assert titles("--since", "1970-01-01T00:30:00+00:00") == [None]
-    assert titles("--before", "1970-01-01T00:30:00+00:00") == ["Harbour"]
-    assert titles("--since", "7d") == titles("--since", "today") == []
-    assert titles("--limit", "1") == [None]
-    assert "--limit" in two("list", "-n", "1").err
-    assert two("list", "--source", "nowhere").err == "everlong: no conversation matches these options\n"
-
-
-def ask_in_vain(store: Store, messages: list[Message], title: str, start: float) -> tuple[int, int]:
-    """Add a conversation whose only request was refused; return its branch and its turn."""
-    branch = store.record(messages, times=[start] * len(messages))
-    session = store.sessions.start(branch, from_depth=0, title=title, started=start)
-    turn = store.turns.begin(branch, session=session.id)
-    store.turns.finish(turn.id, status="failed", error="status 403")
-    return branch.id, turn.id
-
-
-def test_conversations_whose_requests_were_all_refused_are_listed_on_request_only(two: Run, store_file: Path) -> None:
-    with Store.open(store_file) as store:
-        for number in range(3):
-            ask_in_vain(store, [user(f"Is anybody there? {number}")], f"Refused {number}", 3_000.0 + number)
-    listed = two("list", "-n", "2", "--json")
-    assert [one["title"] or "Garden" for one in listed.json] == ["Garden", "Harbour"]
-    assert "3 conversations that no model answered; --unanswered lists such" in listed.err
-    assert "Refused" not in two("list").out
-    found = two("list", "--unanswered", "--json")
-    assert [one["title"] for one in found.json] == ["Refused 2", "Refused 1", "Refused 0"]
-    assert found.err == ""
-    assert two("show", "Refused 1").code == 0
-    assert two("list", "--unanswered", "--side").code == 2
-
-
 # -- show ----------------------------------------------------------------------------------------------------------
 
 
@@ -124,46 +80,6 @@ def test_a_hit_says_session_turn_role_and_time_and_marks_what_was_found(two: Run
     assert (hit["turn"], hit["role"], hit["at"]) == (4, "assistant", 1_003.0)
     start, stop = hit["marks"][0]
     assert hit["snippet"][start:stop] == "pier nine"
-
-
-def test_a_search_takes_phrases_parts_patterns_and_filters(two: Run) -> None:
-    def turns(*arguments: str) -> list[int]:
-        return sorted(hit["turn"] for hit in two("search", "--json", *arguments).json["hits"])
-
-    assert turns('"lands at pier"') == turns("--phrase", "lands at pier") == [3, 4]
-    assert turns("--substring", "ier nin") == [3, 4]
-    assert turns("--regex", r"pier\s+\w{4}\.$") == [4]
-    assert turns("pier", "--role", "tool") == [3]
-    assert turns("pier", "--tool", "read_file") == [3]
-    assert turns("pier", "--session", "Harbour") == [3, 4]
-    assert turns("pier", "--since", "today") == turns("pier", "--before", "1970-01-01T00:00:00+00:00") == []
-
-
-def test_pages_follow_and_repeat_nothing(sessions: Run, store_file: Path) -> None:
-    with Store.open(store_file) as store:
-        add_session(store, [user(f"barrel number {n}") if n % 2 else assistant(f"barrel {n}") for n in range(25)])
-    found: list[int] = []
-    for number in (1, 2, 3):
-        page = sessions("search", "barrel", "--by", "time", "--json", "--page", str(number)).json
-        found += [hit["turn"] for hit in page["hits"]]
-        assert page["more"] is (number < 3)
-    assert found == list(range(25, 0, -1))
-    assert "--page 2 shows more" in sessions("search", "barrel").err
-    assert sessions("search", "barrel", "--page", "4").code == 1
-
-
-# -- rename, compactions -------------------------------------------------------------------------------------
-
-
-def test_a_conversation_gets_another_title_and_a_title_that_several_have_lists_them(two: Run) -> None:
-    other = two("list", "--source", "telegram", "--json").json[0]["id"]
-    assert two("rename", other, "Garden", "--json").json["title"] == "Garden"
-    assert two("rename", "Garden", "Harbour").code == 0
-    ran = two("show", "Harbour")
-    assert (ran.code, ran.out) == (1, "")
-    assert "several conversations are called 'Harbour'" in ran.err
-    assert other in ran.err
-    assert "telegram" in ran.err
 
 
 @pytest.fixture

@@ -9,9 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from everlong.errors import NotesError
 from everlong.memory import NotesMemory
-from everlong.memory.notes import entries_of, fit_block
 from everlong.memory.text import comparison_form, has_words, remove_unseen, text_to_save
-from everlong.tokens import EstimatingCounter
 
 MARKDOWN = [
     "- ",
@@ -92,22 +90,3 @@ def _is_ambiguous(model: list[str], old: str) -> bool:
 def _is_untidy(file: str) -> bool:
     # A comment that is never closed, or lines that are indented under nothing: what comes next to them may join them.
     return "<!--" in file or any(line[:1] in {" ", "\t"} for line in file.split("\n"))
-
-
-@settings(deadline=None)
-@given(files)
-def test_every_line_of_a_file_is_in_at_most_one_note(file: str) -> None:
-    lines = file.split("\n")
-    end = 0
-    for entry in entries_of(file):
-        assert end <= entry.start < entry.end <= len(lines)
-        assert entry.text
-        end = entry.end
-
-
-@settings(deadline=None)
-@given(st.lists(words, max_size=30), st.lists(words, max_size=30), st.integers(0, 600))
-def test_the_block_fits_its_budget_and_is_the_same_every_time(user: list[str], memory: list[str], budget: int) -> None:
-    block = fit_block(user, memory, budget)
-    assert EstimatingCounter().count_text(block) <= budget
-    assert fit_block(list(user), list(memory), budget) == block

@@ -28,18 +28,19 @@ from everlong.cli.sessions_read import hit_lines
 from everlong.config.files import write_whole
 from everlong.config.paths import data_home
 from everlong.errors import NotStored
-from everlong.store import Store, garbage, maintenance, objects as large_objects
-from everlong.store.forget import Forgotten
+from everlong.store import Store, objects as large_objects
 from everlong.store.opening import apply_retention
 from everlong.store.tombstones import forgotten_among
 from everlong.store.transcripts import one_line
 from everlong.store.transcripts.parts import moment, name_of
-from everlong.store.verification_log import VerificationLog, newest_mark
+from everlong.store.upkeep import garbage, maintenance
+from everlong.store.upkeep.forget import Forgotten
+from everlong.store.upkeep.verify import VerificationLog, newest_mark
 
 if TYPE_CHECKING:
     from everlong.config.settings import StoreSettings
     from everlong.store.search import Hit
-    from everlong.store.verify import Verified
+    from everlong.store.upkeep.verify import Verified
 
 __all__ = ["backup", "delete", "forget", "maintain", "rename", "stats", "verify"]
 

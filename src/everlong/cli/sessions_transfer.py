@@ -29,8 +29,8 @@ from everlong.cli.screen import is_guarded
 from everlong.config import load_settings
 from everlong.errors import MessageError, TranscriptError
 from everlong.store.imports import Importer, ImportOrigin
-from everlong.store.maintenance import stats
 from everlong.store.transcripts import FORMATS, one_line, suffix_of, write_transcript
+from everlong.store.upkeep.maintenance import stats
 from everlong.wire import read_transcript
 
 if TYPE_CHECKING:

@@ -231,8 +231,7 @@ class LogImporter(Importer):
         return next((row for row in rows if key_of(row) is None), None)
 
     def _is_known(self, trace: Trace) -> bool:
-        with self._store.database.read() as connection:
-            return self._store.recognizer.count_known(connection, trace.ids) == len(trace.ids)
+        return not self._store.identity.count_unknown(trace)
 
     def _of_gateway(self, connection: Connection, at: Branch, conversation: str | None = None) -> Imported | None:
         """Return the session of a conversation that was stored by another way than an import and leads to a place.

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, select
 
 from everlong.model import Message, Trace, check_messages, is_system, list_messages
-from everlong.store.cleared_results import carry, view_to_carry
 from everlong.store.content import blob, encoded
 from everlong.store.database import TryAgain
-from everlong.store.recognition import Recognizer
+from everlong.store.identity.cleared_results import carry, view_to_carry
+from everlong.store.identity.known_messages import Recognizer
 from everlong.store.schema import branch
 from everlong.store.tree import BATCH, Aside, Branch, Match, NewMessage, RecordRequest, find_deepest
 
