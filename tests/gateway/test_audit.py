@@ -68,21 +68,6 @@ def test_a_request_that_does_not_fit_is_refused_as_it_would_be_without_a_gateway
         assert len(model.requests) == 1
 
 
-def test_a_view_of_earlier_is_not_applied_and_not_counted_as_saved(model: ModelServer, tmp_path: Path) -> None:
-    path = str(tmp_path / "store.db")
-    with run_gateway(model.url, path, SMALL) as running:
-        talk(running, 42)  # more than fits: one of the compactions is made in line
-    with Store.open(path) as store:
-        before = account(store, Settings()).total.unsent
-        assert before.tokens
-    model.requests.clear()
-    with run_gateway(model.url, path, {**SMALL, **AUDIT}) as running:
-        sent = talk(running, 44)
-    assert json.loads(sent[-1]) == model.requests[-1].body
-    with Store.open(path) as store:
-        assert account(store, Settings()).total.unsent == before
-
-
 def test_markers_that_would_have_been_put_in_read_what_the_real_cache_reads(model: ModelServer, tmp_path: Path) -> None:
     settings = Settings()
     with run_gateway(model.url, str(tmp_path / "audit.db"), AUDIT) as running:

@@ -184,18 +184,6 @@ def test_a_conversation_goes_on_under_its_view_after_a_restart(tmp_path: Path) -
         assert server.rejections == []
 
 
-def test_reasoning_is_kept_with_its_step_or_dropped_whole(tmp_path: Path) -> None:
-    with ModelServer(clerk, window=WINDOW) as server, gateway(server, tmp_path) as (_, gpt):
-        client = Client(gpt)
-        for number in range(6):
-            client.ask(f"Question {number}: read on.")
-        own = {item["id"]: item for item in client.items if item.get("type") == "reasoning"}
-        for record in server.requests:
-            sent = [item for item in record.body["input"] if item.get("type") == "reasoning"]
-            assert all(item == own[item["id"]] for item in sent)
-        assert len(own) > len([item for item in server.requests[-1].body["input"] if item.get("type") == "reasoning"])
-
-
 def test_a_session_as_codex_sends_it_is_one_conversation(tmp_path: Path) -> None:
     told = "<environment_context>\n  <cwd>/home/ada/harbour</cwd>\n  <shell>bash</shell>\n</environment_context>"
     items: list[Any] = [

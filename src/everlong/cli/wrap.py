@@ -91,7 +91,7 @@ def _run_through_gateway(wrapped: _WrappedGateway, client: Client | None, comman
     is_own = not program.startswith(_RUNNERS)
     gateway = replace(gateway, address=wrapped.address + path_of_folder(Path.cwd(), program if is_own else ""))
     run = ClientRun(list(command), {**os.environ, **around_proxies(os.environ), **base_urls(gateway)})
-    with nullcontext(run) if client is None else client.started(gateway, run, Path.home()) as ready:
+    with nullcontext(run) if client is None else client.prepare_run(gateway, run, Path.home()) as ready:
         return _run_program(tuple(ready.command), ready.env)
 
 

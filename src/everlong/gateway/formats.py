@@ -23,7 +23,7 @@ from everlong.providers.base import Reply
 from everlong.providers.client import StreamAssembler
 from everlong.providers.openai_api import FirstChoiceAssembler, openai_reply
 from everlong.providers.responses_api import ResponsesAssembler, responses_reply
-from everlong.store.stateless import Sender
+from everlong.store.identity import Sender
 from everlong.wire import from_items, sendable, to_anthropic, to_items, to_openai
 
 __all__ = [

@@ -49,7 +49,7 @@ from everlong.gateway.journal import AWAY, Journal, JournalEntry
 from everlong.gateway.recorder import ClientAddition, UnstoredTurn, rest_of
 from everlong.gateway.turn_queue import EndedRequest, OpenTurn, TurnQueue
 from everlong.model import typed_words
-from everlong.store.stateless import LONG_STEM, Sender
+from everlong.store.identity import LONG_STEM, Sender
 from everlong.store.turns import is_name
 
 if TYPE_CHECKING:
@@ -354,7 +354,7 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         new = self.recorder.read_entries(read.entries, place.branch, last, place.mark)
         if _count_replies(new) > 1 + len(before.ends) - place.number:
             return None  # others were answered in between, in other bytes; the conversation may be another by now
-        if new.is_moving or (is_opening and rest_of(read) != before.rest):
+        if is_opening and rest_of(read) != before.rest:
             return None
         if is_opening and not is_long and not _repeats_reply(before, new):
             return None

@@ -336,7 +336,7 @@ def describe_writer(settings: Settings, *, asks_model: bool = True, is_own: bool
     if is_own if is_own is not None else own.summaries == "own" and not settings.auxiliary.compression.names_model:
         most = f"{own.summaries_per_day:,}"
         return f"each conversation's own model, with its client's credentials, at most {most} a day"
-    if not asks_model or (own.summaries == "extractive" and not settings.auxiliary.compression.names_model):
+    if not asks_model or (own.summaries == "built-in" and not settings.auxiliary.compression.names_model):
         return "no model: they are made of the conversation's own lines"
     if not settings.auxiliary.compression.names_model:
         return f"{own.summaries}, as gateway.summaries says"
@@ -380,7 +380,7 @@ def _configured(settings: Settings, cost: Callable[[str, Usage], float]) -> Summ
     try:
         if settings.auxiliary.compression.names_model:
             made = summarizer_for(settings, ask=tally.ask)
-        elif settings.gateway.summaries not in ("own", "extractive"):
+        elif settings.gateway.summaries not in ("own", "built-in"):
             made = ProviderSummarizer(connect(settings.gateway.summaries, settings), ask=tally.ask)
     except (ConfigError, ProviderError):
         return None

@@ -6,7 +6,7 @@ A stateless client sends its whole history with every request, so its conversati
   client's own name for the conversation are the same.
 - After that, the words alone decide. System prompts and tools may change, and another name is a resume.
 
-Reads only: `everlong.store.stateless` stores the request. `everlong.store.recognition` finds the messages.
+Reads only: `known_messages` finds the messages, and `placing` stores the request.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from sqlalchemy import Connection, select
 
 from everlong.errors import NotStored
 from everlong.model import Message, parts_of, text_of
-from everlong.store.cleared_results import MOST_BLOCKS_PER_LEFT, blocks_told_by, find_shift
+from everlong.store.identity.cleared_results import MOST_BLOCKS_PER_LEFT, blocks_told_by, find_shift
+from everlong.store.identity.known_messages import MOST_ALIKE, KnownMessage, Recognizer
 from everlong.store.paths import Segment, segments_to
-from everlong.store.recognition import MOST_ALIKE, KnownMessage, Recognizer
 from everlong.store.schema import branch, session, turn
 from everlong.store.tree import Branch, RecordRequest
 
