@@ -74,7 +74,12 @@ def test_no_color_means_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [("setup", "codex", "--write", "--model", "qwen"), ("compress", "TALK", "--budget", "1"), ("compress", "TALK")],
+    [
+        ("setup", "codex", "--write", "--model", "qwen"),
+        ("compress", "TALK", "--budget", "1"),
+        ("compress", "TALK"),
+        ("doctor",),
+    ],
 )
 def test_words_stay_whole_on_80_columns(tmp_path: Path, words: tuple[str, ...]) -> None:
     talk = tmp_path / "talk.json"
