@@ -191,7 +191,6 @@ soak: $(STAMP) test-clients test-browser test-frameworks test-container  ## the 
 	@$(BIN)/python -m bench.gateway.clients
 	@$(BIN)/python -m bench.channels.many_chats
 	@$(BIN)/python -m bench.channels.days
-	@$(BIN)/python -m bench.store.archive --megabytes 1000
 
 # The files name versions and hashes and no index, for every system and Python that is supported. To update one package:
 # make lock UPGRADE="--upgrade-package aiohttp"

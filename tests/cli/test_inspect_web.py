@@ -19,7 +19,7 @@ import pytest
 from everlong.cli.demo.playback import play
 from everlong.cli.demo.session import load_session
 from everlong.store import Store
-from tests.cli.conftest import Run, add_session
+from tests.cli.conftest import Run
 from tests.context.builders import assistant, user
 from tests.program import everlong_program
 from tests.waiting import PATIENCE
@@ -82,16 +82,6 @@ def test_the_requests_of_a_file_are_played_and_a_compaction_can_be_tried(run: Ru
         with urlopen(sent, timeout=PATIENCE) as answer:  # noqa: S310 - ours
             assert answer.url == f"{page}/compactions/1"
         assert "Summary" in read(page)
-
-
-def test_a_store_is_shown_by_its_path_or_by_the_option(tmp_path: Path) -> None:
-    path = tmp_path / "own.db"
-    with Store.open(path) as store:
-        add_session(store, [user("Hello"), assistant("Hello")], title="Kept for long")
-    with inspecting(str(path)) as address:
-        assert "Kept for long" in read(address)
-    with inspecting("--store", str(path)) as address:
-        assert "Kept for long" in read(address)
 
 
 def test_the_demo_leaves_a_conversation_with_requests_and_compactions(tmp_path: Path) -> None:

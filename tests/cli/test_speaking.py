@@ -21,17 +21,6 @@ def test_the_reason_of_a_fallback_is_one_short_line_without_names(reason: str, t
     assert fallback_line(reason) == f"the built-in summarizer wrote it: {told}"
 
 
-def test_a_long_reason_ends_between_words() -> None:
-    line = fallback_line("m: " + "the harbour is closed " * 20)
-    assert line.endswith(" …")
-    assert len(line) < 130
-
-
-def test_a_reason_is_told_in_words_of_a_person() -> None:
-    done = CompactionFinished("preflight", "compacted", "s", 24_310, 870, 61, 1, 0.51)
-    assert compaction_line(done).startswith("compacted (the next request would not fit): 24,310")
-
-
 def test_one_message_is_one_message_and_dollars_come_before_seconds() -> None:
     done = CompactionFinished("manual", "compacted", "s", 24_310, 870, 61, 1, 0.51, cost=0.004, quality="task kept")
     assert compaction_line(done) == (

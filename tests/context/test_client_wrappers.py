@@ -137,22 +137,6 @@ def test_a_second_compaction_still_knows_the_request_when_only_the_client_spoke_
     assert [junk for junk in JUNK if junk in document.render().lower()] == []
 
 
-def test_a_long_request_stands_whole_after_the_summary_though_a_client_spoke_since() -> None:
-    asked = " ".join(f"Count the nights of keeper number {n} in tower {n + 100}." for n in range(20))
-    messages = conversation(Client([user(FIRST)], [user(asked)], user(REMINDER)), ends_with_client=True)
-    result, _, _ = compacted(messages)
-    place = next(index for index, message in enumerate(result) if is_summary(message))
-    assert asked in [text_of(message) for message in result[place:]]
-
-
-def test_a_tag_that_a_person_wrote_about_is_a_goal_like_any_other() -> None:
-    asked = "<system-reminder> blocks are shown twice, please mend the page that shows them"
-    messages = conversation(Client([user(asked)], [user(NEWEST)], user(REMINDER)))
-    _, document, quality = compacted(messages)
-    assert document.items["Goal"][0].startswith('- "<system-reminder> blocks are shown')
-    assert quality.task_kept
-
-
 def test_the_prompt_for_a_summary_model_shows_the_request_and_no_reminder() -> None:
     messages = conversation(CLIENTS["claude code"])
     request = SummaryRequest(

@@ -150,28 +150,6 @@ def test_a_request_that_has_to_wait_gets_a_summary_of_its_own_model(
         assert len(model.rejections) == (0 if known == WINDOW else 1)
 
 
-def test_a_clients_cache_marker_is_where_the_summary_is_asked_for(tmp_path: Path) -> None:
-    def marked(text: str) -> list[Any]:
-        return [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]
-
-    words = "what the client says takes up some room in the window of the model " * 40
-    history: list[dict[str, Any]] = []
-    settings = {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": 20_000}}}
-    with (
-        ModelServer(writes, window=20_000) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
-    ):
-        for times in (2, 4, 4, 20):
-            for message in history:
-                if message["role"] == "user":
-                    message["content"] = [{"type": "text", "text": message["content"][0]["text"]}]
-            history.append({"role": "user", "content": marked(f"Question {len(history)}: {words * times}")})
-            assert ask(running, "anthropic", history) == 200
-        assert model.rejections == []
-        asked = next(record for record in model.requests if ASKED in json.dumps(record.body))
-    assert asked.usage["cache_read_input_tokens"] > 1_000
-
-
 def test_a_request_waits_no_longer_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "_WAIT_SECONDS", 0.4)
     go_on = threading.Event()
@@ -191,22 +169,6 @@ def test_a_request_waits_no_longer_than_it_may(tmp_path: Path, monkeypatch: pyte
         finally:
             go_on.set()
         assert {one.summarizer for one in done} == {"built-in rules"}
-
-
-def test_streams_that_tell_no_usage_are_compacted_ahead_too(tmp_path: Path) -> None:
-    settings = {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": 20_000}}}
-    with (
-        ModelServer(writes, window=20_000) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
-    ):
-        history: list[dict[str, Any]] = []
-        for number in range(40):
-            history.append({"role": "user", "content": f"Question {number}: {WORDS * 2}"})
-            assert ask(running, "openai", history, stream=True) == 200
-            until(lambda: not running.gateway._compactor._ahead)
-        done = running.store().compactions()
-    assert {one.reason for one in done} == {"threshold"}
-    assert "own model" in {one.summarizer for one in done}
 
 
 class SlowModel:
@@ -324,22 +286,6 @@ def test_a_large_max_tokens_is_refused_hardly_ever_and_costs_no_compactions(
     assert refused[0] == 0
     assert refused[1] <= (0 if is_taken else 2)
     assert counts[1] <= counts[0] + 3
-
-
-def test_a_budget_for_thinking_stays_below_a_lowered_max_tokens(tmp_path: Path) -> None:
-    window = 20_000
-    settings = {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": window}}}
-    thinking = {"type": "enabled", "budget_tokens": 15_000}
-    with (
-        ModelServer(writes, window=window) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
-    ):
-        history: list[dict[str, Any]] = []
-        for number in range(10):
-            history.append({"role": "user", "content": f"Question {number}: {WORDS * 2}"})
-            assert ask(running, "anthropic", history, max_tokens=16_000, thinking=thinking) == 200
-        last = model.requests[-1].body
-    assert last["thinking"]["budget_tokens"] < last["max_tokens"] < 16_000
 
 
 @pytest.mark.spec("12.2")

@@ -151,18 +151,6 @@ def test_a_key_line_has_its_exact_source_and_prose_a_probable_one(site: Site, fe
     assert "TidesReader" in probable.words
 
 
-def test_sub_agents_are_in_the_tree_with_their_cost(site: Site, store: Store, ferry: Ferry) -> None:
-    agent = store.sessions.start(title="Look up the tides", works_for=ferry.ident)
-    kind = update(session).where(session.c.id == agent.id).values(kind="agent")
-    store.database.write(lambda connection: connection.execute(kind).rowcount)
-    at = store.record([user("Find them."), assistant("Found.")], conversation=agent.id)
-    store.sessions.attach(agent.id, at)
-    page = site.get(f"{ferry.link}/tree")
-    assert "Look up the tides" in page.words
-    assert "sub-agent" in page.words
-    assert "this conversation" in site.get(f"/inspector/c/{agent.id}/tree").words
-
-
 @pytest.mark.parametrize("by", ["day", "model", "client", "session", "nonsense"])
 @pytest.mark.usefixtures("ferry")
 def test_costs_add_up_by_every_group(site: Site, by: str) -> None:
@@ -240,14 +228,3 @@ def test_a_page_of_a_long_conversation_reads_only_that_page(store: Store, monkey
     ]
     assert [line.turn for line in lines] == list(range(1_401, 1_601))
     assert read == 200
-
-
-def test_the_newest_page_of_a_live_transcript_follows_it(site: Site, ferry: Ferry) -> None:
-    page = site.get(f"{ferry.link}/transcript")
-    found = re.search(r'hx-get="([^"]+after=(\d+))" hx-trigger="everlong:change', page.text)
-    assert found is not None
-    ferry.at = ferry.store.append(ferry.at, [{"role": "user", "content": "A brand new line."}])
-    more = site.get(found[1].replace("&amp;", "&"), HX_Request="true")
-    assert "A brand new line." in more.words
-    assert "Ship it." not in more.words
-    assert f"after={int(found[2]) + 1}" in more.text

@@ -8,8 +8,8 @@ import pytest
 
 from everlong import ContextCompressor, Message, SummarizerChain
 from everlong.config import Settings
-from everlong.providers import Connection, RetryPolicy, completer, connect, summarizer_for
-from everlong.testing import Ask, Fault, ModelServer
+from everlong.providers import Connection, RetryPolicy, connect, summarizer_for
+from everlong.testing import Fault, ModelServer
 from tests.context.builders import long_session
 from tests.context.scripted import GOOD
 from tests.testing_server.conftest import KEY, Serve
@@ -75,22 +75,6 @@ def test_auto_picks_a_cheaper_model_of_a_provider_whose_key_exists(serve: Serve)
     assert members(summarizer_for(settings(), local, env=keys))[0] == "custom:tiny"
 
 
-def test_a_main_model_that_is_too_small_is_not_asked(serve: Serve) -> None:
-    server = serve(GOOD)
-    small = connect("SmolLM2-135M-Instruct", base_url=server.openai_url)
-    assert summarizer_for(settings(provider="main"), small, env={}) is None
-    report = compacted(summarizer_for(settings(), small, env={}), long_session(60)).last_report
-    assert report is not None
-    assert report.summarizer == "built-in rules"
-    assert server.requests == []
-    unnamed = connect("harbour", base_url=server.openai_url)
-    assert summarizer_for(settings(provider="main"), unnamed, env={}) is not None
-    unnamed.parameters = 135_000_000  # which its file says
-    assert summarizer_for(settings(provider="main"), unnamed, env={}) is None
-    named = settings(base_url=server.openai_url, model="qwen3-0.6b")
-    assert members(summarizer_for(named, small, env={})) == ["custom:qwen3-0.6b"]
-
-
 @pytest.mark.spec("5.7")
 def test_where_the_auxiliary_model_fails_the_main_one_writes_and_where_that_fails_the_extract(serve: Serve) -> None:
     dead, alive = serve(faults=lambda _: Fault("unauthorized")), serve(GOOD)
@@ -136,19 +120,6 @@ def test_every_window_of_a_summarizer_is_enough(serve: Serve, window: int, is_kn
         if is_known:
             assert server.rejections == []
     assert len(server.rejections) == overflows
-
-
-def test_the_warm_summary_is_asked_with_the_conversations_own_tools(serve: Serve) -> None:
-    tools = [{"type": "function", "function": {"name": "bash", "parameters": {"type": "object"}}}]
-    seen: list[Ask] = []
-
-    def script(ask: Ask) -> str:
-        seen.append(ask)
-        return GOOD
-
-    main = main_model(serve(script))
-    compacted(summarizer_for(settings(provider="main"), main, main_complete=completer(main, tools=tools)))
-    assert seen[0].tools == ["bash"]
 
 
 @pytest.mark.spec("9.3")

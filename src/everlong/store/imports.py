@@ -25,7 +25,7 @@ from everlong.store.database import TryAgain
 from everlong.store.paths import segments_to, sessions_along, stretch_of
 from everlong.store.schema import branch, session
 from everlong.store.sessions import TOTALS, clean_title, new_session_id, prompt_blob, write_prompt
-from everlong.store.transcripts.writer import ERROR, KIND, PART_KIND, STATUS
+from everlong.store.transcripts.writer import ERROR, KIND, STATUS
 from everlong.store.tree import Branch
 from everlong.store.turns import FinishedTurn, TurnEnd
 
@@ -84,7 +84,7 @@ class Importer:
     ) -> Imported:
         """Record a conversation and give it a session, unless it has one; ``sizes`` are the tokens of its messages."""
         body = conversation.body or {}
-        is_own = body.get("kind") in {KIND, PART_KIND} and _SESSION_ID.fullmatch(conversation.id or "") is not None
+        is_own = body.get("kind") == KIND and _SESSION_ID.fullmatch(conversation.id or "") is not None
         root = ""
         if is_own:
             before = self._find_session(str(conversation.id))

@@ -137,7 +137,7 @@ def _parts(
         parts += _pinned_part(store, connection, run, cover)
     size = size_along(store, connection, run.path, cover, run.high)
     if size.messages:
-        turns = path.turn_at(run.branch, cover + 1), path.turn_at(run.branch, run.high)
+        turns = path.turns_within(connection, run.branch, cover, run.high)
         parts.append(ContextPart("tail", size.tokens, size.messages, *turns, ()))
     return parts, shown is not None
 
@@ -178,7 +178,7 @@ def _view_parts(
     """Return the parts that the view in force makes of what it covers; neighbours of one kind are one part."""
     parts: list[ContextPart] = []
     for item in items_of(connection, store.reader, view_id):
-        turns = path.turn_at(run.branch, item.from_depth + 1), path.turn_at(run.branch, item.to_depth)
+        turns = path.turns_within(connection, run.branch, item.from_depth, item.to_depth)
         if item.kind == "keep":
             size = size_along(store, connection, run.path, item.from_depth, item.to_depth)
             made = ContextPart("kept", size.tokens, size.messages, *turns, ())

@@ -41,8 +41,7 @@ class WhatIfPage:
 
 def read_what_if(store: Store, found: Conversation) -> WhatIfPage:
     """Replay the newest turns of a conversation under every strategy."""
-    path = store.conversations.path(found.id)
-    length = sum(max(0, run.high - run.low) for run in path.runs)
+    length = store.conversations.count_turns(found.id)
     after = max(0, length - TURNS)
     messages = [
         line.entry.message
