@@ -134,7 +134,6 @@ def take_all(camera: Camera, places: dict[str, str]) -> None:
         "now": demo,
         "compaction": f"{demo}/compactions/3",
         "story": f"{story}/transcript",
-        "what-if": f"{story}/what-if",
     }
     for name, path in views.items():
         camera.take(f"all-{name}", path, full_page=True)
