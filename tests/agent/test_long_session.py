@@ -30,5 +30,5 @@ def test_without_a_model_for_summaries_it_goes_on_just_the_same() -> None:
     played = play(60, "openai", with_model=False, is_quick=True)
     assert (played.errors, played.rejections, played.missing) == ([], [], [])
     assert played.requests["summary"] == 0
-    assert {one.summarizer for one in played.compactions} == {"extractive"}
+    assert {one.summarizer for one in played.compactions} == {"built-in rules"}
     assert played.known(literal=True) == 10

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -130,62 +129,6 @@ def test_updates_are_acknowledged_after_they_are_stored(api: TelegramStandIn) ->
     assert waiting == [5] * 5
     assert [event.text for event in events] == [f"message {number}" for number in range(5)]
     assert api.waiting() == 0
-
-
-def test_updates_come_through_a_webhook(api: TelegramStandIn) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    failures = [OSError("the disk is full")]
-
-    def store(_: Inbound) -> None:
-        if failures:
-            raise failures.pop()
-
-    for word in ("one", "two"):
-        api.say(ANNA, ANNA, word)
-    url = f"http://127.0.0.1:{port}/hook"
-    assert [event.text for event in receive(api, 2, store, webhook_url=url, webhook_port=port)] == ["one", "two"]
-    assert api.webhook["max_connections"] == "1"
-
-
-def test_the_webhook_takes_nothing_from_strangers(api: TelegramStandIn) -> None:
-    import httpx  # noqa: PLC0415 - needed here only
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}/hook"
-    answers: list[int] = []
-    stored: list[Inbound] = []
-
-    async def job(bot: TelegramPlatform) -> None:
-        async def keep(event: Inbound) -> None:
-            stored.append(event)
-
-        running = asyncio.create_task(bot.run(keep))
-        while not api.webhook:
-            await asyncio.sleep(0.01)
-        secret = {"X-Telegram-Bot-Api-Secret-Token": api.webhook["secret_token"]}
-        async with httpx.AsyncClient() as client:
-            given: list[tuple[dict[str, Any], bytes]] = [
-                ({}, b"{}"),
-                ({"X-Telegram-Bot-Api-Secret-Token": "x"}, b"{}"),
-                ({"X-Telegram-Bot-Api-Secret-Token": "ü€".encode()}, b"{}"),
-                (secret, b"no json"),
-                (secret, b"[]"),
-                (secret, b'{"update_id": 1}'),
-            ]
-            for headers, body in given:
-                answers.append((await client.post(url, headers=headers, content=body)).status_code)
-            answers.append((await client.post(url, headers=secret, content=b"x" * 2_000_000)).status_code)
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-
-    act(api, job, webhook_url=url, webhook_port=port)
-    assert answers == [403, 403, 403, 400, 200, 200, 413]
-    assert stored == []
 
 
 def test_in_a_group_only_some_messages_are_for_the_bot(api: TelegramStandIn) -> None:

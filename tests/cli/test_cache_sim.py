@@ -23,3 +23,9 @@ def test_dollars_are_the_cost_in_tokens_at_the_price_of_the_model(run: Run, sess
     assert session["dollars_per_token"] == pytest.approx(3 / 1_000_000)
     dollars = session["strategies"]["ledger"]["cost"] * session["dollars_per_token"]
     assert f"${dollars:,.4f}" in run("cache-sim", str(session_file)).out
+
+
+def test_strategies_that_cost_the_same_are_one_row(run: Run, session_file: Path) -> None:
+    rows = [line for line in run("cache-sim", str(session_file)).out.splitlines() if "$" in line]
+    amounts = [line.split("$")[1].split()[0] for line in rows]
+    assert len(amounts) == len(set(amounts))

@@ -31,6 +31,6 @@ def test_auto_takes_the_model_of_the_configuration_and_a_failure_falls_back(
         monkeypatch.setenv("EVERLONG_AUXILIARY__COMPRESSION__MODEL", "tiny")
         failed = run("compress", str(session_file), *SMALL, "--summarizer", "auto")
         worked = run("compress", str(session_file), *SMALL, "--summarizer", "auto")
-    assert failed.json["conversations"][0]["summarizer"] == "extractive"
+    assert failed.json["conversations"][0]["summarizer"] == "built-in rules"
     assert "AuthenticationFailed" in failed.json["conversations"][0]["fallback_reason"]
     assert worked.json["conversations"][0]["summarizer"] == "custom:tiny"

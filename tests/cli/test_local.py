@@ -42,6 +42,15 @@ def test_a_prompt_after_local_is_not_taken_for_a_file(words: list[str], prompt: 
     assert (found["prompt"], found["local"]) == (prompt, local)
 
 
+@pytest.mark.parametrize(
+    "words", [("--local", "smollm2"), ("chat", "--local", "smollm2"), ("run", "--local", "m", "Hi")]
+)
+def test_a_name_that_is_no_file_of_weights_is_told_what_local_takes(run: Run, words: tuple[str, ...]) -> None:
+    ran = run(*words)
+    assert ran.code == 2
+    assert "--local takes a file whose name ends in .gguf" in ran.err
+
+
 def test_a_small_model_is_never_asked_for_a_summary_not_even_when_a_full_session_is_resumed(tmp_path: Path) -> None:
     file = ModelFile(tmp_path / "harbour.gguf", "Harbour", 8_000, 135_000_000, is_split=False)
     settings = Settings.model_validate({"models": {"llamacpp:harbour": {"context_length": 8_000}}})
@@ -56,6 +65,6 @@ def test_a_small_model_is_never_asked_for_a_summary_not_even_when_a_full_session
         agent = local.open_agent(settings, options, store, lambda _: None)
         assert [one.summarizer for one in compressors_in(agent.engine)] == [None]
         agent.run("And the tide now?")
-        assert [one.summarizer for one in store.compactions()] == ["extractive"]
+        assert [one.summarizer for one in store.compactions()] == ["built-in rules"]
         assert len(model.requests) == 1
         agent.close()

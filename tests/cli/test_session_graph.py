@@ -48,7 +48,7 @@ def test_the_graph_is_drawn_with_each_summary_on_a_line(sessions: Run) -> None:
     assert "level 1" in lines[1]
     assert "leaf" in lines[2]
     assert lines[-1].startswith("└─ s-")
-    assert f"{len(TALK)} of {len(TALK)} messages under summaries; writers: extractive (10)" in ran.err
+    assert f"{len(TALK)} of {len(TALK)} messages under summaries; writers: built-in rules (10)" in ran.err
     assert "the context shows no summary of this graph" in ran.err
     told = sessions("show", "The importer", "--graph", "--json").json
     assert [len(one.get("under_it", [])) for one in told["summaries"]][:2] == [4, 0]

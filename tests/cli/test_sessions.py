@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -18,7 +17,6 @@ from everlong.store import schema
 from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, user
 from tests.store.engines import ScriptedEngine, summarizing
-from tests.waiting import PATIENCE
 
 _RUN = (
     # Whoever starts the tests in the background has their processes ignore Ctrl-C; here it is what is tested.
@@ -84,23 +82,7 @@ def test_a_hit_says_session_turn_role_and_time_and_marks_what_was_found(two: Run
     assert hit["snippet"][start:stop] == "pier nine"
 
 
-# -- tail, rename, compactions -------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for a child alone")
-def test_following_shows_messages_as_they_come_until_ctrl_c(two: Run, store_file: Path) -> None:
-    assert two("tail").code == 0
-    options = ["--store", str(store_file), "tail", "-n", "1", "-f", "--json"]
-    command = [sys.executable, "-u", "-c", _RUN, "sessions", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert "玫瑰" in json.loads(process.stdout.readline())["message"]["content"]
-        with Store.open(store_file) as store:
-            store.record([*GARDEN, user("And in June?")])
-        assert json.loads(process.stdout.readline())["message"] == user("And in June?")
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, errors.strip()) == (130, "everlong: interrupted")
+# -- rename, compactions -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -145,17 +127,13 @@ def ids(sessions: Run) -> list[str]:
     return parts
 
 
-def test_a_conversation_is_one_row_with_its_agents_and_its_parts_are_listed_on_request(compacted: Run) -> None:
+def test_a_conversation_is_one_row_with_its_agents(compacted: Run) -> None:
     heads, line = compacted("list").out.splitlines()
-    first, second = ids(compacted)
+    first = ids(compacted)[0]
     assert " ".join(heads.split()) == "session active messages compactions cost from title or first words"
     assert line.split()[0] == first
     assert line.split()[3:7] == ["7", "1", "$0.0090", "cli"]
     assert line.endswith("Harbour  +2 agents")
-    assert f"Harbour #2  ↳ {first}" in compacted("list", "--parts").out
-    parts = compacted("list", "--parts", "--title", "Harbour", "--json").json
-    assert [(one["id"], one["messages"]) for one in parts] == [(second, 2), (first, 4)]
-    assert compacted("list", "--parts", "--side").code == 2
 
 
 def test_any_id_shows_the_whole_conversation_with_its_compactions_and_broken_replies(compacted: Run) -> None:
@@ -177,7 +155,6 @@ def test_hits_name_the_conversation_with_turns_of_its_own(compacted: Run) -> Non
         assert found == {(first, "Harbour", 5, "cancelled"), (first, "Harbour", 6, None)}
     assert "(cancelled)" in compacted("search", "--substring", "It is ri").out
     assert compacted("search", "ferry", "--role", "summary", "--json").json["hits"][0]["node"] is None
-    assert compacted("tail", "-n", "1").out.split()[2] == f"{first}:6"
     with_id = compacted("show", "Harbour", "--json").json["messages"][4]["node"]
     forgotten = compacted("forget", "--turn", f"{second}:5", "-y", "--json").json
     assert forgotten["messages"] == 1
@@ -190,13 +167,6 @@ def test_hits_name_the_conversation_with_turns_of_its_own(compacted: Run) -> Non
 def test_a_conversation_is_deleted_and_renamed_as_a_whole(compacted: Run) -> None:
     first, second = ids(compacted)
     assert compacted("rename", second, "Quay", "--json").json["title"] == "Quay"
-    assert [one["title"] for one in compacted("list", "--parts", "--title", "quay", "--json").json] == [
-        "Quay #2",
-        "Quay",
-    ]
-    alone = compacted("delete", second, "--parts", "-y", "--json").json
-    assert alone["sessions"] == [second]
-    assert compacted("list", "--json").json[0]["parts"] == [first]
     assert compacted("delete", "Quay", "-y", "--json").json["sessions"] == [first]
     assert compacted("list", "--json").json == []
 
@@ -210,7 +180,7 @@ def test_nothing_that_a_message_says_reaches_the_terminal_as_a_command(sessions:
         add_session(store, messages, f"T {HOSTILE}", model="m\x1b[0m")
     shown = [
         sessions(*arguments)
-        for arguments in (["list"], ["show", sessions("list", "--json").json[0]["id"]], ["tail"], ["search", "needle"])
+        for arguments in (["list"], ["show", sessions("list", "--json").json[0]["id"]], ["search", "needle"])
     ]
     shown.append(sessions("export", "--all", "--format", "markdown"))
     for ran in shown:

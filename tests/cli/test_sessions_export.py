@@ -113,7 +113,7 @@ MANY = length(10_000, 5_000)
 def test_many_messages_are_written_in_little_memory(tmp_path: Path, form: str) -> None:
     messages: list[Message] = [user(f"{n} " + "words " * 300) if n % 2 else assistant(f"{n}") for n in range(MANY)]
     with Store.open(tmp_path / "store.db") as store:
-        one = add_session(store, messages)
+        one = store.conversations.find(add_session(store, messages).id)
         messages.clear()
         written = 0
 

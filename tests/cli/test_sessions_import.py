@@ -96,7 +96,12 @@ def test_a_whole_projects_folder_is_imported_with_the_times_of_its_logs(sessions
 
 
 def test_an_export_cannot_choose_an_id_that_is_a_path_or_a_command(sessions: Run, tmp_path: Path) -> None:
-    body = {"kind": "everlong-session/1", "id": "../../x\x1b[2J", "title": "A\x1b[31mB", "messages": talk("hi", "ho")}
+    body = {
+        "kind": "everlong-conversation/1",
+        "id": "../../x\x1b[2J",
+        "title": "A\x1b[31mB",
+        "messages": talk("hi", "ho"),
+    }
     sessions("import", write_lines(tmp_path / "evil.jsonl", [body]))
     ran = sessions("export", "--all", "--format", "html", "-o", str(tmp_path / "out") + "/")
     assert ran.code == 0

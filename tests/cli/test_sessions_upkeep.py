@@ -92,6 +92,17 @@ def test_a_text_that_only_a_whole_output_holds_is_forgotten_too(filled: Run, sto
     assert b"MARLIN" not in store_file.read_bytes()
 
 
+def test_messages_are_forgotten_by_turn_and_by_session(filled: Run) -> None:
+    assert filled("forget", "--turn", "Key:3", "--turn", "Key:4", "--yes", "--json").json["messages"] == 2
+    shown = filled("show", "Key", "--json").json["messages"]
+    assert [entry["forgotten"] for entry in shown] == [False, False, True, True]
+    ident = next(one["id"] for one in filled("list", "--json").json if one["title"] == "Key")
+    filled("forget", "--session", "Key", "--yes")
+    assert filled("show", "Key").code == 1, "the title is still there"
+    assert all(entry["forgotten"] for entry in filled("show", ident, "--json").json["messages"])
+    assert "Hi." in filled("show", "Other").out
+
+
 @pytest.mark.spec("12.8")
 def test_what_was_typed_and_what_a_gateway_left_are_forgotten_too(filled: Run, store_file: Path) -> None:
     typed = data_home() / "chat_history"

@@ -11,7 +11,7 @@ from everlong.cli.speaking import compaction_line, fallback_line
 @pytest.mark.parametrize(
     ("reason", "told"),
     [
-        ("m (warm) | m: m (warm): ContextOverflow: custom:m: the prompt does not fit", "the prompt does not fit"),
+        ("m, else n: m: ContextOverflow: custom:m: the prompt does not fit", "the prompt does not fit"),
         ("m: SummarizerError: no summary came within 60 seconds\nmore\nand more", "no summary came within 60 seconds"),
         ("m failed before and is left alone for 600 seconds", "m failed before and is left alone for 600 seconds"),
         ("", ""),

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from everlong import Store
 from everlong.cli.main import main
 from everlong.testing import ModelServer
 from tests.cli.client_files import FILES, scratch_home
@@ -190,9 +191,42 @@ def test_when_the_program_ends_one_line_says_what_went_through(
     _, *words = line[1].split()
     main([words[0], "--store", str(tmp_path / "s.db"), *words[1:]])
     assert "Hello." in capfd.readouterr().out
+    with Store.open(tmp_path / "s.db") as store:
+        assert {one.client for one in store.conversations.newest()} == {"app"}  # and not "openai-sdk"
 
 
 def test_a_program_that_bypassed_the_gateway_is_told_so(wrapped: Wrap) -> None:
     assert "no request of" in wrapped.started("other").err
     assert "reads neither OPENAI_BASE_URL nor ANTHROPIC_BASE_URL" in wrapped.started("other").err
     assert "`everlong setup codex`" in wrapped.started("codex").err
+
+
+AGENTS = """
+import anthropic
+with anthropic.Anthropic(api_key="k", max_retries=0) as claude:
+    head = "You are Claude Code, Anthropic's official CLI for Claude."
+    tools = [{"name": "Task", "input_schema": {"type": "object"}}]
+    for name, asked, headers in (
+        ("own", ["Mend the build"], {}),
+        ("own", ["Look for the test", "Look again", "And again"], {"x-claude-code-agent-id": "a1"}),
+    ):
+        messages = []
+        for words in asked:
+            messages.append({"role": "user", "content": words})
+            said = claude.messages.create(model="my-own", max_tokens=100, system=head, tools=tools, messages=messages,
+                extra_headers={"x-claude-code-session-id": name, **headers})
+            messages.append({"role": "assistant", "content": said.content[0].text})
+"""
+
+
+def test_the_line_at_the_end_names_the_persons_own_conversation_and_no_sub_agents(
+    wrapped: Wrap, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = str(tmp_path / "s.db")
+    with ModelServer("Done.") as model:
+        program = stand_in(tmp_path, "app", AGENTS)
+        ran = wrapped("--port", "0", "--upstream", model.url, "--store", store, "--", program)
+    session = re.search(r"everlong sessions show (\S+)", ran.stderr)
+    assert session is not None, ran.stderr
+    main(["sessions", "--store", store, "show", session[1]])
+    assert "Mend the build" in capfd.readouterr().out

@@ -106,9 +106,6 @@ def test_the_defaults_are_those_of_the_contract() -> None:
                 "api_base": None,
                 "users": [],
                 "chats": [],
-                "webhook_url": None,
-                "webhook_host": "127.0.0.1",
-                "webhook_port": 8443,
             },
             "discord": {
                 "enabled": False,

@@ -59,7 +59,25 @@ def test_turns_are_told_in_order_with_their_numbers_and_what_came_of_them() -> N
     assert '"Add berth 17 to data/berths.csv." → "Berth 17 is in."' in done[1]
 
 
-@pytest.mark.parametrize("said", ["Thanks!", "ok, go on", "Yes please", "继续", "Danke, weiter"])
+def test_a_turn_under_way_has_no_outcome_yet() -> None:
+    assert told(TALK[:3]).items["Done"] == []
+
+
+def test_a_changed_file_stands_among_the_files_and_not_among_the_outcomes() -> None:
+    document = told(TALK)
+    assert "ports.py (edited)" in document.items["Relevant Files"][0]
+    assert "`edit" not in document.items["Done"][0]
+
+
+def test_a_quotation_that_is_too_long_loses_courtesy_then_clauses_from_its_end() -> None:
+    asked = "Thanks for that! I moved the ferry to pier_12, because the old one leaks, and Mira wants a lamp there."
+    turns = [m for n in range(12) for m in (user(f"Berth_{n}: {asked}"), assistant("Yes."))]
+    done = "\n".join(told(turns, 420).items["Done"])
+    assert "… I moved the ferry to pier_12, because the old one leaks …" in done
+    assert not re.search("… (?:because|and Mira)", done)
+
+
+@pytest.mark.parametrize("said", ["/mode", "Thanks!", "ok, go on", "Yes please", "继续", "Danke, weiter"])
 def test_thanks_and_go_on_are_counted_and_left_out(said: str) -> None:
     document = told([user("Count the berths."), assistant("Nine."), user(said), assistant("Done."), user("Name them.")])
     assert said not in document.render()

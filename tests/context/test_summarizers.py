@@ -115,7 +115,7 @@ def test_an_answer_that_cannot_be_used_is_asked_for_once_more_and_then_replaced(
     assert twice.asked == 2
     assert "Build the project and fix what is broken" in summary_text(result)
     assert engine.last_report is not None
-    assert engine.last_report.summarizer == "extractive"
+    assert engine.last_report.summarizer == "built-in rules"
     assert reason in (engine.last_report.fallback_reason or "")
     assert engine.last_report.quality is not None
     assert any(reason in problem for problem in engine.last_report.quality.problems)

@@ -95,7 +95,14 @@ def test_compactions_would_have_come_at_the_threshold_and_held_from_the_next_req
 ) -> None:
     with run_gateway(model.url, str(tmp_path / "store.db"), {**SMALL, **AUDIT}) as running:
         talk(running, 30, marks=True)
-        found = audit(running.store(), Settings.model_validate(SMALL)).requests
+        store, settings = running.store(), Settings.model_validate(SMALL)
+        whole = audit(store, settings)
+        assert whole.summaries_cost is None  # how long a model's summaries are, nobody knows yet
+        (one,) = store.conversations.newest()
+        store.receipts.add(one.id, "summary", model=MODEL, usage={"output_tokens": 1_000})
+        paid = account(store, settings).total.kinds["summary"].cost
+        found = whole.requests
+        assert audit(store, settings).summaries_cost == paid * sum(bool(each.compaction) for each in found)
     at = [number for number, one in enumerate(found) if one.compaction]
     assert at
     first = found[at[0]]

@@ -21,6 +21,7 @@ from everlong.gateway.budget import Budget, Charge, _check_priced
 from everlong.gateway.formats import ANTHROPIC, OPENAI, RESPONSES, Dialect
 from everlong.gateway.routing import Route
 from everlong.gateway.window import Windows
+from everlong.providers.openai_api import openai_usage
 from everlong.store import Store
 from everlong.store.costs import Days, Spending
 from everlong.store.upgrade import open_database
@@ -383,6 +384,28 @@ def test_a_reservation_covers_what_a_request_costs_at_least(
         answers = fields.get("n") or 1 if dialect is OPENAI else 1
         least = (len(str(content)) / 10 * 3 + answers * 15) / 1e6  # no token has more than ten letters here
         assert charge.sends[0].held.dollars >= least
+
+
+def test_the_gateways_own_summaries_count_against_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WRITER_KEY", "made-up-key")
+    models = {"m": {**PRICES["m"], "context_length": 8_000}, "w": PRICES["m"]}
+    said: list[dict[str, Any]] = []
+    with ModelServer("Go on.", window=8_000) as model, ModelServer("## Goal\nSail at dawn.") as writer:
+        providers = {"shop": {"base_url": f"{writer.url}/v1", "key_variable": "WRITER_KEY"}}
+        own = {**capped(50.0), "summaries": "shop:w"}
+        with (
+            serving(model.url, tmp_path, own, models=models, providers=providers) as hosted,
+            raw(hosted.address) as client,
+        ):
+            for number in range(12):
+                said.append({"role": "user", "content": f"Question {number}: " + "words of the harbour " * 150})
+                sent = body(messages=said, max_tokens=200)
+                assert client.ask(sent, CHAT, headers=[*OWN, ("Authorization", "Bearer theirs")]).status == 200
+                said.append({"role": "assistant", "content": "Go on."})
+        used = [openai_usage(one.usage) for one in (*model.requests, *writer.requests)]
+        assert writer.requests
+        billed = sum(3 * one.prompt_tokens + 15 * one.output_tokens for one in used) / 1e6
+        assert spent(tmp_path) == pytest.approx(billed)
 
 
 def test_paths_that_cannot_be_priced_are_closed_under_a_limit(upstream: Upstream, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_lines_of_the_conversation_serve_where_the_model_writes_none(answer: Ans
         assert set(talk(running, "anthropic", tools=tools)) == {200}
         done = running.store().compactions()
         assert done
-        assert {one.summarizer for one in done} == {"extractive"}
+        assert {one.summarizer for one in done} == {"built-in rules"}
 
 
 # -- while a request waits ---------------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def test_a_request_waits_no_longer_than_it_may(tmp_path: Path, monkeypatch: pyte
             done = running.store().compactions()
         finally:
             go_on.set()
-        assert {one.summarizer for one in done} == {"extractive"}
+        assert {one.summarizer for one in done} == {"built-in rules"}
 
 
 class SlowModel:
@@ -251,7 +251,7 @@ def test_a_summary_that_comes_late_takes_the_place_of_the_lines_that_served_mean
             while not (done := running.store().compactions()):
                 history.append({"role": "user", "content": f"Question {len(history)}: {WORDS}"})
                 assert ask(running, "anthropic", history) == 200
-            assert {one.summarizer for one in done} == {"extractive"}
+            assert {one.summarizer for one in done} == {"built-in rules"}
         finally:
             come.set()
         until(lambda: running.store().compactions()[-1].summarizer == "own model")
@@ -289,7 +289,7 @@ def test_a_large_max_tokens_is_refused_hardly_ever_and_costs_no_compactions(
 
 
 @pytest.mark.spec("12.2")
-@pytest.mark.parametrize("summaries", [{}, {"summaries": "extractive"}])
+@pytest.mark.parametrize("summaries", [{}, {"summaries": "built-in"}])
 def test_a_key_in_the_environment_sends_no_conversation_anywhere_else(
     summaries: dict[str, Any], upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,7 +308,7 @@ def test_a_key_in_the_environment_sends_no_conversation_anywhere_else(
         assert set(talk(running, "anthropic")) == {200}
         done = running.store().compactions()
         assert done
-        assert {one.summarizer for one in done} <= {"own model", "extractive"}
+        assert {one.summarizer for one in done} <= {"own model", "built-in rules"}
         assert running.gateway.summaries.told.startswith("no model" if summaries else "each conversation's own model")
     assert upstream.requests == []
 

@@ -29,7 +29,7 @@ BEGINNING = "<everlong-recall>"
 
 def settings(recall: Any = "push") -> dict[str, Any]:
     return {
-        "gateway": {"routes": {"*": {"recall": recall}}, "summaries": "extractive"},
+        "gateway": {"routes": {"*": {"recall": recall}}, "summaries": "built-in"},
         "models": {name: {"context_length": WINDOW} for name in MODEL.values()},
         "compression": {"protect_last_n": 4, "protect_first_n": 0},
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 
@@ -59,6 +60,34 @@ def test_now_shows_every_part_of_the_context_in_order(site: Site, ferry: Ferry) 
     assert "read_file" in page.words
     assert "You plan ferries." in page.words
     assert "TidesReader" in page.words
+
+
+def test_now_tells_the_tokens_of_each_tool_and_of_each_file(site: Site, store: Store) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": '{"path": "data/tides.csv"}'}}
+    asked: Message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    result: Message = {"role": "tool", "tool_call_id": "c1", "content": "high water 06:12 " * 300}
+    one = store.sessions.start(title="tides")
+    at = store.record([user("Read it."), asked, result], conversation=one.id)
+    store.sessions.attach(one.id, at)
+    words = site.get(f"/inspector/c/{one.id}").words
+    for title, name in (("By tool", "read"), ("By file", "data/tides.csv")):
+        found = re.search(rf"{title}: calls and results\s+{name}\s+([\d,]+)\s+(\d+)%\s+calls: 1", words)
+        assert found is not None, title
+        assert int(found[1].replace(",", "")) > 1_000
+        assert int(found[2]) > 90
+
+
+def test_the_first_page_shows_on_which_days_there_were_conversations(site: Site, store: Store) -> None:
+    now = time.time()
+    for age in (0, 3, 3):
+        one = store.sessions.start(title="talk")
+        store.sessions.attach(one.id, store.record([user(f"hello {one.id}")], conversation=one.id))
+        moved = update(session).where(session.c.id == one.id).values(active=now - age * 86_400)
+        store.database.write(lambda connection, moved=moved: connection.execute(moved))
+    days = dict(re.findall(r"<title>([\d-]+): (\d+) conversations", site.get("/inspector/").text))
+    assert len(days) == 84
+    assert sorted(days.values())[-2:] == ["1", "2"]
+    assert "<figure" not in site.get("/inspector/?age=1d").text
 
 
 def test_the_transcript_shows_messages_calls_and_diffs(site: Site, ferry: Ferry) -> None:

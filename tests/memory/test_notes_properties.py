@@ -9,8 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from everlong.errors import NotesError
 from everlong.memory import NotesMemory
-from everlong.memory.notes import lines_of
-from everlong.memory.text import cleaned, has_words, sameness, storable
+from everlong.memory.text import comparison_form, has_words, remove_unseen, text_to_save
 
 MARKDOWN = [
     "- ",
@@ -52,7 +51,7 @@ def test_notes_behave_like_a_list_of_texts(file: str, steps: list[tuple[str, int
         for what, place, text in steps:
             before = path.read_bytes()
             old = model[place % len(model)] if model else "nothing"
-            expected = _after(model, what, place, storable(text))
+            expected = _after(model, what, place, text_to_save(text))
             try:
                 if what == "add":
                     notes.add("memory", text)
@@ -78,16 +77,16 @@ def _after(model: list[str], what: str, place: int, note: str) -> list[str] | No
     if what == "remove":
         return [*model[:at], *model[at + 1 :]]
     others = model if what == "add" else [*model[:at], *model[at + 1 :]]
-    if not has_words(note) or sameness(note) in map(sameness, others):
+    if not has_words(note) or comparison_form(note) in map(comparison_form, others):
         return None
     return [*model, note] if what == "add" else [*model[:at], note, *model[at + 1 :]]
 
 
 def _is_ambiguous(model: list[str], old: str) -> bool:
     # Only in files written by hand: two notes of the same words, or one of signs that do not show.
-    return sum(sameness(text) == sameness(old) for text in model) > 1 or not cleaned(old)
+    return sum(comparison_form(text) == comparison_form(old) for text in model) > 1 or not remove_unseen(old)
 
 
 def _is_untidy(file: str) -> bool:
     # A comment that is never closed, or lines that are indented under nothing: what comes next to them may join them.
-    return "<!--" in file or any(line[:1] in {" ", "\t"} for line in lines_of(file))
+    return "<!--" in file or any(line[:1] in {" ", "\t"} for line in file.split("\n"))

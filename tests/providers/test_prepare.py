@@ -140,6 +140,6 @@ def test_a_warm_summary_reads_the_conversation_from_the_cache(serve: Serve) -> N
     engine = ContextCompressor(8_000, summarizer=summarizer_for(settings(provider="main"), main, main_complete=warm))
     engine.compress(messages)
     assert engine.last_report is not None
-    assert engine.last_report.summarizer == "anthropic:claude-opus-5 (warm)"
+    assert engine.last_report.summarizer == "anthropic:claude-opus-5"
     asked_again = server.requests[1]
     assert asked_again.usage["cache_read_input_tokens"] > 0.5 * asked_again.prompt_tokens

@@ -223,3 +223,23 @@ def test_a_conversation_is_unanswered_while_every_request_in_it_has_failed(store
     alone = store.sessions.start(vain, from_depth=0)
     store.turns.finish(store.turns.begin(vain, session=alone.id).id, status="failed", error="status 429")
     assert store.conversations.unanswered(store.conversations.newest()) == {alone.id}
+
+
+def test_messages_are_numbered_one_by_one_however_many_blocks_they_have(store: Store) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    said: list[Message] = [
+        {"role": "user", "content": [{"type": "text", "text": "A heron."}, {"type": "text", "text": "Here is more."}]},
+        {"role": "assistant", "content": "I look.", "tool_calls": [call, {**call, "id": "c2"}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "A pelican."},
+        {"role": "tool", "tool_call_id": "c2", "content": "A gull."},
+        {"role": "assistant", "content": "A pelican and a gull."},
+    ]
+    made = store.sessions.start(store.record(said, conversation="numbers"), from_depth=0)
+    (one,) = store.conversations.newest()
+    assert one.messages == 5
+    assert turns(store, made.id) == [1, 2, 3, 4, 5]
+    third = [line for line in store.conversations.entries(made.id, after=2, to=3) if isinstance(line, ConversationLine)]
+    assert [(line.turn, line.entry.message["content"]) for line in third] == [(3, "A pelican.")]
+    assert store.conversations.node_at(made.id, 3) == third[0].entry.id
+    (hit,) = store.search("heron").hits
+    assert hit.turn == 1

@@ -17,7 +17,7 @@ import pytest
 from everlong.errors import StoreDamaged
 from everlong.model import Message
 from everlong.store import Store
-from everlong.store.verification_log import newest_mark
+from everlong.store.upkeep.verify import newest_mark
 from tests.examples import length
 
 pytestmark = pytest.mark.spec("12.7")

@@ -9,8 +9,8 @@ from sqlalchemy import func, select, update
 from everlong.context import CompletionSummarizer, ContextCompressor
 from everlong.model import Message
 from everlong.store import Branch, Occasion, Store
-from everlong.store.maintenance import vacuum
 from everlong.store.schema import evidence
+from everlong.store.upkeep.maintenance import vacuum
 from tests.context.builders import assistant, user
 
 SECRET = "sk-ant-api03-" + "Qx7Lm2Rt9Vb4Wz1K" * 3

@@ -17,7 +17,6 @@ from everlong.model import Message
 from everlong.store import Store
 from everlong.store.content import OBJECT
 from everlong.store.database import Database
-from everlong.store.maintenance import backup, stats
 from everlong.store.object_place import ObjectPlace, drop_kept, read_reference, use_place
 from everlong.store.objects import (
     STALE_SECONDS,
@@ -27,6 +26,7 @@ from everlong.store.objects import (
     sweep_objects,
 )
 from everlong.store.schema import content
+from everlong.store.upkeep.maintenance import backup, stats
 from tests.examples import few
 from tests.store.s3_stand_in import BUCKET, StandIn, serving
 

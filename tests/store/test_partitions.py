@@ -10,9 +10,9 @@ from sqlalchemy import text
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.database import Database
-from everlong.store.garbage import collect_garbage
 from everlong.store.partitions import count_partitions
 from everlong.store.upgrade import open_database
+from everlong.store.upkeep.garbage import collect_garbage
 
 TENANTS = [f"tenant {number}" for number in range(24)]
 

@@ -40,14 +40,12 @@ _BESIDE_LENGTH = 160
 """Characters that are quoted of a request that stands beside the summary as a whole."""
 _LEAST_WORDS = 60
 """Characters of a turn's words that are quoted at least."""
-_LEAST_CLAUSE = 12
-"""Characters of a clause that may stand for its sentence."""
+_COURTESY_LENGTH = 40
+"""A sentence of fewer characters without a name is mostly thanks or agreement."""
 _NAME_WORTH = 3
 """A cut that loses a name weighs as much as a cut this many times smaller that loses none."""
 _CUT_WORTH = 3
 """A cut inside a clause counts as so many names."""
-_SHORT_CLAUSE = 40
-"""Characters of a first clause that is not worth leaving out."""
 _LEAST_TOKENS = 25
 """Tokens that the shortest quote of a turn takes about."""
 _ITEM_TOKENS = 8
@@ -255,7 +253,7 @@ class Chronicle:
             self.errors.pop(tried, None)
             if step.failed:
                 self.errors[tried] = OpenError(step.title, step.last_lines)
-            if not step.only_looks:
+            if (step.command or not step.changes) and not step.only_looks:  # changed files have their own section
                 turn.outcomes.pop(step.subject, None)
                 turn.outcomes[step.subject] = _outcome_line(step)
                 while len(turn.outcomes) > _MOST_OUTCOMES:
@@ -481,6 +479,8 @@ class _Writing:
 
     def _outcomes(self, turn: TurnEntry) -> list[str]:
         """Return what came of a turn's commands, as it stands now."""
+        if not turn.is_closed:
+            return []
         later = next((entry.outcomes for entry in self.now.turns if entry.number == turn.number), {})
         return [later.get(subject, line) for subject, line in turn.outcomes.items()]
 
@@ -535,7 +535,7 @@ def _words_of(typed: str) -> str:
 def _is_filler(words: str) -> bool:
     """Return whether a turn only thanks, agrees or says to go on."""
     said = re.findall(r"\w+", words.lower()[:80])
-    return len(words) < 60 and all(word in _FILLERS for word in said)
+    return (len(words) < 60 and all(word in _FILLERS for word in said)) or (words.startswith("/") and len(said) == 1)
 
 
 def _pieces(line: str) -> Iterable[str]:
@@ -603,9 +603,10 @@ def _share_room(quotes: Iterable[Iterator[tuple[str, int]]], room: int, count: T
 
 
 def _word_versions(text: str) -> Iterator[tuple[str, int]]:
-    """Yield a turn's words, shorter each time: what has the fewest names goes first, the later part before the earlier.
+    """Yield a turn's words, shorter each time, with the names that each version loses.
 
-    First whole sentences go, then clauses of the sentence that is left, then its end.
+    First whole sentences go, those with the fewest names first, short ones before long and later ones before earlier,
+    then clauses from the end of the sentence that is left.
     """
     yield text, 0
     clauses = split_clauses(text)
@@ -616,25 +617,21 @@ def _word_versions(text: str) -> Iterator[tuple[str, int]]:
         if clause[-1] in ".!?。！？" and place + 1 < len(clauses):
             sentences.append([])
 
-    def worth(part: list[int]) -> int:
-        return sum(names[place] for place in part)
+    def worth(part: list[int]) -> tuple[int, bool, int]:
+        length = sum(len(clauses[place]) for place in part)
+        return sum(names[place] for place in part), length >= _COURTESY_LENGTH, -part[0]
 
+    *others, richest = sorted(sentences, key=worth)
     kept = set(range(len(clauses)))
-    richest = max(sentences, key=lambda part: (worth(part), len(clauses[part[0]]) >= _LEAST_CLAUSE))
-    others = [sentence for sentence in reversed(sentences) if sentence is not richest]
-    # The first clause that is more than "Ok" says what the sentence is about.
-    about = next((place for place in richest if len(clauses[place]) >= _LEAST_CLAUSE), richest[0])
-    stays = {about} if len(clauses[about]) <= _SHORT_CLAUSE else set()
-    inner = sorted(
-        set(richest) - stays,
-        key=lambda place: (names[place] if len(clauses[place]) >= _LEAST_CLAUSE else 0, place == about, -place),
-    )[: None if stays else -1]
-    for part in (*sorted(others, key=worth), *([place] for place in inner)):
+    for part in (*others, *([place] for place in reversed(richest[1:]))):
         kept.difference_update(part)
-        yield _joined(clauses, kept), worth(part)
-    told = _joined(clauses, kept)
-    cut = cut_at_clause(told, _LEAST_WORDS)
-    yield cut, _CUT_WORTH + len(set(entities(told))) - len(set(entities(cut)))
+        shorter = _joined(clauses, kept)
+        if len(shorter) < _LEAST_WORDS:
+            break
+        yield shorter, worth(part)[0]
+        text = shorter
+    cut = cut_at_clause(text, _LEAST_WORDS)
+    yield cut, _CUT_WORTH + len(set(entities(text))) - len(set(entities(cut)))
 
 
 def _joined(clauses: Sequence[str], kept: set[int]) -> str:

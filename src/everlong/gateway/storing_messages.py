@@ -8,10 +8,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from everlong.store.recognition import KnownAdditions
+from typing import Any, NamedTuple
 
 __all__ = ["BUFFER", "GOODBYE", "Call", "Hello", "LogLine", "Result", "StorePlace", "frame", "read_message"]
 
@@ -58,8 +55,6 @@ class Result(NamedTuple):
     number: int
     value: Any
     error: BaseException | None = None
-    additions: KnownAdditions | None = None
-    """The additions that clients are known to make, if they have changed."""
 
 
 class LogLine(NamedTuple):

@@ -340,8 +340,6 @@ class StoringProcess(StoreWriter):
         pending = self._pending.pop(result.number, None)
         if pending is None:
             return
-        if result.additions is not None:
-            pending.recorder.store.stateless.known_additions = result.additions
         if pending.future.cancelled():
             return
         if result.error is None:

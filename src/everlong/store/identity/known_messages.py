@@ -8,280 +8,18 @@ that the client uses from now on become aliases of the stored messages. Reads, e
 
 from __future__ import annotations
 
-import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlalchemy import Connection
 
-from everlong.model import HashChain, Message, blocks_of, calls_of, parts_of, text_of, with_content
+from everlong.store.identity.rewrites import MOST_ADDED, call_ids, is_echo, is_left_of
 from everlong.store.paths import Entry, Segment, segments_to
 from everlong.store.tree import PROBES, Match, RecordRequest, find_deepest
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
-    from everlong.store.database import Database
-
-TIMES_UNTIL_KNOWN = 2
-"""The number of times after which an addition is taken off later messages before they are stored."""
-
-_MOST_ADDITIONS = 256
-"""The most additions of a tenant that are looked for, the newest ones."""
-_MOST_MESSAGES = 32
-"""The most whole messages that may move along with one question."""
-_FEWEST, _LONGEST = 8, 4_000
-"""The characters of a start or end that is taken off: shorter ones are too ordinary, and all are read each time."""
-
-AdditionPlace = Literal["start", "end", "block", "message"]
-
-
-class Addition(NamedTuple):
-    """A text at the start or end of a message, a block or a whole message that a client adds and takes off later."""
-
-    where: AdditionPlace
-    text: str | None
-    """The text of a start or an end; blocks and messages are known by their digest."""
-    digest: bytes
-
-
-def removed_additions(
-    chain: HashChain, stored: Sequence[Message], sent: Sequence[Message], *, follows_question: bool = False
-) -> list[Addition] | None:
-    """Compare the messages of a request with what its client sends in their place one request later.
-
-    Args:
-        chain: derives the digests of what is gone.
-        stored: the messages of the request, up to its reply.
-        sent: what stands in their place now.
-        follows_question: whether both come right after a user's message, so that all of the stored ones may be gone.
-
-    Returns:
-        What is gone; None where they differ in any other way.
-    """
-    hashes = [_hashes(chain, message) for message in stored]
-    if not sent or not stored:
-        is_added = not sent and (not stored or follows_question) and not any(map(_is_working, stored))
-        whole = [Addition("message", None, _joined(chain, one)) for one in hashes]
-        return whole if is_added and len(stored) <= _MOST_MESSAGES else None
-    for place in reversed(range(len(stored))):
-        if any(one.get("role") == "assistant" for one in stored[place + 1 :]):
-            break  # what stands before a reply is not the newest question
-        shorter = _shortened(chain, stored[place], sent[-1])
-        if shorter is None:
-            continue
-        kept = _in_order(hashes[:place], [_hashes(chain, message) for message in sent[:-1]])
-        if kept is None:
-            continue
-        gone = [at for at in range(len(stored)) if at != place and at not in kept]
-        if len(gone) > _MOST_MESSAGES or any(_is_working(stored[at]) for at in gone):
-            return None
-        return [*(Addition("message", None, _joined(chain, hashes[at])) for at in gone), *shorter]
-    return None
-
-
-def _is_working(message: Message) -> bool:
-    """Return whether a message calls a tool or answers a call; those do not move along."""
-    return message.get("role") == "tool" or any(
-        block.identity.startswith((b"call:", b"result:")) for block in blocks_of(message)
-    )
-
-
-def _in_order(stored: Sequence[list[bytes]], sent: Sequence[list[bytes]]) -> set[int] | None:
-    """Return where the sent messages stand among the stored ones, in order; None where one is not there."""
-    found: set[int] = set()
-    place = 0
-    for hashes in sent:
-        while place < len(stored) and stored[place] != hashes:
-            place += 1
-        if place == len(stored):
-            return None
-        found.add(place)
-        place += 1
-    return found
-
-
-def _shortened(chain: HashChain, stored: Message, sent: Message) -> list[Addition] | None:
-    """Return what is gone from a stored message where the sent one is what is left of it; None where it is not."""
-    if stored.get("role") != sent.get("role") or sent.get("role") == "tool":
-        return None
-    longer, shorter = _said(stored), _said(sent)
-    if not shorter or len(shorter) > len(longer):
-        return None
-    for shift in range(len(longer) - len(shorter) + 1):
-        gone = _gone(longer[shift : shift + len(shorter)], shorter)
-        if gone is not None:
-            outside = [*longer[:shift], *longer[shift + len(shorter) :]]
-            blocks = [Addition("block", None, chain.step(b"", "u", one)) for one in outside]
-            return [*(Addition(where, text, _digest(chain, where, text)) for where, text in gone), *blocks]
-    return None
-
-
-def _said(message: Message) -> list[bytes]:
-    return [block.identity for block in blocks_of(message)]
-
-
-def _gone(longer: Sequence[bytes], shorter: Sequence[bytes]) -> list[tuple[Literal["start", "end"], str]] | None:
-    """Return the texts that are missing at the start of the first block and at the end of the last one."""
-    if longer[1:-1] != shorter[1:-1]:
-        return None
-    if len(longer) > 1:
-        before, after = _cut(longer[0], shorter[0]), _cut(longer[-1], shorter[-1])
-        if before is None or after is None or before[1] or after[0]:
-            return None
-        return [*_named("start", before[0]), *_named("end", after[1])]
-    both = _cut(longer[0], shorter[0])
-    return None if both is None else [*_named("start", both[0]), *_named("end", both[1])]
-
-
-def _named(where: Literal["start", "end"], text: str) -> list[tuple[Literal["start", "end"], str]]:
-    return [(where, text)] if text else []
-
-
-def _cut(longer: bytes, shorter: bytes) -> tuple[str, str] | None:
-    """Return what stands before and after a text in a longer one; None where it does not stand in it."""
-    if longer == shorter:
-        return "", ""
-    if not longer.startswith(b"text:") or not shorter.startswith(b"text:"):
-        return None
-    whole, part = _text(longer), _text(shorter)
-    stripped = part.strip()
-    if not stripped:
-        return None
-    if whole.startswith(part):
-        return "", whole[len(part) :]
-    if whole.rstrip().endswith(stripped):
-        return whole[: whole.rindex(stripped)], ""
-    return None
-
-
-def _text(identity: bytes) -> str:
-    return identity.removeprefix(b"text:").decode("utf-8", "surrogatepass")
-
-
-def _hashes(chain: HashChain, message: Message) -> list[bytes]:
-    return list(chain.trace([message]).blocks)
-
-
-def _joined(chain: HashChain, hashes: Sequence[bytes]) -> bytes:
-    return chain.step(b"message", "u", b"".join(hashes))
-
-
-def _digest(chain: HashChain, where: str, text: str) -> bytes:
-    return chain.step(where.encode(), "u", text.encode("utf-8", "surrogatepass"))
-
-
-class KnownAdditions:
-    """The additions that a tenant's clients make often enough to be taken off."""
-
-    def __init__(self, chain: HashChain, rows: Sequence[tuple[AdditionPlace, str | None, bytes]]) -> None:
-        self._chain = chain
-        texts = [(where, text) for where, text, _ in rows if text is not None and len(text.strip()) >= _FEWEST]
-        self._starts = sorted((text for where, text in texts if where == "start"), key=len, reverse=True)
-        self._ends = sorted((text for where, text in texts if where == "end"), key=len, reverse=True)
-        self._blocks = {digest for where, _, digest in rows if where == "block"}
-        self._messages = {digest for where, _, digest in rows if where == "message"}
-
-    def __bool__(self) -> bool:
-        return bool(self._starts or self._ends or self._blocks or self._messages)
-
-    def without(self, message: Message) -> Message:
-        """Return a newest message with only its lasting words; the message itself where nothing is added to it."""
-        if message.get("role") != "user":
-            return message
-        content = message.get("content")
-        if isinstance(content, str):
-            left = self._trim(content)
-            return message if left == content else with_content(message, left)
-        if not isinstance(content, list):
-            return message
-        parts = [part for part in parts_of(message) if not self._is_added(part)]
-        for place in {0, len(parts) - 1} if parts else ():
-            text = parts[place].get("text")
-            if parts[place].get("type", "text") == "text" and isinstance(text, str):
-                left = self._trim(text)
-                parts[place] = parts[place] if left == text else {**parts[place], "text": left}
-        return message if not parts or parts == content else with_content(message, parts)
-
-    def is_moving(self, message: Message) -> bool:
-        """Return whether a whole message is one that moves along before the newest question."""
-        return bool(self._messages) and _joined(self._chain, _hashes(self._chain, message)) in self._messages
-
-    def _is_added(self, part: Message) -> bool:
-        found = blocks_of({"role": "user", "content": [part]})
-        return len(found) == 1 and self._chain.step(b"", "u", found[0].identity) in self._blocks
-
-    def _trim(self, text: str) -> str:
-        said = text.rstrip()
-        for start in self._starts:
-            if said.startswith(start) and said[len(start) :].strip():
-                said = said[len(start) :]
-                break
-        for end in self._ends:
-            if said.endswith(end.rstrip()) and said[: -len(end.rstrip())].strip():
-                said = said[: -len(end.rstrip())]
-                break
-        return text if said == text.rstrip() else said
-
-
-class Additions:
-    """The additions that the clients of one tenant were seen to make."""
-
-    def __init__(self, database: Database, chain: HashChain) -> None:
-        self._chain = chain
-        self._run = database.backend.run
-        self._learn = database.sql(
-            "INSERT INTO addition (tenant, digest, place, text, times, ts) VALUES (?,?,?,?,?,?)"
-            " ON CONFLICT (tenant, digest) DO UPDATE SET times = addition.times + excluded.times, ts = excluded.ts"
-        )
-        self._known = database.sql(
-            "SELECT place, text, digest FROM addition WHERE tenant = ? AND times >= ? ORDER BY ts DESC LIMIT ?"
-        )
-
-    def learn(self, connection: Connection, seen: Sequence[Addition]) -> None:
-        """Count additions that came and went once more."""
-        now = time.time()
-        rows = {one.digest: one for one in seen if one.text is None or len(one.text) <= _LONGEST}
-        if rows:
-            values = [(self._chain.tenant, one.digest, one.where, one.text, 1, now) for one in rows.values()]
-            self._run(connection, self._learn, sorted(values, key=lambda row: row[1]))
-
-    def known(self, connection: Connection) -> KnownAdditions:
-        """Return the additions that came and went often enough."""
-        values = (self._chain.tenant, TIMES_UNTIL_KNOWN, _MOST_ADDITIONS)
-        rows = self._run(connection, self._known, values).fetchall()
-        return KnownAdditions(self._chain, [(place, text, bytes(digest)) for place, text, digest in rows])
-
-
-FEWEST_COMMON = 16
-"""The fewest characters by which a common beginning of two texts tells that one is made from the other."""
-
-
-def is_echo(chain: HashChain, reply: Message, said: Message) -> bool:
-    """Return whether ``said`` is what a client made of ``reply``: by identity, by a call's id, or by its text."""
-    if said.get("role") != "assistant":
-        return False
-    ours, theirs = chain.trace([reply]).ids, chain.trace([said]).ids
-    if ours and theirs and ours[0] == theirs[0]:  # the rest may have been split off, merged or dropped
-        return True
-    calls = call_ids(reply)
-    if calls and not calls.isdisjoint(call_ids(said)):
-        return True
-    words, other = _words(reply), _words(said)
-    shorter, longer = sorted((words, other), key=len)
-    return bool(shorter) and (shorter == longer or (len(shorter) >= FEWEST_COMMON and longer.startswith(shorter)))
-
-
-def call_ids(message: Message) -> set[str]:
-    """Return the ids of the calls that a message makes, in either wire format."""
-    found = {call.id for call in calls_of(message)}
-    found |= {str(part.get("id") or "") for part in parts_of(message) if part.get("type") == "tool_use"}
-    return found - {""}
-
-
-def _words(message: Message) -> str:
-    return "".join(text_of(message).casefold().split())
-
 
 _MOST_TURNS = 8
 """The most turns of one kind that are compared with a list which may repeat their reply."""
@@ -330,9 +68,8 @@ class _Turn(NamedTuple):
 class Recognizer:
     """The finder of lists in one store."""
 
-    def __init__(self, core: StoreCore, additions: Additions) -> None:
+    def __init__(self, core: StoreCore) -> None:
         self._core = core
-        self._additions = additions
         self._run = core.database.backend.run
         self._sql = core.database.sql
         self._alias = self._sql("INSERT INTO alias (id, node, tenant) VALUES (?,?,?) ON CONFLICT DO NOTHING")
@@ -393,7 +130,7 @@ class Recognizer:
 
     def find_named(self, connection: Connection, ident: bytes, name: str, count: int) -> list[KnownMessage]:
         """Return the messages that an id leads to in conversations that their client calls by a name."""
-        depths = (count, count + _MOST_MESSAGES)  # what was stored may have additions in it
+        depths = (count, count + MOST_ADDED)  # what was stored may have additions in it
         rows = self._run(connection, self._by_name, (self._core.tenant, name, *depths, ident, ident)).fetchall()
         return [KnownMessage(count, bytes(own), branch, depth) for own, branch, depth in rows]
 
@@ -516,10 +253,8 @@ class Recognizer:
         if at is None:
             return None
         for turn in self._candidates(connection, request, found, ends[at - 1] if at else 0, is_own=is_own):
-            gone = self._compare(connection, request, turn, found, at)
-            if gone is None:
+            if not self._repeats(connection, request, turn, found, at):
                 continue
-            self._additions.learn(connection, gone)
             asked = next((one for one in reversed(range(first, at)) if ends[one] > (ends[one - 1] if one else 0)), None)
             self._add_alias(connection, request, asked, turn.node)
             self._add_alias(connection, request, at, turn.echo)
@@ -576,23 +311,23 @@ class Recognizer:
                 seen.add(turn)
                 yield turn
 
-    def _compare(
+    def _repeats(
         self, connection: Connection, request: RecordRequest, turn: _Turn, found: KnownMessage | None, at: int
-    ) -> list[Addition] | None:
-        """Return what is gone of a turn's request where a message repeats its reply; None for another request."""
+    ) -> bool:
+        """Return whether a message repeats a turn's reply, behind what is left of that turn's request."""
         core, messages = self._core, request.messages
         path = segments_to(connection, turn.branch, turn.echo_depth)
         common = (0, 0) if found is None else self._common(connection, path, request, found)
         if common is None:
-            return None
+            return False
         count, low = common
         if turn.depth < low or turn.echo_depth - low > _MOST_BETWEEN:
-            return None
+            return False
         told, reply = core.reader.values(connection, [turn.reply]).get(turn.reply), request.clean(messages[at])
         if not isinstance(told, dict) or not is_echo(core.chain, told, reply) or call_ids(told) != call_ids(reply):
-            return None  # a reply without its calls is another one
+            return False  # a reply without its calls is another one
         if self._has_reply(connection, path, low, turn.depth):
-            return None  # what a model answered is no addition
+            return False  # what a model answered is no addition
         entries: list[Entry] = core.reader.entries(connection, path, low or -1, turn.depth)
         stored = [entry.message for entry in entries if entry.id is not None]
         begins = [0, *request.trace.ends]
@@ -600,7 +335,7 @@ class Recognizer:
         here = next((part.branch for part in path if part.low < low <= part.high), None)
         asked = here is not None and self._run(connection, self._role, (here, low)).fetchone() == ("user",)
         sent = [request.clean(messages[one]) for one in between]
-        return removed_additions(core.chain, stored, sent, follows_question=asked)
+        return is_left_of(stored, sent, follows_question=asked)
 
     def _has_reply(self, connection: Connection, path: list[Segment], low: int, high: int) -> bool:
         """Return whether a reply to a turn stands between two depths of a path."""

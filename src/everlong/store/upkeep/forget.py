@@ -1,7 +1,7 @@
 """Forgetting: the words of a message are deleted for good, the tree stays whole.
 
 The content becomes a tombstone wherever the same message was said. Its blocks are remembered by hash, so that they are
-not stored again, and every view that was made with it in sight becomes void. Additions of the client, titles taken from
+not stored again, and every view that was made with it in sight becomes void. Titles taken from
 it and logs that repeat it are cleared too. Node rows stay, so the chain still verifies and conversations are still
 recognised. Nothing here can be undone.
 """
@@ -15,18 +15,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from sqlalchemy import Connection, Row, delete, func, or_, select, update
 
 from everlong.errors import NotStored
-from everlong.model import text_of, title_from
-from everlong.store.alike import contents_among, contents_with
+from everlong.model import title_from
 from everlong.store.channel_data import drop_channel_data, remove_files
 from everlong.store.content import digest_of, value_of
 from everlong.store.database import in_batches
 from everlong.store.evidence import drop_evidence_of_views
-from everlong.store.garbage import drop_additions, purge_search, remove_from_search
 from everlong.store.objects import sweep_objects
 from everlong.store.outputs import drop_outputs
 from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
 from everlong.store.schema import (
-    annex,
     branch,
     compaction,
     content,
@@ -42,8 +39,11 @@ from everlong.store.sessions import clean_title, title_base
 from everlong.store.shown_path import shown_paths
 from everlong.store.summaries import void_summaries
 from everlong.store.teasers import drop_teasers
-from everlong.store.tombstones import stub_of
+from everlong.store.tombstones import stub_of, stub_of_prompt
 from everlong.store.tree import inherited_view
+from everlong.store.upkeep.alike import contents_among, contents_with
+from everlong.store.upkeep.garbage import purge_search, remove_from_search
+from everlong.store.upkeep.references import is_used
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -196,7 +196,6 @@ class _Forgetting:
             whole |= self.contents_alike(whole)
         rows = {row.seq: row for row in chosen}
         rows.update({row.seq: row for row in self._messages_with(whole)})
-        beside = self._additions(list(rows.values()), spare_shared=spare_shared)
         views = self._views_over({(row.branch, row.depth) for row in rows.values()})
         items = self._items_with_literals(views)
         # The index takes its terms out by reading the words once more, so this comes first.
@@ -206,15 +205,14 @@ class _Forgetting:
                 self._give_own_tombstone(row)
         for part in in_batches([row.id for row in replies if bytes(row.reply) in shared]):
             self.connection.execute(update(turn).where(turn.c.id.in_(part)).values(reply=None))
-        self._drop_titles(whole | beside, mine)
-        self._entomb(whole | beside, remember=True)
+        self._drop_titles(whole, mine)
+        self._entomb(whole, remember=True)
         self._void(views, items)
         void_summaries(self.connection, self.core.tenant, {(row.branch, row.depth) for row in rows.values()})
         for part in in_batches(sorted(bytes(row.id) for row in rows.values())):
             self.connection.execute(delete(pin).where(pin.c.node.in_(part)))
             drop_outputs(self.connection, self.core.tenant, list(part))
         drop_teasers(self.connection, self.core.tenant, {bytes(row.id) for row in rows.values()})
-        drop_additions(self.core, self.connection)
         self.parts = {row.id for row in mine}
         for name in {row.conversation for row in mine}:
             self.files += drop_channel_data(self.connection, self.core.tenant, name)
@@ -232,37 +230,6 @@ class _Forgetting:
             if one.id not in own and one.branch is not None
         }
         return [part for one in others.values() for part in stretch_of(self.connection, one)]
-
-    def _additions(self, rows: Sequence[Row[Any]], *, spare_shared: bool) -> set[bytes]:
-        """Return the contents beside messages: as their clients sent them first, with what they took off later.
-
-        Of whole messages that only moved along with one, those go that nobody else's stands beside.
-        """
-        places = {(row.branch, row.depth): row for row in rows}
-        held = select(annex.c.branch, annex.c.depth, annex.c.digest, branch.c.parent, branch.c.fork_depth).join(
-            branch, branch.c.id == annex.c.branch
-        )
-        query = held.where(annex.c.tenant == self.core.tenant, annex.c.kind == "addition")
-        here: dict[bytes, Row[Any]] = {}
-        elsewhere: set[bytes] = set()
-        for row in self.connection.execute(query):
-            # What follows the last message before a fork is noted on the fork as well.
-            number = row.parent if row.depth == row.fork_depth and row.parent is not None else row.branch
-            found = places.get((number, row.depth))
-            if found is None:
-                elsewhere.add(bytes(row.digest))
-            else:
-                here[bytes(row.digest)] = found
-        if spare_shared:
-            return here.keys() - elsewhere
-        texts = self.core.reader.values(
-            self.connection, [*here, *(bytes(row.digest) for row in here.values())] if here else []
-        )
-        return {
-            digest
-            for digest, row in here.items()
-            if digest not in elsewhere or text_of(texts[bytes(row.digest)]).strip() in text_of(texts[digest])
-        }
 
     def _shared_contents(self, digests: set[bytes], numbers: set[int], turns: set[int]) -> set[bytes]:
         """Return the contents that other messages, or the replies of other turns, hold too."""
@@ -388,7 +355,7 @@ class _Forgetting:
         self.connection.execute(update(compaction).where(mentioned).values(report=None))
         drop_evidence_of_views(self.connection, views)
         self._drop_prompts(prompts)
-        alone = {bytes(item.digest) for item in items if not self._is_used(bytes(item.digest))}
+        alone = {bytes(item.digest) for item in items if not is_used(self.connection, bytes(item.digest))}
         self._entomb(alone, remember=False)
         shown = select(branch.c.id, branch.c.view_id, branch.c.head_depth).where(branch.c.view_id.in_(views))
         for row in self.connection.execute(shown).all():
@@ -399,23 +366,72 @@ class _Forgetting:
 
     def _drop_prompts(self, digests: set[bytes]) -> None:
         """Delete system prompts that an engine wrote with the forgotten words in sight, unless others use them."""
-        users = (branch.c.preamble, view.c.preamble, turn.c.preamble, sessions.c.system_prompt)
-        for digest in sorted(digests):
-            used = (
-                self.connection.execute(select(func.count()).where(column == digest)).scalar_one() for column in users
-            )
-            if not any(used):
-                self.connection.execute(delete(content).where(content.c.digest == digest))
-
-    def _is_used(self, digest: bytes) -> bool:
-        """Return whether a message or a view that is not void still needs a literal."""
-        others = select(func.count()).select_from(view_item.join(view, view.c.id == view_item.c.view))
-        in_view = others.where(view_item.c.digest == digest, view.c.state != "void")
-        said = select(func.count()).where(node.c.digest == digest)
-        beside = select(func.count()).where(annex.c.digest == digest)
-        replied = select(func.count()).where(turn.c.tenant == self.core.tenant, turn.c.reply == digest)
-        return any(self.connection.execute(query).scalar_one() for query in (in_view, said, beside, replied))
+        gone = [digest for digest in sorted(digests) if not is_used(self.connection, digest)]
+        self.connection.execute(delete(content).where(content.c.digest.in_(gone)))
 
 
 def _is_in(row: Row[Any], part: Segment) -> bool:
     return bool(row.branch == part.branch and part.low < row.depth <= part.high)
+
+
+# -- by words alone ----------------------------------------------------------------------------------------------------
+
+
+def forget_titles(core: StoreCore, words: str) -> int:
+    """Delete titles that hold some words, in whatever case; return how many conversations had one."""
+
+    def work(connection: Connection) -> int:
+        titled = select(sessions.c.id, sessions.c.conversation, sessions.c.title).where(
+            sessions.c.tenant == core.tenant, sessions.c.title.is_not(None)
+        )
+        found = [row for row in connection.execute(titled) if words.casefold() in row.title.casefold()]
+        for part in in_batches([row.id for row in found]):
+            connection.execute(update(sessions).where(sessions.c.id.in_(part)).values(title=None))
+        return len({row.conversation for row in found})
+
+    return core.database.write(work)
+
+
+def forget_prompts(core: StoreCore, words: str) -> int:
+    """Forget system prompts, with their tools, that hold some words; return how many did."""
+    columns = (branch.c.preamble, view.c.preamble, turn.c.preamble, sessions.c.preamble, sessions.c.system_prompt)
+    sought = words.casefold()
+
+    def work(connection: Connection) -> tuple[int, set[str]]:
+        used: set[bytes] = set()
+        for column in columns:
+            query = select(column).where(column.table.c.tenant == core.tenant, column.is_not(None)).distinct()
+            used |= {bytes(digest) for digest in connection.execute(query).scalars()}
+        gone: list[bytes] = []
+        for part in in_batches(sorted(used)):
+            live = select(content).where(content.c.digest.in_(part), content.c.state == "live")
+            for row in connection.execute(live).all():
+                value = value_of(row.bytes, row.codec)
+                if any(sought in text.casefold() for text in all_texts(value)):
+                    values = {"bytes": None, "codec": 0, "state": "forgotten", "stub": stub_of_prompt(value)}
+                    connection.execute(update(content).where(content.c.seq == row.seq).values(values))
+                    gone.append(bytes(row.digest))
+        told: set[str] = set()
+        for part in in_batches(gone):
+            had = or_(sessions.c.system_prompt.in_(part), sessions.c.preamble.in_(part))
+            told |= set(connection.execute(select(sessions.c.id).where(had)).scalars())
+        return len(gone), told
+
+    count, told = core.database.write(work)
+    if count:
+        forget_in_logs(core, set(), told)
+        sweep_objects(core.database)
+    return count
+
+
+def all_texts(value: Any) -> Iterator[str]:
+    """Yield every text in a value, names included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield str(name)
+            yield from all_texts(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from all_texts(one)

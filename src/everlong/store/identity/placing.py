@@ -1,6 +1,6 @@
 """Stateless requests: stored in the conversation that they go on with, or in one of their own.
 
-`everlong.store.continuation` decides which conversation that is; this module stores the request there, in the same
+`everlong.store.identity.choice` decides which conversation that is; this module stores the request there, in the same
 transaction. A request that begins like another one gets a root of its own. One that leaves a conversation midway is a
 fork; one that only leaves out old tool results is not.
 """
@@ -19,12 +19,13 @@ from sqlalchemy import Connection, Row, delete, select, update
 
 from everlong.errors import NotStored
 from everlong.model import Message, Node, Trace
-from everlong.store.cleared_results import carry, view_to_carry
 from everlong.store.content import Blob, blob, encoded_in_steps, is_large
-from everlong.store.continuation import LONG_STEM, Continuation, ContinuationFinder, KnownSession
 from everlong.store.database import TryAgain
+from everlong.store.identity.choice import LONG_STEM, Continuation, ContinuationFinder, KnownSession
+from everlong.store.identity.cleared_results import carry, view_to_carry
+from everlong.store.identity.known_messages import KnownMessage, Recognizer
+from everlong.store.identity.replies import ATTEMPTS_IN_PLACE, Replies
 from everlong.store.paths import Segment, segments_to
-from everlong.store.recognition import Additions, KnownAdditions, KnownMessage, Recognizer
 from everlong.store.schema import branch, content, node, session, turn
 from everlong.store.sessions import TOTALS, Sessions, usage_totals
 from everlong.store.tombstones import title_of_opening
@@ -33,12 +34,10 @@ from everlong.store.tree import Branch, Match, RecordRequest
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
-__all__ = ["LONG_STEM", "PlacedRequest", "Sender", "StatelessRequest", "StatelessRequests"]
+__all__ = ["LONG_STEM", "Identity", "PlacedRequest", "Sender", "StatelessRequest"]
 
 _CLEARED = "cleared"
 """The end reason of a session whose client goes on without old tool results."""
-ATTEMPTS_IN_PLACE = 8
-"""Attempts to store a turn in its conversation; then it gets a conversation of its own."""
 _TITLE_BLOCKS = 64
 _LAST_BLOCKS = 16
 """The last blocks of a first request, one of which gives its conversation the title, nearly always."""
@@ -92,18 +91,16 @@ class PlacedRequest(NamedTuple):
     """The depth of the first request of the conversation."""
 
 
-class StatelessRequests:
+class Identity:
     """The stateless requests of one tenant."""
 
-    def __init__(self, core: StoreCore, sessions: Sessions, recognizer: Recognizer, additions: Additions) -> None:
+    def __init__(self, core: StoreCore, sessions: Sessions) -> None:
         self._core = core
         self._sessions = sessions
-        self._recognizer = recognizer
-        self._additions = additions
-        self._finder = ContinuationFinder(core, recognizer)
+        self.recognizer = Recognizer(core)
+        self.replies = Replies(core, self, self.recognizer)
+        self._finder = ContinuationFinder(core, self.recognizer)
         self._run = core.database.backend.run
-        self.known_additions = KnownAdditions(core.chain, [])
-        """The additions that clients are known to make to their newest message, as of the last request."""
         sql = core.database.sql
         self._named = sql(
             "SELECT conversation FROM session WHERE tenant = ? AND client_session = ? ORDER BY started LIMIT 1"
@@ -118,7 +115,7 @@ class StatelessRequests:
     def count_unknown(self, trace: Trace) -> int:
         """Return how many blocks of a whole conversation are not stored yet."""
         with self._core.database.read() as connection:
-            return len(trace.ids) - self._recognizer.count_known(connection, trace.ids)
+            return len(trace.ids) - self.recognizer.count_known(connection, trace.ids)
 
     def place(self, asked: StatelessRequest) -> PlacedRequest:
         """Store a request in the conversation that it belongs to, which has a session; durable when this returns.
@@ -232,7 +229,7 @@ class StatelessRequests:
     def _place(
         self, asked: StatelessRequest, attempt: int, connection: Connection, *, may_slide: bool = True
     ) -> PlacedRequest:
-        request = self._record_request(connection, asked)
+        request = self._record_request(asked)
         self._core.database.backend.lock_name(connection, request.trace.ids[0] if request.trace.ids else b"")
         is_apart = attempt >= ATTEMPTS_IN_PLACE
         chosen = None if is_apart else self._finder.find(connection, request, asked.after)
@@ -242,17 +239,12 @@ class StatelessRequests:
             window = self._finder.find_window(connection, request, chosen)
             if window is not None:
                 return self._place_window(connection, asked, window, attempt)
-        request, kept = self._set_aside_moving(request, chosen)
-        if len(kept) < len(asked.messages) and not is_apart:  # what is left may be stored already, as when asked again
-            chosen = self._finder.find(connection, request, asked.after)
         if chosen is None and asked.after is not None:  # several begin so; the whole history tells them apart
             return self._place_with_history(connection, asked, attempt)
         if chosen is None:
-            is_known = is_apart or bool(self._recognizer.find(connection, request))
-            placed = self._begin(connection, request, asked, is_known=is_known)
-        else:
-            placed = self._continue(connection, request, asked, chosen)
-        return _with_set_aside(placed, kept, len(asked.messages), 0 if asked.after is None else asked.after.depth)
+            is_known = is_apart or bool(self.recognizer.find(connection, request))
+            return self._begin(connection, request, asked, is_known=is_known)
+        return self._continue(connection, request, asked, chosen)
 
     def _find_without_waiting(
         self, connection: Connection, request: RecordRequest, asked: StatelessRequest
@@ -261,7 +253,7 @@ class StatelessRequests:
 
         Whoever stores the reply finds that conversation: under the lock of the branches of which it may be the reply.
         """
-        for one in sorted(self._recognizer.find(connection, request), key=lambda one: one.branch):
+        for one in sorted(self.recognizer.find(connection, request), key=lambda one: one.branch):
             self._core.recorder.lock(connection, one.match)
         chosen = self._finder.find(connection, request, asked.after)
         return None if chosen is None or self._finder.awaits_reply(connection, request, chosen) else chosen
@@ -472,10 +464,10 @@ class StatelessRequests:
 
     # -- the request as it is recorded ---------------------------------------------------------------------------------
 
-    def _record_request(self, connection: Connection, asked: StatelessRequest) -> RecordRequest:
+    def _record_request(self, asked: StatelessRequest) -> RecordRequest:
         core, now, count = self._core, time.time(), len(asked.messages)
         start = core.chain.root() if asked.after is None else Node(asked.mark, asked.after.depth)
-        request = RecordRequest(
+        return RecordRequest(
             *(core.chain, start, list(asked.messages), [now] * count, [None] * count),
             preamble=asked.preamble,
             ext_id=asked.sender.session,
@@ -483,52 +475,6 @@ class StatelessRequests:
             known=asked.trace,
             packed=asked.packed,
         )
-        known = self.known_additions = self._additions.known(connection)
-        last = core.cleaned(asked.messages[-1]) if asked.messages else None
-        lasting = known.without(last) if last is not None and known else last
-        if last is None or lasting is None or lasting is last:
-            return request
-        if asked.trace.ids and self._recognizer.known(connection, [asked.trace.ids[-1]]):
-            return request  # stored with the addition, before that was known for one
-        messages = [*asked.messages[:-1], lasting]
-        first = asked.trace.ends[-2] if count > 1 else 0
-        before = Node(asked.trace.ids[first - 1] if first else start.id, first)
-        added = core.chain.trace([lasting], before)
-        trace = Trace(
-            [*asked.trace.ids[:first], *added.ids],
-            [*asked.trace.blocks[:first], *added.blocks],
-            [*asked.trace.ends[:-1], first + len(added.ids)],
-        )
-        return replace(request, messages=messages, known=trace, beside={count - 1: (last,)})
-
-    def _set_aside_moving(self, request: RecordRequest, chosen: Continuation | None) -> tuple[RecordRequest, list[int]]:
-        """Set aside the messages that clients always move along with the newest question.
-
-        They are kept beside it. Returns the request without them, and the numbers of the messages that are left.
-        """
-        known = self.known_additions
-        ends, count = request.trace.ends, chosen.found.blocks if chosen is not None else 0
-        moving = [
-            at
-            for at in range(len(ends))
-            if (ends[at - 1] if at else 0) >= count and known.is_moving(request.clean(request.messages[at]))
-        ]
-        if not moving or len(moving) == len(ends):
-            return request, list(range(len(ends)))
-        kept = [at for at in range(len(ends)) if at not in moving]
-        begins = [0, *ends]
-        blocks = [block for at in kept for block in request.trace.blocks[begins[at] : ends[at]]]
-        sizes = [ends[at] - begins[at] for at in kept]
-        stops = [sum(sizes[: place + 1]) for place in range(len(sizes))]
-        messages = [request.messages[at] for at in kept]
-        plain = Trace([], blocks, stops)
-        ids = self._core.chain.rechain(messages, plain, request.start.id)
-        last = len(kept) - 1
-        beside = {last: (*request.beside.get(len(ends) - 1, ()), *(request.messages[at] for at in moving))}
-        picked = [request.ts[at] for at in kept]
-        known_now = Trace(ids, blocks, stops)
-        tokens = [None] * len(kept)
-        return replace(request, messages=messages, ts=picked, tokens=tokens, known=known_now, beside=beside), kept
 
     def _read_preamble(self, connection: Connection, number: int) -> Blob | None:
         """Return the system messages and tools that a branch was last sent with."""
@@ -618,16 +564,3 @@ class StatelessRequests:
         mark = bytes(marks[-1]) if len(marks) else at.head
         opened = self._session(connection, ident).opened or 0
         return PlacedRequest(at, ident, ends, depths, mark, opened)
-
-
-def _with_set_aside(placed: PlacedRequest, kept: list[int], count: int, low: int = 0) -> PlacedRequest:
-    """Return the places of all messages of a request, also of those that were set aside."""
-    if len(kept) == count:
-        return placed
-    ends: list[Branch | None] = [None] * count
-    depths, depth, places = [], low, {number: place for place, number in enumerate(kept)}
-    for number in range(count):
-        if number in places:
-            ends[number], depth = placed.ends[places[number]], placed.depths[places[number]]
-        depths.append(depth)
-    return placed._replace(ends=ends, depths=depths)

@@ -17,10 +17,10 @@ from sqlalchemy import Connection, func, select
 
 from everlong.errors import NotStored
 from everlong.store.database import in_batches
-from everlong.store.garbage import DAY, Pace, collect_garbage
-from everlong.store.maintenance import release_room, size_of, used_bytes
 from everlong.store.schema import branch, content, node, session, turn
 from everlong.store.sessions import Session, Sessions
+from everlong.store.upkeep.garbage import DAY, Pace, collect_garbage
+from everlong.store.upkeep.maintenance import release_room, size_of, used_bytes
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore

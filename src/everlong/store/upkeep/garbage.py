@@ -8,11 +8,11 @@ is a shorter branch, which the next collection removes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Connection, delete, exists, func, select, union, union_all, update
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, select, union_all, update
 
 from everlong.store import leases
 from everlong.store.database import in_batches
@@ -20,7 +20,6 @@ from everlong.store.evidence import drop_evidence_of_views, drop_lost_evidence
 from everlong.store.objects import sweep_objects
 from everlong.store.paths import segments_to
 from everlong.store.schema import (
-    addition,
     alias,
     annex,
     branch,
@@ -40,6 +39,7 @@ from everlong.store.schema import (
 from everlong.store.search.corpus import Corpus
 from everlong.store.search.upkeep import IndexUpkeep, index_for
 from everlong.store.summaries import drop_summaries
+from everlong.store.upkeep.references import USERS_OF_CONTENT
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -264,58 +264,14 @@ def _clean_up_after_cuts(core: StoreCore) -> None:
     for some in in_batches(turns):
         statement = update(turn).where(turn.c.id.in_(some), *lost).values(echo_node=None)
         core.database.write(partial(Connection.execute, statement=statement))
-    core.database.write(partial(drop_additions, core))
     core.database.write(partial(drop_lost_evidence, tenant=core.tenant))
-
-
-def drop_additions(core: StoreCore, connection: Connection) -> None:
-    """Delete known additions of clients that no stored message has any more."""
-    query = select(addition.c.digest, addition.c.text).where(
-        addition.c.tenant == core.tenant, addition.c.text.is_not(None)
-    )
-    left = {bytes(row.digest): str(row.text).strip() for row in connection.execute(query)}
-    if not left:
-        return
-    # It was learnt from a message that has a second name since, or stands in one that is kept as it was sent.
-    learnt = select(node.c.digest).join(alias, alias.c.node == node.c.id).where(node.c.tenant == core.tenant)
-    kept = select(annex.c.digest).where(annex.c.tenant == core.tenant, annex.c.kind == "addition")
-    digests = [bytes(digest) for digest in connection.execute(union(learnt, kept)).scalars()]
-    for some in in_batches(digests):
-        for message in core.reader.values(connection, some).values():
-            words = "\n".join(_texts(message))
-            left = {digest: text for digest, text in left.items() if text not in words}
-            if not left:
-                return
-    for digest in left:
-        connection.execute(delete(addition).where(addition.c.tenant == core.tenant, addition.c.digest == digest))
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Yield all texts in a message."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
 
 
 # -- contents ----------------------------------------------------------------------------------------------------------
 
-_ADDED: tuple[Column[Any], ...] = (node.c.digest, summary.c.digest, view_item.c.digest)
+_ADDED = (node.c.digest, summary.c.digest, view_item.c.digest)
 """Users of a content that do not change, except that it is taken away: new ones have the highest numbers."""
-_CHANGED: tuple[Column[Any], ...] = (
-    annex.c.digest,
-    output.c.digest,
-    branch.c.preamble,
-    view.c.preamble,
-    session.c.system_prompt,
-    session.c.preamble,
-    turn.c.preamble,
-    turn.c.reply,
-)
+_CHANGED = tuple(column for column in USERS_OF_CONTENT if column not in set(_ADDED))
 """Users of a content in rows that change, or whose numbers come again."""
 
 

@@ -6,7 +6,7 @@ A stateless client sends its whole history with every request, so its conversati
   client's own name for the conversation are the same.
 - After that, the words alone decide. System prompts and tools may change, and another name is a resume.
 
-Reads only: `everlong.store.stateless` stores the request. `everlong.store.recognition` finds the messages.
+Reads only: `known_messages` finds the messages, and `placing` stores the request.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from sqlalchemy import Connection, select
 
 from everlong.errors import NotStored
 from everlong.model import Message, parts_of, text_of
-from everlong.store.cleared_results import MOST_BLOCKS_PER_LEFT, blocks_told_by, find_shift
+from everlong.store.identity.cleared_results import MOST_BLOCKS_PER_LEFT, blocks_told_by, find_shift
+from everlong.store.identity.known_messages import MOST_ALIKE, KnownMessage, Recognizer
 from everlong.store.paths import Segment, segments_to
-from everlong.store.recognition import MOST_ALIKE, KnownMessage, Recognizer
 from everlong.store.schema import branch, session, turn
 from everlong.store.tree import Branch, RecordRequest
 
@@ -198,9 +198,13 @@ class ContinuationFinder:
         return depth > found.depth and _leads_through(segments_to(connection, number, depth), found)
 
     def find_summarized(self, connection: Connection, name: str, messages: Sequence[Message]) -> str | None:
-        """Return the conversation under a client's name whose summary begins these messages, or None."""
+        """Return the conversation under a client's name whose summary begins these messages, or None.
+
+        A provider's own compaction is an item that only the provider can read; it comes back as it was given.
+        """
         said = _plain("\n".join(text_of(message) for message in messages if message.get("role") != "assistant"))
-        if len(said) < _LEAST_CHARACTERS:
+        sealed = {seal for message in messages for seal in _seals(message)}
+        if len(said) < _LEAST_CHARACTERS and not sealed:
             return None
         replies = (
             select(turn.c.reply, session.c.conversation)
@@ -213,7 +217,7 @@ class ContinuationFinder:
         values = self._core.reader.values(connection, [bytes(row.reply) for row in rows])
         for row in rows:
             reply = values.get(bytes(row.reply))
-            if reply is not None and _repeats(said, text_of(reply)):
+            if reply is not None and (_repeats(said, text_of(reply)) or not sealed.isdisjoint(_seals(reply))):
                 return str(row.conversation)
         return None
 
@@ -350,6 +354,12 @@ def _repeats(said: str, summary: str) -> bool:
     if sum(map(len, lines)) < _LEAST_CHARACTERS:
         return False
     return sum(line in said for line in lines) >= _SHARE_OF_LINES * len(lines)
+
+
+def _seals(message: Message) -> list[str]:
+    """Return the contents of a provider's compactions in a message."""
+    parts = [part for part in parts_of(message) if "compaction" in str(part.get("type"))]
+    return [seal for part in parts if isinstance(seal := part.get("encrypted_content"), str)]
 
 
 def _plain(text: str) -> str:

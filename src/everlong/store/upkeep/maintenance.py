@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, func, select, text, union
 
 from everlong.errors import StoreError, StoreUnavailable
-from everlong.store.garbage import DAY, CollectedGarbage, Pace, collect_garbage
 from everlong.store.objects import count_objects, fill_copy
 from everlong.store.schema import (
     branch,
@@ -27,6 +26,7 @@ from everlong.store.schema import (
     view,
 )
 from everlong.store.sqlite import copy_file
+from everlong.store.upkeep.garbage import DAY, CollectedGarbage, Pace, collect_garbage
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore

@@ -6,14 +6,17 @@ in the order of their keys, so it takes little memory however large the store is
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, Row, Select, Table, and_, exists, func, or_, select
 from sqlalchemy.exc import DatabaseError, DBAPIError
 
+from everlong.config.files import write_whole
 from everlong.errors import StoreDamaged
 from everlong.model import HashChain
 from everlong.store.channel_data import check_channel_data
@@ -23,17 +26,10 @@ from everlong.store.evidence import check_evidence
 from everlong.store.object_place import fetch_anew, read_reference
 from everlong.store.objects import check_objects
 from everlong.store.schema import (
-    alias,
-    annex,
     branch,
     content,
     node,
-    output,
-    pin,
-    receipt,
-    reply_name,
     session,
-    turn,
     vector_block,
     view,
     view_item,
@@ -41,7 +37,7 @@ from everlong.store.schema import (
 from everlong.store.search.vectors import seqs_of_block
 from everlong.store.summaries import check_frontiers, check_summaries
 from everlong.store.tombstones import read_stub
-from everlong.store.verification_log import VerifiedMark, mark_of
+from everlong.store.upkeep.references import REFERENCES
 from everlong.store.views import ViewItem, problems_of
 
 if TYPE_CHECKING:
@@ -54,6 +50,56 @@ _SHARES = 4
 
 MOST_PROBLEMS = 1_000
 """The most problems that are listed; a store with more needs its backup, not a longer list."""
+
+
+class VerifiedMark(NamedTuple):
+    """The numbers of the newest message and the newest content that a check has seen, or will see."""
+
+    node: int
+    content: int
+
+
+def newest_mark(core: StoreCore) -> VerifiedMark:
+    """Return the numbers of a tenant's newest message and content."""
+    with core.database.read() as connection:
+        return mark_of(connection, core.tenant)
+
+
+def mark_of(connection: Connection, tenant: str) -> VerifiedMark:
+    """Return the same on a connection."""
+    newest = (select(func.max(table.c.seq)).where(table.c.tenant == tenant) for table in (node, content))
+    return VerifiedMark(*(connection.execute(query).scalar() or 0 for query in newest))
+
+
+class VerificationLog:
+    """A file that says how far stores were found to be whole."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, core: StoreCore, newest: VerifiedMark) -> VerifiedMark | None:
+        """Return how far a tenant's part of a store was checked; None if that is not known, or it was replaced."""
+        known = self._load().get(self._key(core))
+        if not (isinstance(known, list) and len(known) == 2 and all(type(one) is int for one in known)):
+            return None
+        mark = VerifiedMark(*known)
+        return mark if mark.node <= newest.node and mark.content <= newest.content else None
+
+    def note(self, core: StoreCore, mark: VerifiedMark | None) -> None:
+        """Note how far it was checked; None if something was wrong."""
+        kept = {name: known for name, known in self._load().items() if name != self._key(core)}
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(self._path, json.dumps(kept if mark is None else {**kept, self._key(core): list(mark)}))
+
+    def _key(self, core: StoreCore) -> str:
+        return f"{core.database.backend.where} {core.tenant}"
+
+    def _load(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self._path.read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
 
 class Verified(NamedTuple):
@@ -352,103 +398,20 @@ def _check_views(connection: Connection, tenant: str) -> Iterator[str]:
 
 
 def _check_references(connection: Connection, tenant: str) -> Iterator[str]:
-    """Check that everything that names a content, node, view or branch names one that exists."""
-    items = view_item.join(view, view.c.id == view_item.c.view)
-    chained, other = view.alias(), session.alias()
-    lost: list[tuple[str, Select[Any]]] = [
-        (
-            "an item of view {0} has no content",
-            _select_dangling(view_item.c.view, view_item.c.digest, content.c.digest)
-            .select_from(items)
-            .where(view.c.tenant == tenant),
-        ),
-        (
-            "a message beside branch {0} has no content",
-            _select_dangling(annex.c.branch, annex.c.digest, content.c.digest).where(annex.c.tenant == tenant),
-        ),
-        (
-            "the system messages of branch {0} are not there",
-            _select_dangling(branch.c.id, branch.c.preamble, content.c.digest).where(branch.c.tenant == tenant),
-        ),
-        (
-            "branch {0} shows a view that is not there",
-            _select_dangling(branch.c.id, branch.c.view_id, view.c.id).where(branch.c.tenant == tenant),
-        ),
-        (
-            "view {0} covers up to a message that is not there",
-            _select_dangling(view.c.id, view.c.cover, node.c.id).where(view.c.tenant == tenant, view.c.cover_depth > 0),
-        ),
-        (
-            "view {0} follows a view that is not there",
-            _select_dangling(view.c.id, view.c.prev, chained.c.id).where(view.c.tenant == tenant),
-        ),
-        (
-            "session {0} is on a branch that is not there",
-            _select_dangling(session.c.id, session.c.branch, branch.c.id).where(session.c.tenant == tenant),
-        ),
-        (
-            "session {0} goes on from a session that is not there",
-            _select_dangling(session.c.id, session.c.parent, other.c.id).where(session.c.tenant == tenant),
-        ),
-        (
-            "turn {0} is in a session that is not there",
-            _select_dangling(turn.c.id, turn.c.session, session.c.id).where(turn.c.tenant == tenant),
-        ),
-        (
-            "the first system prompt and tools of session {0} are not there",
-            _select_dangling(session.c.id, session.c.preamble, content.c.digest).where(session.c.tenant == tenant),
-        ),
-        (
-            "a further name is that of message {0}, which is not there",
-            _select_dangling(alias.c.node, alias.c.node, node.c.id).where(alias.c.tenant == tenant),
-        ),
-        (
-            "the system prompt of session {0} is not there",
-            _select_dangling(session.c.id, session.c.system_prompt, content.c.digest).where(session.c.tenant == tenant),
-        ),
-        (
-            "a name is that of the reply of turn {0}, which is not there",
-            _select_dangling(reply_name.c.turn, reply_name.c.turn, turn.c.id).where(reply_name.c.tenant == tenant),
-        ),
-        (
-            "a receipt is of session {0}, which is not there",
-            _select_dangling(receipt.c.session, receipt.c.session, session.c.id).where(receipt.c.tenant == tenant),
-        ),
-        (
-            "a pin names message {0}, which is not there",
-            _select_dangling(pin.c.node, pin.c.node, node.c.id).where(pin.c.tenant == tenant),
-        ),
-        (
-            "an output is kept with message {0}, which is not there",
-            _select_dangling(output.c.node, output.c.node, node.c.id).where(output.c.tenant == tenant),
-        ),
-        (
-            "the whole output of message {0} is not there",
-            _select_dangling(output.c.node, output.c.digest, content.c.digest).where(output.c.tenant == tenant),
-        ),
-        (
-            "view {0} repeats a view that is not there",
-            _select_dangling(view.c.id, view.c.origin, chained.c.id).where(view.c.tenant == tenant),
-        ),
-        (
-            "turn {0} was sent after a message that is not there",
-            _select_dangling(turn.c.id, turn.c.node, node.c.id).where(turn.c.tenant == tenant, turn.c.depth > 0),
-        ),
-        *(
-            (
-                f"the {name} of turn {{0}} is not there",
-                _select_dangling(turn.c.id, column, target).where(turn.c.tenant == tenant),
-            )
-            for name, column, target in (
-                ("system prompt", turn.c.preamble, content.c.digest),
-                ("reply", turn.c.reply, content.c.digest),
-                ("repeated reply", turn.c.echo_node, node.c.id),
-            )
-        ),
-    ]
-    for sentence, query in lost:
+    """Check that everything that names a content, message, view, branch or session names one that exists."""
+    for one in REFERENCES:
+        target = one.target.table.alias().c[one.target.name] if one.column.table is one.target.table else one.target
+        is_lost = one.column.is_not(None), ~exists().where(target == one.column).correlate(one.column.table)
+        query = select(one.owner).where(*is_lost)
+        if one.column.table is view_item:  # whose tenant is that of its view
+            query = query.join(view, view.c.id == view_item.c.view).where(view.c.tenant == tenant)
+        else:
+            query = query.where(one.column.table.c.tenant == tenant)
+        if one.is_placed is not None:
+            query = query.where(one.is_placed)
         for (name,) in connection.execute(query):
-            yield sentence.format(bytes(name).hex() if isinstance(name, bytes | memoryview) else name)
+            shown = bytes(name).hex() if isinstance(name, bytes | memoryview) else name
+            yield f"{one.sentence.format(shown)} not there"
 
 
 def _check_conversations(connection: Connection, tenant: str) -> Iterator[str]:
@@ -501,10 +464,6 @@ def _check_vectors(connection: Connection, tenant: str) -> Iterator[str]:
         gone = sorted(set(seqs) - live)
         if gone:
             yield f"{name} has vectors of messages that are not there or forgotten, the first is number {gone[0]}"
-
-
-def _select_dangling(name: Any, reference: Any, target: Any) -> Select[Any]:
-    return select(name).where(reference.is_not(None), ~exists().where(target == reference).correlate(reference.table))
 
 
 def _stream(connection: Connection, query: Select[Any]) -> Iterator[Row[Any]]:
