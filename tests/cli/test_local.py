@@ -17,6 +17,7 @@ from everlong.providers.local import ModelFile
 from everlong.store import Store
 from everlong.store.upgrade import open_database
 from everlong.testing import ModelServer
+from tests.cli.conftest import Run
 
 
 def parsed(command: CommandWithLocal, *words: str) -> dict[str, object]:

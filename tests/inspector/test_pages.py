@@ -7,10 +7,12 @@ import re
 import time
 
 import pytest
+from sqlalchemy import update
 
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.conversations import ConversationLine
+from everlong.store.schema import session
 from tests.context.builders import assistant, user
 from tests.inspector.conftest import Site
 from tests.inspector.making import PORT_LINE, Ferry, make_long
