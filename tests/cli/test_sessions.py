@@ -82,9 +82,6 @@ def test_a_hit_says_session_turn_role_and_time_and_marks_what_was_found(two: Run
     assert hit["snippet"][start:stop] == "pier nine"
 
 
-# -- rename, compactions -------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def compacted(sessions: Run, store_file: Path) -> Run:
     with Store.open(store_file) as store:

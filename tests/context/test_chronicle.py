@@ -48,7 +48,7 @@ def test_only_the_sections_that_structure_can_fill_are_written() -> None:
     headings = re.findall(r"^##+ (.*)$", document.render(), re.MULTILINE)
     assert [heading for heading in headings if heading != "Progress"] == [s for s in SECTIONS if document.items[s]]
     assert document.items["Goal"] == ['- "Move the berth planner to port_8443." (turn 1)']
-    assert document.items["Pending User Asks"][0].endswith('"Add berth 17 to data/berths.csv."')
+    assert document.items["Pending User Asks"][0].endswith('"Add berth 17 to data/berths.csv." (turn 3)')
 
 
 def test_turns_are_told_in_order_with_their_numbers_and_what_came_of_them() -> None:
@@ -65,7 +65,7 @@ def test_a_turn_under_way_has_no_outcome_yet() -> None:
 
 def test_a_changed_file_stands_among_the_files_and_not_among_the_outcomes() -> None:
     document = told(TALK)
-    assert "ports.py (edited)" in document.items["Relevant Files"][0]
+    assert "- src/: ports.py (edited)" in document.items["Relevant Files"]
     assert "`edit" not in document.items["Done"][0]
 
 

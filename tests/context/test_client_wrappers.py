@@ -119,7 +119,7 @@ def test_goal_and_newest_request_are_the_persons_words(name: str, ends_with_clie
     messages = conversation(CLIENTS[name], ends_with_client=ends_with_client)
     result, document, quality = compacted(messages)
     assert document.items["Goal"][0].strip('- "').startswith(FIRST[:40])
-    assert document.items["Pending User Asks"][0].endswith(f': "{NEWEST}"')
+    assert document.items["Pending User Asks"][0].endswith(f': "{NEWEST}" (turn 2)')
     written = document.render()
     assert [junk for junk in JUNK if junk in written.lower()] == []
     assert (quality.task_kept, quality.request_kept) == (True, True)
@@ -133,7 +133,7 @@ def test_a_second_compaction_still_knows_the_request_when_only_the_client_spoke_
     for number in range(60, 100):
         once += step(number, f"night_{number}.log: {output(300)}")
     _, document, _ = compacted(once, 3_000)
-    assert document.items["Pending User Asks"][0].endswith(f': "{NEWEST}"')
+    assert document.items["Pending User Asks"][0].endswith(f': "{NEWEST}" (turn 2)')
     assert [junk for junk in JUNK if junk in document.render().lower()] == []
 
 

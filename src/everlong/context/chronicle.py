@@ -93,9 +93,9 @@ _NEW_GOAL = re.compile(
     re.IGNORECASE,
 )
 _FILE = re.compile(r"([^,]+?) \((created|edited)\)(?:, |$)")
+_QUOTED_TURN = re.compile(r'"(?P<words>.*)" \(turn (?P<number>\d+)\)$', re.DOTALL)
 _TURN_LINE = re.compile(
-    r'- turn (?P<number>\d+), (?:"(?P<words>.*?)"|the goal|(?P<newest>the newest request))(?: → (?P<came>.*))?$',
-    re.DOTALL,
+    r'- turn (?P<number>\d+), (?:"(?P<words>.*?)"|the goal|the newest request)(?: → (?P<came>.*))?$', re.DOTALL
 )
 _LINE_BREAK = re.compile(r"(?<=[}\]]), (?=[\[{\"])|(?<=[.!?]) +(?=[A-Z*`])")
 
@@ -177,7 +177,7 @@ class Chronicle:
 
         With ``repeats`` the first message may be a request that was repeated after a summary, and is known already.
         """
-        if repeats and messages and self.turns and _words_of(typed_words(messages[0])) == self.turns[-1].words:
+        if repeats and messages and self.turns and _begins_with(messages[0], self.turns[-1].words):
             messages = messages[1:]
         longer = replace(
             self,
@@ -219,7 +219,7 @@ class Chronicle:
         typed = found.typed or (found.material if not self.count and not is_summary(message) else "")
         if typed and not found.is_local and not (found.is_command and was_run):
             self.count += 1
-            if not self.turns or not _is_filler(typed):
+            if not _is_filler(typed) or (not self.turns and not typed.startswith("/")):
                 self.turns.append(TurnEntry(self.count, _words_of(typed)))
             lines = without_fences(typed)
             self._keep_lines(f"turn {self.count}", f"turn {self.count}, the user:", lines, _USERS, is_said=True)
@@ -284,18 +284,7 @@ class Chronicle:
 
     def _take_over(self, document: SummaryDocument) -> None:
         """Take in the lines of an earlier chronicle, or the items of a model's summary as they are."""
-        for item in document.items["Done"]:
-            first, *outcomes = item.split("\n")
-            found = _TURN_LINE.match(first)
-            if found is None:
-                self.carried.setdefault("Done", []).append(item)
-                continue
-            self.count = max(self.count, int(found["number"]))
-            words = found["words"] or _words_elsewhere(document, is_newest=bool(found["newest"]))
-            turn = TurnEntry(int(found["number"]), words)
-            came = filter(None, (found["came"], *(line.strip().removeprefix("- ") for line in outcomes)))
-            turn.outcomes = {line: line for line in came}
-            self.turns.append(turn)
+        self._take_over_turns(document)
         self.plan = tuple(read_plan([{"role": "assistant", "content": document.render()}], [], ()))
         for item in document.items["Relevant Files"]:
             folder, _, names = item.removeprefix("- ").rpartition("/: ")
@@ -310,6 +299,25 @@ class Chronicle:
         for section in ("Goal", "Constraints & Preferences", "Key Decisions", "Resolved Questions", "Tools & Patterns"):
             if document.items[section]:
                 self.carried[section] = document.items[section]
+
+    def _take_over_turns(self, document: SummaryDocument) -> None:
+        """Take in the turns that an earlier chronicle quotes, in whichever section."""
+        turns: dict[int, TurnEntry] = {}
+        for item in (*document.items["Goal"], *document.items["Pending User Asks"]):
+            if found := _QUOTED_TURN.search(item):
+                turns[int(found["number"])] = TurnEntry(int(found["number"]), found["words"])
+        for item in document.items["Done"]:
+            first, *outcomes = item.split("\n")
+            found = _TURN_LINE.match(first)
+            if found is None:
+                self.carried.setdefault("Done", []).append(item)
+                continue
+            number = int(found["number"])
+            turn = turns.setdefault(number, TurnEntry(number, found["words"] or ""))
+            came = filter(None, (found["came"], *(line.strip().removeprefix("- ") for line in outcomes)))
+            turn.outcomes, turn.is_closed = {line: line for line in came}, True
+        self.turns = [turns[number] for number in sorted(turns)]
+        self.count = max(turns, default=0)
 
     def state_items(self) -> list[str]:
         """Return the plan, the files in hand and the last failing command, each as one item."""
@@ -404,12 +412,13 @@ class _Writing:
         """Tell where the work stands: newest request, plan, last call, failing commands."""
         now = self.now
         turns = self.past.turns
-        if self.newest and turns and self.newest.startswith(turns[0].words) and turns[0] is turns[-1]:
+        last = turns[-1] if turns and self.newest.startswith(turns[-1].words[:_BESIDE_LENGTH]) else None
+        if self.newest and last and last is turns[0]:
             self._add("Pending User Asks", "- Newest request, repeated after this summary: the goal")
         elif self.newest:
-            self._add(
-                "Pending User Asks", f'- Newest request, repeated after this summary: "{self._quote(self.newest)}"'
-            )
+            number = f" (turn {last.number})" if last else ""
+            quoted = self._quote(self.newest)
+            self._add("Pending User Asks", f'- Newest request, repeated after this summary: "{quoted}"{number}')
         if now.plan:
             done = sum(item.state == "completed" for item in now.plan)
             lines = [f"- Plan ({done} of {len(now.plan)} done):", *(f"  - {render_item(item)}" for item in now.plan)]
@@ -520,11 +529,11 @@ def _outcome_line(step: Step) -> str:
     return f"`{step.title}`{' failed' if step.failed else ''}{f' → {told}' if told else ''}"
 
 
-def _words_elsewhere(document: SummaryDocument, *, is_newest: bool) -> str:
-    """Return the words of a turn that Done does not repeat, because another section has them."""
-    if is_newest:
-        return "\n".join(document.items["Pending User Asks"]).partition('"')[2].removesuffix('"')
-    return "\n".join(document.items["Goal"]).removeprefix('- "').partition('" (turn ')[0]
+def _begins_with(message: Message, quoted: str) -> bool:
+    """Return whether a user's message begins with words that may have been cut when they were quoted."""
+    return message.get("role") == "user" and one_line(_words_of(typed_words(message))).startswith(
+        one_line(quoted).removesuffix(" …")
+    )
 
 
 def _words_of(typed: str) -> str:
