@@ -146,7 +146,7 @@ async def measure(store: Store, ident: str) -> list[tuple[str, float, float, int
         link,
         *(f"{link}/{tab}" for tab in ("timeline", "timeline.json", "transcript", "transcript?page=7", "compactions")),
         *(f"{link}/compactions/1{part}" for part in ("", "/lines/2", "/dropped")),
-        *(f"{link}/{tab}" for tab in ("cache", "what-if", "tree")),
+        *(f"{link}/{tab}" for tab in ("cache", "tree")),
         f"/inspector/m/{'' if node is None else node.hex()}",
     ]
     found: list[tuple[str, float, float, int]] = []

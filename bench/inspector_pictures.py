@@ -20,8 +20,10 @@ from typing import Any
 from tests.inspector.conftest import run_site
 from tests.inspector.port_story import Story, make_story
 
-from everlong.cli.demo.playback import play
+from everlong.cli.demo.contenders import MODEL
+from everlong.cli.demo.playback import PRICES, play
 from everlong.cli.demo.session import load_session
+from everlong.config import ModelSettings, Settings
 from everlong.inspector.security import Watch
 from everlong.store import Store, open_store
 
@@ -81,7 +83,8 @@ def open_sites(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
         story = make_story(store, now=time.time() - 600)
         while store.searcher.index_pending(2_000):
             pass
-        for site in run_site(store, Watch()):
+        settings = Settings(models={MODEL: ModelSettings(context_length=32_768, **PRICES)})
+        for site in run_site(store, Watch(), settings):
             yield site.host, _places(store, story, demo)
 
 
@@ -107,7 +110,7 @@ def shots(places: dict[str, str]) -> dict[str, tuple[str, Prepare | None]]:
     """Return the pictures that the documentation shows: the address of each, and what is done before it is taken."""
 
     def explained(page: Any) -> None:
-        page.locator(".from ul.dropped, .from p.quiet").first.wait_for()
+        page.locator(".from article.message").first.wait_for()
 
     def drawn(page: Any) -> None:
         page.locator("#chart canvas").wait_for()
@@ -131,7 +134,6 @@ def take_all(camera: Camera, places: dict[str, str]) -> None:
         "now": demo,
         "compaction": f"{demo}/compactions/3",
         "story": f"{story}/transcript",
-        "what-if": f"{story}/what-if",
     }
     for name, path in views.items():
         camera.take(f"all-{name}", path, full_page=True)

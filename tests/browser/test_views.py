@@ -99,9 +99,6 @@ def test_reading_works_without_script(browse: Browse, story: Story, story_host: 
     page.locator("details.line summary").first.click()
     page.locator("details.line[open] .sources a").click()
     page.get_by_role("heading", name="Sources").wait_for()
-    page = tab.go(path_of("compaction", story))
-    page.locator("#reasons a").click()
-    assert "turn=12" in page.url
     page = tab.go(f"{story.link}/timeline")
     assert page.locator("table tbody tr").count() > 20
     forgive_not_found(tab)

@@ -27,7 +27,6 @@ VIEWS: dict[str, View] = {
     "compaction": View("{c}/compactions/1?turn=12", "You came from turn 12"),
     "sources": View("{c}/compactions/1/lines/2", "Sources"),
     "cache": View("{c}/cache", "Provider cache"),
-    "what-if": View("{c}/what-if", "What if?"),
     "tree": View("{c}/tree", "Sub-agents and forks"),
     "cost": View("/inspector/cost?age=all", "Provider caching"),
     "problem": View("/inspector/c/nobody", "Back to all conversations"),

@@ -30,7 +30,6 @@ def pages_of(ferry: Ferry, store: Store) -> list[str]:
         "/inspector/cost?by=model&age=all",
         f"/inspector/m/{node.hex()}",
         *(ferry.link + tab for tab in TABS),
-        f"{ferry.link}/what-if",
     ]
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import click
 
 from everlong import __version__, config
-from everlong.cli.output import counted, format_bytes, json_option
+from everlong.cli.output import counted, fold, format_bytes, json_option
 from everlong.cli.screen import styled
 from everlong.config.paths import data_home
 from everlong.errors import ConfigError, EverlongError, StoreError
@@ -113,9 +113,11 @@ def _clean(text: str) -> str:
 
 def _print_finding(name: str, finding: Finding) -> None:
     state = styled(f"{finding.state:<4}", fg=_COLOURS[finding.state], bold=finding.state != "ok")
-    click.echo(f"{state}  {_printable(f'{name:<{_WIDTH}}{finding.text}')}")
+    indent = " " * (6 + _WIDTH)
+    text = fold(f"{finding.state:<4}  {name:<{_WIDTH}}{finding.text}", sys.stdout, indent)
+    click.echo(f"{state}{_printable(text[4:])}")
     if finding.advice:
-        click.echo(f"{'':{6 + _WIDTH}}{_printable(f'→ {finding.advice}')}")
+        click.echo(_printable(fold(f"{indent}→ {finding.advice}", sys.stdout, indent)))
 
 
 def _printable(text: str) -> str:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TextIO, TypeAlias, TypeVar
 
 import click
 
@@ -50,12 +50,14 @@ def say(text: str) -> None:
     click.echo(fold(f"everlong: {text}"), err=True)
 
 
-def fold(text: str) -> str:
-    """Return a text for stderr, with its lines broken between words if that is a terminal."""
-    if not sys.stderr.isatty():
+def fold(text: str, stream: TextIO | None = None, indent: str = "") -> str:
+    """Return a text for a stream (stderr), with its lines broken between words if that is a terminal."""
+    if not (stream or sys.stderr).isatty():
         return text
     columns = shutil.get_terminal_size().columns
-    wrap = partial(textwrap.fill, width=columns, break_long_words=False, break_on_hyphens=False)
+    wrap = partial(
+        textwrap.fill, width=columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
     return "\n".join(map(wrap, text.split("\n")))
 
 

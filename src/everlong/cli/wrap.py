@@ -411,7 +411,9 @@ def _run_program(command: tuple[str, ...], env: Mapping[str, str]) -> int:
         try:
             process = subprocess.Popen(list(command), env=dict(env))  # noqa: S603 - what the user asked for
         except OSError as error:
-            say(f"{command[0]} cannot be run: {error.strerror or error}")
+            missing = isinstance(error, FileNotFoundError)
+            why = "it is not installed, or not on your PATH" if missing else error.strerror or error
+            say(f"{command[0]} cannot be run: {why}")
             return 127 if isinstance(error, FileNotFoundError) else 126
         receivers.append(process)
         code = process.wait()

@@ -62,7 +62,6 @@ def make_app(reader: Reader, watch: Watch) -> web.Application:
         (f"{one}/compactions/{{number}}", conversation.compaction),
         (f"{one}/compactions/{{number}}/lines/{{line}}", conversation.sources),
         (f"{one}/cache", conversation.cache),
-        (f"{one}/what-if", conversation.what_if),
         (f"{one}/tree", conversation.tree),
     ):
         add.add_get(path, pages.get(page))

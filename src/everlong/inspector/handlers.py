@@ -18,7 +18,6 @@ from everlong.inspector.pages.compactions import CompactionPage
 from everlong.inspector.pages.tools import read_tools
 from everlong.inspector.pages.transcript import page_of_turn, read_transcript
 from everlong.inspector.pages.tree import agents_cost, read_tree
-from everlong.inspector.pages.what_if import read_what_if
 from everlong.inspector.rendering import BASE
 from everlong.redaction import redact
 from everlong.store import Occasion, Store
@@ -229,12 +228,6 @@ class ConversationHandlers:
         found = self._found(visit)
         page = timeline.read_timeline(visit.store, self._reader.settings, found.id, visit.number("before"))
         return self._tab(visit, found, "cache.html", "cache", page=page)
-
-    def what_if(self, visit: Visit) -> Answer:
-        """Show what the conversation would cost under other caching strategies."""
-        found = self._found(visit)
-        template = "what_if_table.html" if visit.is_part else "what_if.html"
-        return self._tab(visit, found, template, "cache", load=partial(read_what_if, visit.store, found))
 
     def tree(self, visit: Visit) -> Answer:
         """Show sub-agents and forks."""
