@@ -29,4 +29,4 @@ def test_a_conversation_whose_markers_move_is_not_kept_many_times(
     assert {turn.branch for turn in relay.store().turns.since()} == {1}
     assert (
         len(relay.gateway._conversations["local", "anthropic"].live) <= 3
-    )  # its first bodies may have begun otherwise
+    )  # the first bodies may differ
