@@ -384,12 +384,12 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         return said[-1] if said else None
 
     async def _look_up(
-        self, body: bytes, sender: Sender, found: KnownBeginning | None, own: Read | None = None
+        self, body: bytes, sender: Sender, found: KnownBeginning | None, read: Read | None = None
     ) -> ConversationTurn:
         """Find a conversation in the store, or begin one there; a body that was not read yet is heavy."""
-        heavy = own is None
-        read = own or await asyncio.to_thread(read_body, body, self.recorder.dialect.list_name)
-        if heavy:
+        heavy = read is None
+        if read is None:
+            read = await asyncio.to_thread(read_body, body, self.recorder.dialect.list_name)
             await self.catch_up()
         work = partial(self.recorder.look_up, body, sender, self._most_new if heavy else None)
         conversation, places, reported = await self._writer.submit(work, is_heavy=heavy, can_repeat=True)
