@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+APP := $(VENV)/.app
 DATA ?=
 
 LOCAL_MODEL := $(VENV)/.local-model
@@ -23,15 +24,24 @@ LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-h
 # Some containers set it. Every process would compile all its modules again: a second for a gateway, half a minute for pytest.
 unexport PYTHONDONTWRITEBYTECODE
 
-$(STAMP): pyproject.toml requirements/dev.txt
-	@echo "==> setting up $(VENV) (first run, or the requirements changed)"
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit("Everlong needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 $(MAKECMDGOALS)") if sys.version_info < (3, 11) else None'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+
+$(STAMP): pyproject.toml requirements/dev.txt | $(BIN)/python
+	@echo "==> setting up $(VENV) (first run, or the requirements changed)"
 	@$(PIP) install --require-hashes --requirement requirements/dev.txt
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: $(STAMP)  ## play a long agent session in a small window
+# What runs the program: a third of what its tests need.
+$(APP): pyproject.toml requirements/app.txt requirements/build.txt | $(BIN)/python
+	@echo "==> setting up $(VENV) (first run, or the requirements changed)"
+	@$(PIP) install --require-hashes --requirement requirements/app.txt --requirement requirements/build.txt
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(APP)  ## play a long agent session in a small window
 	@$(BIN)/everlong demo
 
 lint: $(STAMP)  ## style, types and layers
@@ -181,7 +191,6 @@ soak: $(STAMP) test-clients test-browser test-frameworks test-container  ## the 
 	@$(BIN)/python -m bench.gateway.clients
 	@$(BIN)/python -m bench.channels.many_chats
 	@$(BIN)/python -m bench.channels.days
-	@$(BIN)/python -m bench.store.archive --megabytes 1000
 
 # The files name versions and hashes and no index, for every system and Python that is supported. To update one package:
 # make lock UPGRADE="--upgrade-package aiohttp"

@@ -27,12 +27,10 @@ for _name in ("SIGHUP", "SIGINT"):
     if hasattr(signal, _name) and signal.getsignal(getattr(signal, _name)) is signal.SIG_IGN:
         signal.signal(getattr(signal, _name), lambda *_: None)
 
-# Continuous integration asks the same questions every time; people and soak runs go on looking for new ones.
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=examples())
-settings.register_profile(
-    "everywhere", deadline=None, max_examples=examples()
-)  # how long something takes is for bench/ to say
-settings.load_profile("ci" if os.environ.get("CI") else "everywhere")
+# `make test` asks the same questions every time; soak runs go on looking for new ones. How long something takes is for
+# bench/ to say.
+settings.register_profile("tests", derandomize=not IS_THOROUGH, deadline=None, max_examples=examples())
+settings.load_profile("tests")
 
 _APART = [Path(__file__).resolve().parent / name for name in ("browser", "built_site", "container", "frameworks")]
 """Folders whose tests need packages that `make test` does not install, or install them."""

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
 
 from everlong.extras import install_command, package_command
 
@@ -24,13 +22,6 @@ from everlong.extras import install_command, package_command
 )
 def test_the_command_fits_how_this_copy_was_installed(prefix: str, command: str) -> None:
     assert install_command("inspector", Path(prefix)) == command
-
-
-def test_every_extra_that_asks_models_for_people_brings_their_windows_and_prices() -> None:
-    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))
-    extras = project["project"]["optional-dependencies"]
-    for extra in ("anthropic", "openai", "gateway"):
-        assert "genai-prices" in [Requirement(one).name for one in extras[extra]], extra
 
 
 @pytest.mark.parametrize(

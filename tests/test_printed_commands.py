@@ -59,6 +59,7 @@ NOT_RUN = {
     r"(?:archive$|serve$|inspect --web|demo --web)": "runs until it is stopped",
     r"archive --(?:install|uninstall)": "changes the user's services; tests/archive/test_service.py runs it",
     r"wrap -- claude": "needs the client",
+    r"setup \{client\.name\} --write": "needs a running gateway; tests/cli/test_setup.py names one",
     r"setup$": "asks at a terminal; tests/chat/test_first_run.py answers",
     r"--local": "needs a model file; tests/cli/test_local.py has one",
     r"plugins (?:trust|use)": "asks; tests/cli/test_plugins.py runs it",

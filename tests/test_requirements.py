@@ -68,12 +68,6 @@ def test_the_application_is_tested_with_what_it_is_installed_with() -> None:
         assert (tested[name][0].specifier, tested[name][1]) == (made.specifier, hashes)
 
 
-def test_what_drives_a_browser_is_not_part_of_make_test() -> None:
-    names = {canonicalize_name(Requirement(one).name) for one in grouped("browser")}
-    assert names
-    assert not names & pinned("dev").keys()
-
-
 def test_what_could_break_us_with_a_major_version_has_a_bound() -> None:
     bound = [Requirement(one) for one in PROJECT["project"]["dependencies"]]
     open_ended = {one.name for one in bound if not any(part.operator == "<" for part in one.specifier)}

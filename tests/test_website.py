@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-import pytest
 from bench.record_chat.still import STILLS
 from ruamel.yaml import YAML
-from website.hooks import OUTSIDE, inside_links
-from website.reference import PACKAGES, PARTS, api_part, commands_part, settings_part
-from website.table_of_contents import first_sentence, llms_text, nav_pages
+from website.reference import PACKAGES, api_part, commands_part, settings_part
+from website.table_of_contents import llms_text, nav_pages
 
 import everlong
 from everlong.cli.chat.command import command_registry
@@ -30,13 +28,6 @@ MADE = {"changelog.md"}
 def test_every_page_is_in_the_navigation_once() -> None:
     listed = [file for _, _, file in nav_pages(CONFIG["nav"])]
     assert sorted(listed) == sorted({path.name for path in (ROOT / "docs").glob("*.md")} | MADE)
-
-
-def test_nothing_of_the_theme_is_fetched_from_elsewhere() -> None:
-    assert CONFIG["theme"]["font"] is False
-    assert "offline" in CONFIG["plugins"]
-    named = [*CONFIG["extra_css"], *CONFIG["extra"]["polyfills"], CONFIG["theme"]["favicon"]]
-    assert [name for name in named if not (ROOT / CONFIG["theme"]["custom_dir"] / name).is_file()] == []
 
 
 def test_the_reference_has_every_setting_with_its_default() -> None:
@@ -75,37 +66,11 @@ def test_the_reference_has_every_exported_name_with_its_example() -> None:
     assert [name for name in others if f"### {name}\n" not in text] == []
 
 
-def test_blocks_of_the_reference_are_closed() -> None:
-    for name, part in PARTS.items():
-        text = (ROOT / "docs" / name).read_text(encoding="utf-8") + part()
-        marks = re.findall(r"^```(\w*)$", text, re.MULTILINE)
-        assert [bool(mark) for mark in marks] == [True, False] * (len(marks) // 2)
-
-
-def test_links_out_of_the_pages_lead_to_pages() -> None:
-    assert inside_links("[a](../CHANGELOG.md), [b](store.md)") == "[a](changelog.md), [b](store.md)"
-    for page in (ROOT / "docs").glob("*.md"):
-        outside = re.findall(r"\]\((\.\./[^)\s]+)\)", page.read_text(encoding="utf-8"))
-        assert [link for link in outside if link not in OUTSIDE] == [], page.name
-
-
 def test_the_table_of_contents_has_a_sentence_for_each_page() -> None:
     pages = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
     text = llms_text(CONFIG["nav"], pages | dict.fromkeys(MADE, "# Made\n\nFrom the code."), "Keeps going.")
     assert text.startswith("# Everlong\n\n> Keeps going.\n")
     assert "- [Comparison](comparison.html): What else keeps an agent going" in text
-
-
-@pytest.mark.parametrize(
-    ("page", "sentence"),
-    [
-        ("# A\n\n```sh\nrun. it\n```\n\nSee [the b](b.md) first. Then more.", "See the b first."),
-        ("# A\n\n| a | b |\n|---|---|\n\nText without an end", "Text without an end."),
-        ("# A\n", "."),
-    ],
-)
-def test_the_first_sentence_of_a_page(page: str, sentence: str) -> None:
-    assert first_sentence(page) == sentence
 
 
 def test_every_explained_message_is_one_of_the_program() -> None:

@@ -172,14 +172,6 @@ def probe_semantic() -> None:
     expect(meaning.Meaning, "there is no search by meaning")
 
 
-def probe_png() -> None:
-    """Draw a picture."""
-    from everlong.caching.plot import Chart, draw_svg, to_png
-
-    to_png(draw_svg("Cost", [Chart("Cost", "request", "US dollars", {"all": [1.0, 2.0]})]), "cost.png")
-    expect(Path("cost.png").read_bytes().startswith(b"\x89PNG"), "the picture is no PNG")
-
-
 def probe_testing() -> None:
     """Check the built-in engine against the contract."""
     from everlong.testing import check_engine
@@ -218,7 +210,6 @@ PROBES: dict[str, Callable[[], None]] = {
     "postgres": probe_postgres,
     "objects": probe_objects,
     "semantic": probe_semantic,
-    "png": probe_png,
     "testing": probe_testing,
     "mcp": probe_mcp,
     "telegram": lambda: _make_platform("telegram"),

@@ -36,9 +36,9 @@ from bench.store.scale_queries import check_postgres, check_queries
 from bench.store.speed import messages
 from everlong.model import Message
 from everlong.store import Store
-from everlong.store.maintenance import backup, stats, used_bytes
-from everlong.store.retention import retain
-from everlong.store.verification_log import newest_mark
+from everlong.store.upkeep.maintenance import backup, stats, used_bytes
+from everlong.store.upkeep.retention import retain
+from everlong.store.upkeep.verify import newest_mark
 
 LENGTH = 50
 """Messages of each conversation of a store."""

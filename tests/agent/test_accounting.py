@@ -70,14 +70,6 @@ def test_the_first_request_after_a_compaction_sends_anew_what_was_moved_and_is_s
     assert unsent == Estimate(38_000, 38_000 * Decimal("0.2") / 1_000_000)
 
 
-def test_what_was_moved_is_paid_from_the_front_an_hour_before_five_minutes_before_plain() -> None:
-    effects = Effects([compaction(7, 50_000, 12_000)], {})
-    effects.take_turn(turn(1, 0, None), Tokens(0, 50_000, 500), RATES)
-    anew, _ = effects.take_turn(turn(2, 60, 7), Tokens(6_000, 0, 4_000, 3_000), RATES)
-    paid = 3_000 * Decimal("3.8") + 4_000 * Decimal("2.3") + 5_000 * Decimal("1.8")
-    assert anew == Estimate(12_000, paid / 1_000_000)
-
-
 def test_later_requests_are_shorter_until_the_next_compaction_priced_as_they_were_charged() -> None:
     effects = Effects([compaction(7, 50_000, 12_000), compaction(8, 40_000, 15_000)], {})
     effects.take_turn(turn(1, 0, None), Tokens(0, 50_000, 500), RATES)
@@ -95,23 +87,12 @@ def test_later_requests_are_shorter_until_the_next_compaction_priced_as_they_wer
     assert effects.take_turn(turn(6, 9_200, 8), Tokens(0, 0, 15_000), RATES)[1].tokens == 25_000
 
 
-def test_after_a_pause_that_outlived_the_cache_nothing_counts_as_sent_anew() -> None:
-    effects = Effects([compaction(7, 50_000, 12_000)], {})
-    effects.take_turn(turn(1, 0, None), Tokens(0, 45_000, 3_000), RATES)
-    anew, unsent = effects.take_turn(turn(2, 302, 7), Tokens(0, 0, 12_000), RATES)
-    assert anew == Estimate()
-    assert unsent == Estimate(38_000, 38_000 * RATES.cache_write / 1_000_000)
-
-
 def test_an_undone_compaction_spares_nothing_and_one_that_a_fork_took_over_does() -> None:
     effects = Effects([compaction(7, 50_000, 12_000)], {9: 7})
     effects.take_turn(turn(1, 0, 7), Tokens(0, 0, 12_000), RATES)
     assert effects.take_turn(turn(2, 10, None), Tokens(0, 0, 50_000), RATES) == (Estimate(), Estimate())
     anew, unsent = effects.take_turn(turn(3, 20, 9, branch=2), Tokens(0, 11_000, 900), RATES)
     assert (anew, unsent.tokens) == (Estimate(), 38_000)
-
-
-# -- sums ----------------------------------------------------------------------------------------------------------
 
 
 # -- a store -------------------------------------------------------------------------------------------------------

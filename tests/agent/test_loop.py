@@ -11,7 +11,6 @@ from everlong.agent import (
     AgentEvent,
     Answered,
     Limits,
-    Loop,
     Restarted,
     ToolFinished,
     tool,
@@ -143,19 +142,3 @@ def test_a_model_that_cannot_be_asked_is_an_error_and_the_prompt_is_kept(
     assert agent.run().text == "Welcome back."  # goes on where it stood
     assert [entry.message["content"] for entry in store.sessions.entries(session)] == ["Let me in.", "Welcome back."]
     assert server.rejections == []
-
-
-def test_each_verb_can_be_overridden(serve: Serve, opened: Opened, root: Path) -> None:
-    (root / "notes.md").write_text("x")
-    agent = opened(serve(reader))
-
-    class Counting(Loop):
-        steps = 0
-
-        def step(self):  # type: ignore[no-untyped-def]
-            Counting.steps += 1
-            return super().step()
-
-    loop = Counting(agent.asker, agent.conversation, agent.compactor, agent.tools)
-    loop.run("Read.")
-    assert Counting.steps == 2

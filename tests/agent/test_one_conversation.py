@@ -156,21 +156,6 @@ def test_equal_answers_do_not_join_conversations(echoing: House) -> None:
     assert sent == ["hi", "You said hi", "what did I say?"]
 
 
-@pytest.mark.spec("7.7")
-def test_nothing_is_said_of_being_continued_elsewhere_by_those_who_are_alone(echoing: House) -> None:
-    echoing.agent("a").run("hi")
-    agent = echoing.agent("a")
-    agent.run("hi")
-    session = agent.conversation.session_id
-    agent.retry()
-    assert agent.conversation.session_id == session
-    assert echoing.words(session) == ["hi", "You said hi"]
-    agent.reset()
-    agent.run("hi")
-    assert agent.conversation.session_id != session
-    assert echoing.notices == []
-
-
 def test_two_programs_that_go_on_with_one_conversation_have_two_from_there(house: House) -> None:
     agent = house.agent("a")
     agent.run("hi")

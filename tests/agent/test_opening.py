@@ -39,19 +39,6 @@ def test_the_prompt_of_a_session_stays_when_files_change(serve: Serve, opened: O
     assert "Use tabs." in server.model.asked[-1].system
 
 
-def test_instructions_of_the_repository_come_before_those_of_the_folder(tmp_path: Path) -> None:
-    (tmp_path / "AGENTS.md").write_text("Nobody's: it is outside.")
-    top, inner = tmp_path / "harbour", tmp_path / "harbour" / "pier" / "north"
-    inner.mkdir(parents=True)
-    (top / ".git").mkdir()
-    (top / "AGENTS.md").write_text("Use tabs.")
-    (inner / "CLAUDE.md").write_text("Use spaces here.")
-    told = project_instructions(inner, 1_000)
-    assert 0 < told.index("Use tabs.") < told.index("(pier/north/CLAUDE.md)") < told.index("Use spaces here.")
-    assert "outside" not in told
-    assert "spaces" not in project_instructions(top, 1_000)
-
-
 def test_a_file_that_instructions_name_follows_them_if_it_is_in_the_repository(tmp_path: Path) -> None:
     (tmp_path / "secret.md").write_text("Outside.")
     top = tmp_path / "harbour"

@@ -141,20 +141,6 @@ def test_giant_tool_results_of_one_answer_become_stubs_and_their_whole_can_be_re
     assert store.verify().problems == []
 
 
-def test_a_stub_stays_the_same_after_a_restart_and_a_resume(serve: Serve, opened: Opened, store: Store) -> None:
-    server = serve(reads, window=WINDOW)
-    agent = opened(server, "openai", tools=HISTORY)
-    agent.run(LOG)
-    before = server.requests[-1].body["messages"]
-    session = agent.conversation.session_id
-    agent.end()
-    again = opened(server, "openai", tools=HISTORY, resume=session)
-    again.run("And?")
-    assert server.requests[-1].body["messages"][: len(before)] == before
-    assert len(store.sessions.lineage(session)) == 1  # nothing was summarized, so the session goes on
-    assert [(one.reason, one.engine) for one in store.compactions()] == [("oversized", "spill")]
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_window_that_turns_out_smaller_is_learned_and_the_message_spilled(
     serve: Serve, opened: Opened, engine: str

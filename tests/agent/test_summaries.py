@@ -30,10 +30,9 @@ def test_the_main_model_writes_them_on_the_conversation_as_it_was_sent(
         agent.run(f"Find a berth for boat {number} of the harbour.")
     done = [event for event in heard if isinstance(event, CompactionFinished) and event.outcome == "compacted"]
     assert server.rejections == []
-    assert asked
+    assert all(len(ask.turns) > 2 for ask in asked)  # the conversation, and not a transcript of it
     assert done
     assert {one.fallback for one in done} == {None}
-    assert {str(one.summarizer).rpartition(" ")[2] for one in done} == {"(warm)"}
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from everlong.agent import Agent, Notice, tool
+from everlong.agent import Agent, Notice
 from everlong.errors import StoreError
 from everlong.store import Store
 from everlong.store.teasers import MOST_TOKENS, Teasers
-from everlong.testing import Answer, Ask, Call, ModelServer
+from everlong.testing import Ask, ModelServer
 from everlong.tokens import counter_for
 from tests.agent.conftest import APIS, Opened
 from tests.testing_server.conftest import Serve
@@ -83,24 +82,6 @@ def test_a_question_about_words_out_of_sight_carries_them_in_a_block_at_its_end(
     assert teasers(server) == [told]
 
 
-@pytest.mark.parametrize("api", APIS)
-def test_later_requests_carry_the_same_bytes_until_the_next_compaction(serve: Serve, opened: Opened, api: str) -> None:
-    server, agent = forgetful(serve, opened, api)
-    agent.compress()
-    first = len(server.requests)
-    agent.run(QUESTION)
-    (told,) = teasers(server)
-    agent.run("Thank you.")
-    agent.run("And now the tide.")
-    assert teasers(server) == [told]
-    sent = [stripped(one.body["messages"]) for one in server.requests[first:]]
-    for before, after in pairwise(sent):
-        assert after[: len(before)] == before
-    agent.compress()
-    agent.run("Go on.")
-    assert not teasers(server)
-
-
 def stripped(said: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return messages without cache markers, which move."""
     kept = json.loads(json.dumps(said))
@@ -166,24 +147,3 @@ def test_a_store_that_fails_costs_no_turn(
     assert agent.run(QUESTION).stop == "end"
     assert not teasers(server)
     assert not [event for event in heard if isinstance(event, Notice) and "disk" in event.text]
-
-
-def test_a_tool_loop_carries_the_teaser_through_all_its_steps(serve: Serve, opened: Opened) -> None:
-    @tool
-    def look() -> str:
-        """Look out of the window."""
-        return "It rains."
-
-    def looks(ask: Ask) -> Answer | str:
-        if "window" in ask.last_user and not ask.results:
-            return Answer("", [Call("look", {})])
-        return talker(ask)
-
-    server = serve(looks, window=WINDOW)
-    settings = {"compression": {"protect_last_n": 4, "protect_first_n": 0}}
-    agent = opened(server, settings=settings, tools=[look])
-    agent.run("Good morning, let us begin the log of the harbour.")
-    agent.run(FACT)
-    talk(agent)
-    agent.run(f"{QUESTION} Look out of the window.")
-    assert teasers(server, -1) == teasers(server, -2) != []

@@ -41,32 +41,6 @@ def test_a_long_file_is_read_in_parts_that_meet(desk: Desk) -> None:
     assert seen == [f"this is line {number}" for number in range(1, 1_001)]
 
 
-def test_a_very_large_file_is_read_in_the_middle_without_being_loaded(desk: Desk) -> None:
-    path = desk.root / "large.log"
-    with path.open("wb") as file:
-        for block in range(100):
-            file.write((b"x" * 99 + b"\n") * 10_000)
-            file.write(b"after block %d\n" % block)
-    assert path.stat().st_size > 100_000_000
-    said = desk.done("read_file", path="large.log", start_line=500_050, lines=1)
-    assert said == (
-        "[large.log: lines 500,050 to 500,050 of 1,000,100; go on with start_line=500051]\n500050\tafter block 49"
-    )
-    assert "too large to be changed here" in desk.failed("edit_file", path="large.log", old="a", new="b")
-    assert "large.log: larger than 20 MB and not searched" in desk.done("search_files", pattern="after block")
-
-
-def test_what_is_no_text_is_said_to_be_none(desk: Desk) -> None:
-    desk.file("a.bin", b"\x7fELF\0\0\1")
-    assert desk.failed("read_file", path="a.bin").startswith("a.bin is a binary file of 7 bytes")
-    desk.file("latin.txt", "Käse\r\n".encode("latin-1"))
-    assert desk.done("read_file", path="latin.txt") == (
-        "[latin.txt: 1 line; lines end with CRLF; it is not valid UTF-8, and � stands where it is not]\n     1\tK�se"
-    )
-    desk.file("bom.txt", "\ufeffhi\n")
-    assert desk.done("read_file", path="bom.txt").endswith("\thi")
-
-
 @posix
 def test_a_file_keeps_its_mode_and_a_new_one_gets_the_usual_one(desk: Desk) -> None:
     script = desk.file("run.sh", "#!/bin/sh\n")
@@ -171,13 +145,6 @@ def test_a_pattern_that_would_take_for_ever_is_given_up(desk: Desk, monkeypatch:
     desk.file("b.txt", "aab\n")
     said = desk.done("search_files", pattern="(?:a+)+b$")
     assert said == "b.txt:1: aab\n[a.txt: given up, because the pattern takes too long on them]"
-
-
-@pytest.mark.parametrize("pattern", ["", "(", "[a", "*x", "(?P<n>"])
-def test_what_is_no_expression_is_a_failed_call(desk: Desk, pattern: str) -> None:
-    assert (
-        "pattern is empty" in (said := desk.failed("search_files", pattern=pattern)) or "no regular expression" in said
-    )
 
 
 def test_an_interrupt_ends_a_search_with_what_it_found(desk: Desk) -> None:

@@ -88,22 +88,6 @@ def test_a_hit_says_who_when_and_where_and_its_id_opens_the_whole_message(compac
     assert compacted.failed("read_turn", id=found[2], page=4) == "there is no page 4; it has 3"
 
 
-def test_earlier_look_ups_and_summaries_come_after_what_they_repeat(compacted: Desk) -> None:
-    store = compacted.store
-    question = "lighthouse beam.toml"
-    answer = compacted.done("recall", query=question)
-    session = store.sessions.get(compacted.context.session_id)
-    assert session.branch is not None
-    at = store.append(
-        store.branch(session.branch),
-        [call("c9", "recall", query=question), {"role": "tool", "tool_call_id": "c9", "content": answer}],
-    )
-    store.sessions.attach(session.id, at)
-    again = compacted.done("recall", query=question)
-    places = [again.index(words) for words in (" turn 9, id ", "recall({", "\n[summary, ")]
-    assert places == sorted(places)
-
-
 def test_recall_stays_in_this_conversation_and_search_sessions_does_not(compacted: Desk) -> None:
     other = compacted.store.record([{"role": "user", "content": "The zeppelin lands at noon."}])
     session = compacted.store.sessions.start(other, from_depth=0, title="Airfield")
@@ -131,12 +115,6 @@ def test_the_id_of_a_rule_that_had_no_room_opens_its_words(compacted: Desk) -> N
     said = "Only use port 8437 for it."
     assert compacted.done("read_turn", id=Rule(said).id) == f"[a standing rule of the user]\n{said}"
     assert compacted.failed("read_turn", id="rule-00000000") == "there is no rule rule-00000000 in this conversation"
-
-
-@pytest.mark.parametrize("ident", ["", "xyz", "abc", "0" * 8, "0" * 32, "g" * 12, "0" * 40])
-def test_an_id_of_no_message_is_a_failed_call(compacted: Desk, ident: str) -> None:
-    said = compacted.failed("read_turn", id=ident)
-    assert "is no id of a message; one has 8 to 32" in said or "there is no message with the id" in said
 
 
 def test_what_was_forgotten_does_not_come_back(compacted: Desk) -> None:

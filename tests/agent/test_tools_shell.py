@@ -70,25 +70,6 @@ def test_an_interrupt_stops_a_command_and_shows_what_it_had_printed(desk: Desk) 
     assert not is_running(int(pid))
 
 
-def test_an_interrupt_from_the_keyboard_leaves_nothing_running(desk: Desk) -> None:
-    pids = desk.root / "pid"
-
-    def press() -> None:
-        until(lambda: pids.exists() and pids.read_text().strip())
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=press)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        thread.start()
-        with pytest.raises(KeyboardInterrupt):
-            desk.run("run_command", command="echo $$ > pid; exec sleep 600")
-    finally:
-        thread.join()
-        signal.signal(signal.SIGINT, before)
-    assert not is_running(int(pids.read_text()))
-
-
 def test_a_command_that_prints_for_ever_is_bounded_and_stopped(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "FIRST_BYTES", 40_000)
     monkeypatch.setattr(process, "LAST_BYTES", 10_000)
@@ -111,17 +92,6 @@ def test_a_command_that_prints_for_ever_is_bounded_and_stopped(desk: Desk, monke
     )
 
 
-def test_beginning_and_end_of_a_long_output_are_kept_exactly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "FIRST_BYTES", 10)
-    monkeypatch.setattr(process, "LAST_BYTES", 5)
-    collector = process.Collector()
-    for piece in (b"0123", b"456789ab", b"c", b"defgh", b"i" * 3):
-        collector.add(piece)
-    assert collector.close() == b"0123456789\n[\xe2\x80\xa6 6 bytes were not kept \xe2\x80\xa6]\nghiii"
-    collector.add(b"too late")
-    assert collector.total == 21
-
-
 def test_what_a_command_leaves_in_the_background_does_not_keep_us_waiting_and_is_not_killed(desk: Desk) -> None:
     command = "(while true; do echo tick; echo >> ticks; sleep 0.02; done) & echo $!"
     said = desk.done("run_command", command=command)
@@ -133,27 +103,6 @@ def test_what_a_command_leaves_in_the_background_does_not_keep_us_waiting_and_is
         until(lambda: ticks.stat().st_size >= more)  # it did not die of a closed pipe
     finally:
         os.kill(pid, signal.SIGKILL)
-
-
-def test_a_daemon_that_has_left_the_group_does_not_keep_us_waiting(desk: Desk) -> None:
-    code = (
-        "import os, time\n"
-        "if os.fork() == 0:\n"
-        "    os.setsid()\n"
-        "    if os.fork() == 0:\n"
-        "        open('daemon', 'w').write(str(os.getpid()))\n"
-        "        time.sleep(600)\n"
-        "    os._exit(0)\n"
-        "os.wait()\n"
-        "while not os.path.exists('daemon') or not open('daemon').read(): time.sleep(0.01)\n"
-        "print('started')\n"
-    )
-    desk.file("daemon.py", code)
-    said = desk.done("run_command", command=f"{sys.executable} daemon.py")
-    try:
-        assert said.startswith("started\n[exit code 0]\n[something that it started still runs")
-    finally:
-        os.kill(int((desk.root / "daemon").read_text()), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import enum
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
 
-from everlong.agent.tools import Tool, ToolContext, tool
+from everlong.agent.tools import ToolContext, tool
 from everlong.errors import ConfigError
 from tests.agent.desk import Desk
 
@@ -81,31 +77,6 @@ def test_the_schema_has_all_that_the_signature_says_and_nothing_else() -> None:
     }
 
 
-def test_schemas_are_the_same_bytes_on_every_run() -> None:
-    code = """
-import json
-from everlong.agent.tools import Toolbox, builtin_tools
-print(json.dumps(Toolbox(builtin_tools()).schemas()))
-"""
-    said = {
-        subprocess.run(
-            [sys.executable, "-c", code],
-            capture_output=True,
-            check=True,
-            env={**os.environ, "PYTHONHASHSEED": seed},
-        ).stdout
-        for seed in ("1", "2")
-    }
-    (one,) = said
-    assert len(json.loads(one)) == 11
-
-
-def test_arguments_arrive_with_their_types_and_defaults_and_the_context_is_handed_in(desk: Desk) -> None:
-    desk.with_tools([tool(moor)])
-    text = desk.done("moor", ship="Mia", berth={"number": "7"}, colour="blue", lines=[1, 2])
-    assert text == "Mia 7 Colour.BLUE slow [1, 2] 1.0 ''"
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -169,45 +140,3 @@ def test_a_function_that_no_model_could_call_is_refused_when_the_tool_is_made(
 ) -> None:
     with pytest.raises(ConfigError, match=sentence):
         tool(function)
-
-
-PARAMETERS = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        {"type": "function", "function": {"name": "grep", "description": "Find.", "parameters": PARAMETERS}},
-        {"name": "grep", "description": "Find.", "parameters": PARAMETERS},
-        {"name": "grep", "description": "Find.", "input_schema": PARAMETERS},
-    ],
-    ids=["openai", "bare", "anthropic"],
-)
-def test_a_schema_in_any_usual_form_is_a_tool(desk: Desk, schema: dict[str, Any]) -> None:
-    made = Tool.from_schema(schema, lambda name, args: f"{name}: {args['query']}")
-    assert made.schema["function"] == {"name": "grep", "description": "Find.", "parameters": PARAMETERS}
-    desk.with_tools([made])
-    assert desk.done("grep", query="port") == "grep: port"
-    assert desk.failed("grep") == "'query' missing; grep needs query"
-
-
-@pytest.mark.parametrize("arguments", ["", "{", "[]", '"x"', '{"command": 5}', '{"command": null}', '{"other": 1}'])
-def test_a_call_can_be_described_whatever_is_wrong_with_it(desk: Desk, arguments: str) -> None:
-    from everlong.model import ToolCall  # noqa: PLC0415
-
-    for one in [*desk.toolbox, "nonsense"]:
-        name = one if isinstance(one, str) else one.name
-        assert desk.toolbox.describe(ToolCall("c", name, arguments)).startswith(name)
-
-
-def test_a_function_that_is_defined_again_is_read_once_and_keeps_its_own_work(desk: Desk) -> None:
-    def for_place(place: str) -> Tool:
-        def whisper(text: str) -> str:
-            """Say something quietly."""
-            return f"{place}: {text}"
-
-        return tool(whisper)
-
-    here, there = for_place("here"), for_place("there")
-    assert here.checker is there.checker
-    assert [one.handler({"text": "psst"}, desk.context) for one in (here, there)] == ["here: psst", "there: psst"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -70,15 +69,6 @@ def test_a_tool_that_raises_is_a_failed_call_without_a_traceback(desk: Desk, err
     assert desk.with_tools([tool(sink)]).failed("sink") == said
 
 
-def test_an_interrupt_from_the_keyboard_passes_through(desk: Desk) -> None:
-    def wait() -> str:
-        raise KeyboardInterrupt
-
-    desk.with_tools([tool(wait)])
-    with pytest.raises(KeyboardInterrupt):
-        desk.run("wait")
-
-
 def test_after_an_interrupt_no_tool_is_begun_and_one_that_runs_may_say_how_far_it_came(desk: Desk) -> None:
     def row() -> str:
         raise ToolInterrupted("half way")
@@ -89,28 +79,6 @@ def test_after_an_interrupt_no_tool_is_begun_and_one_that_runs_may_say_how_far_i
     result = desk.run("row")
     assert (result.outcome, result.message["is_error"]) == ("interrupted", True)
     assert "nothing was done" in result.message["content"]
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ("", "[give gave no output]"),
-        (" \n", "[give gave no output]"),
-        (None, "[give gave no output]"),
-        ({"port": 8437}, '{"port": 8437}'),
-        (b"caf\xc3\xa9 \xff", "café �"),
-        ("half \ud83d of a pair", "half � of a pair"),
-        ("a\0b", "a␀b"),
-        ({1, 2}, '"{1, 2}"'),
-    ],
-)
-def test_any_value_becomes_a_text_that_can_be_sent(desk: Desk, value: object, text: str) -> None:
-    def give() -> Any:
-        return value
-
-    said = desk.with_tools([tool(give)]).done("give")
-    assert said == text
-    assert json.loads(json.dumps(said).encode()) == said
 
 
 # -- long outputs -----------------------------------------------------------------------------------------------------
@@ -170,14 +138,6 @@ def test_capping_keeps_the_bound_the_beginning_and_the_end_and_counts_rightly(un
     assert mark
     assert text.endswith(tail)
     assert int(said.split(" of ")[0].replace(",", "")) == len(text) - first - len(tail)
-
-
-@given(UNITS, st.integers(0, 200), st.integers(1, 500))
-def test_pages_follow_each_other_without_gap_and_none_is_too_long_or_empty(unit: str, times: int, chars: int) -> None:
-    text = unit * times
-    ends = [0, *page_ends(text, chars)]
-    assert ends[-1] == len(text)
-    assert all(0 < end - start <= chars for start, end in pairwise(ends))
 
 
 # -- anything at all --------------------------------------------------------------------------------------------------

@@ -52,25 +52,6 @@ def test_a_link_that_leads_out_is_refused_and_its_words_are_not_searched(desk: D
     assert desk.done("list_files", pattern="**/*") == f"file -> {outside}/secret.txt\nfolder -> {outside}"
 
 
-def test_a_link_inside_is_followed_and_stays_a_link(desk: Desk) -> None:
-    desk.file("real.txt", "one\n")
-    (desk.root / "link.txt").symlink_to("real.txt")
-    desk.done("edit_file", path="link.txt", old="one", new="two")
-    assert (desk.root / "link.txt").is_symlink()
-    assert (desk.root / "real.txt").read_text() == "two\n"
-
-
-def test_links_that_lead_to_themselves_are_left_alone(desk: Desk) -> None:
-    (desk.root / "a").symlink_to("b")
-    (desk.root / "b").symlink_to("a")
-    (desk.root / "loop").symlink_to(".")
-    assert "leads to itself" in desk.failed("read_file", path="a")
-    assert "not a regular file" in desk.failed("write_file", path="a", content="x")
-    assert "there is no folder" in desk.failed("list_files", path="a/x")
-    desk.file("c.txt", "once\n")
-    assert desk.done("search_files", pattern="once") == "c.txt:1: once"
-
-
 @pytest.fixture
 def special(desk: Desk) -> Iterator[list[str]]:
     os.mkfifo(desk.root / "fifo")
@@ -108,11 +89,3 @@ def test_a_folder_swapped_for_a_link_in_between_is_noticed(desk: Desk, outside: 
         save(workspace, resolved, b"x")
     assert (outside / "secret.txt").read_text() == "pelican"
     assert sorted(path.name for path in outside.iterdir()) == ["secret.txt"]
-
-
-@pytest.mark.parametrize("path", ["", "  ", "a\0b", "x" * 300, "\ud800", "a.txt/b"])
-def test_what_is_no_path_is_a_failed_call(desk: Desk, path: str) -> None:
-    desk.file("a.txt")
-    assert desk.failed("read_file", path=path)
-    assert desk.failed("write_file", path=path, content="x")
-    assert sorted(found.name for found in desk.root.iterdir()) == ["a.txt"]

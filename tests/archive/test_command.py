@@ -15,7 +15,7 @@ import pytest
 from everlong.cli.archive.service import service_file, service_text
 from everlong.config import load_settings
 from everlong.store import Store
-from everlong.store.stateless import Sender, StatelessRequest
+from everlong.store.identity import Sender, StatelessRequest
 from everlong.store.turns import FinishedTurn
 from tests.archive import samples
 from tests.cli.conftest import Run, run
@@ -53,6 +53,15 @@ def test_one_run_archives_every_client_and_the_next_reads_nothing(run: Run, home
     assert (home / "everlong" / "store.db").exists()
 
 
+def test_usage_counts_what_archived_logs_tell(run: Run, home: Path) -> None:
+    run("archive", "--once")
+    logged = run("usage", "--json").json["total"]
+    listed = run("sessions", "list", "--json").json
+    assert logged["calls"] == sum(one["api_calls"] for one in listed) > 0
+    assert logged["tokens"]["output"] == sum(one["output_tokens"] for one in listed) > 0
+    assert home.exists()
+
+
 def test_a_folder_is_read_so_that_sub_agents_find_those_they_work_for(run: Run, home: Path) -> None:
     folder = home / "projects"
     session = samples.claude_log()
@@ -68,7 +77,7 @@ def test_a_folder_is_read_so_that_sub_agents_find_those_they_work_for(run: Run, 
 
 def test_it_goes_on_until_it_is_stopped(home: Path) -> None:
     log = next((home / ".claude").rglob("*.jsonl"))
-    command = [*everlong_program(), "archive", "--interval", "0.1"]
+    command = [*everlong_program(), "archive"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         path = home / "everlong" / "store.db"
         until(path.exists)
@@ -103,10 +112,10 @@ def test_the_doctor_warns_of_logs_that_will_be_deleted(run: Run, home: Path) -> 
 
 
 def test_the_service_runs_this_program(home: Path) -> None:
-    unit = service_text(5.0, "linux")
-    assert f'ExecStart="{sys.executable}" "-P" "-m" "everlong" "archive" "--interval" "5"' in unit
+    unit = service_text("linux")
+    assert f'ExecStart="{sys.executable}" "-P" "-m" "everlong" "archive"\n' in unit
     assert f'Environment="EVERLONG_HOME={home / "everlong"}"' in unit
-    told = plistlib.loads(service_text(5.0, "darwin").encode())
+    told = plistlib.loads(service_text("darwin").encode())
     assert told["ProgramArguments"][1:5] == ["-P", "-m", "everlong", "archive"]
     assert told["EnvironmentVariables"]["EVERLONG_HOME"] == str(home / "everlong")
     assert service_file("darwin", home) == home / "Library" / "LaunchAgents" / "everlong.archive.plist"
@@ -130,7 +139,7 @@ def through_the_gateway(store: Store, messages: list[dict[str, object]], name: s
     for count in range(1, len(messages), 2):
         sender = Sender(client="claude-code", session=name, folder="/srv/harbour", model="m", platform="gateway")
         asked = StatelessRequest(messages[:count], store.chain.trace(messages[:count]), sender)
-        placed = store.stateless.place(asked)
+        placed = store.identity.place(asked)
         session = placed.session
         store.turns.add_finished(placed.at, FinishedTurn(messages[count], session=session))
     return session

@@ -14,8 +14,8 @@ from everlong.cli.archive.formats import format_of_log
 from everlong.store import Conversation, Store
 from everlong.store.conversations import Kind
 from everlong.store.imports import Importer, ImportOrigin
-from everlong.store.maintenance import stats
 from everlong.store.transcripts import write_transcript
+from everlong.store.upkeep.maintenance import stats
 from everlong.wire import read_transcript
 from tests.archive import samples
 

@@ -15,13 +15,11 @@ from typing import Any
 
 import pytest
 
-from everlong.cli.archive import log_import
 from everlong.cli.archive.places import LogFolder
 from everlong.cli.archive.scan import Scan
 from everlong.model import text_of
 from everlong.store import Store
-from everlong.store.log_files import LogFiles
-from everlong.store.maintenance import stats
+from everlong.store.upkeep.maintenance import stats
 from tests.archive import samples
 from tests.archive.samples import ClaudeLog
 from tests.waiting import until
@@ -62,18 +60,14 @@ def test_a_log_read_after_every_line_ends_as_one_that_is_read_at_once(store: Sto
     path = tmp_path / "log.jsonl"
     now = 0.0  # before the file was written, so that its end is never taken for complete
     archive = samples.OwnLogs(store, clock=lambda: now)
-    read = 0
     with path.open("a") as file:
         for line in long_log(12).text().splitlines(keepends=True):
             file.write(line)
             file.flush()
-            found = archive.add(path, is_growing=True)
-            assert found is not None
-            read += found.read
+            assert archive.add(path, is_growing=True) is not None
     samples.OwnLogs(store).add(path)
     assert spoken(store) == every_word(12)
     assert store.conversations.newest()[0].messages == len(every_word(12))
-    assert read < 12 * path.stat().st_size
     assert store.verify().problems == []
 
 
@@ -90,16 +84,17 @@ def test_the_last_message_waits_until_the_client_has_written_it(store: Store, tm
     assert spoken(store) == every_word(2)
 
 
-def test_a_large_log_is_stored_in_parts(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_import, "PART", 5_000)
+def test_a_growing_log_rests_after_it_was_read(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "log.jsonl"
-    path.write_text(long_log(60).text())
-    found = samples.OwnLogs(store).add(path)
-    assert found is not None
-    assert (dict(found.outcomes), spoken(store)) == ({"new": 1}, every_word(60))
-    known = LogFiles(store).get(str(path))
-    assert known is not None
-    assert known.read_to > 0.9 * path.stat().st_size
+    log = long_log(2)
+    path.write_text(log.text())
+    scan = Scan(store, [LogFolder("claude-code", tmp_path, ("*.jsonl",))], is_growing=True)
+    monkeypatch.setattr("everlong.cli.archive.scan._REST", 1e9)
+    assert scan.run().changed == 1
+    path.write_text(log.ask("And now?").say("Now too.").text())
+    assert scan.run().changed == 0
+    assert Scan(store, [LogFolder("claude-code", tmp_path, ("*.jsonl",))]).run().changed == 1
+    assert spoken(store)[-1] == "Now too."
 
 
 def test_a_rotated_log_is_read_from_its_beginning(store: Store, tmp_path: Path) -> None:
@@ -110,19 +105,6 @@ def test_a_rotated_log_is_read_from_its_beginning(store: Store, tmp_path: Path) 
     path.write_text(ClaudeLog("other").ask("A new day?").say("A new day.").text() + " " * 20_000 + "\n")
     samples.OwnLogs(store).add(path)
     assert sorted(spoken(store)) == sorted([*every_word(5), "A new day?", "A new day."])
-
-
-def test_a_truncated_log_keeps_what_was_archived(store: Store, tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    text = long_log(5).text()
-    path.write_text(text)
-    samples.OwnLogs(store).add(path)
-    lines = text.splitlines(keepends=True)
-    path.write_text("".join(lines[:6]))
-    samples.OwnLogs(store).add(path)
-    path.write_text(text)
-    samples.OwnLogs(store).add(path)
-    assert spoken(store) == every_word(5)
 
 
 def test_a_rewind_keeps_both_ways(store: Store, tmp_path: Path) -> None:
@@ -161,7 +143,7 @@ def test_a_log_that_was_rewound_before_it_is_first_read_has_both_ways(store: Sto
     path.write_text(log.text())
     grown = samples.OwnLogs(store).add(path)
     assert grown is not None
-    assert dict(grown.outcomes) == {"grown": 1}
+    assert dict(grown.outcomes) == {"known": 1, "grown": 1}
     talks = [
         [text_of(line.entry.message) for line in store.conversations.lines(one.id)]
         for one in store.conversations.newest()
@@ -215,7 +197,7 @@ def test_an_archiver_that_is_killed_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     Store.open(path).close()
     program = (
-        "import sys; from pathlib import Path; from everlong.cli.archive import log_import; log_import.PART = 6_000\n"
+        "import sys; from pathlib import Path\n"
         "from everlong.cli.archive.places import LogFolder; from everlong.cli.archive.scan import Scan\n"
         "from everlong.store import Store\n"
         "with Store.open(sys.argv[1]) as store:\n"

@@ -12,13 +12,11 @@ from typing import Any
 
 import pytest
 
-from everlong.cli.archive.formats import format_of_log
-from everlong.cli.archive.log_reading import LogTask, read_steps
+from everlong.cli.archive.formats import LogFormat, format_of_log
+from everlong.cli.archive.reading import read_log_file
 from everlong.cli.sessions_transfer import import_files
 from everlong.errors import EverlongError, TranscriptError
 from everlong.store import Store
-from everlong.wire.logs.cline import read_cline_session, read_cline_task
-from everlong.wire.logs.gemini import read_gemini_records, read_gemini_session
 from tests.archive import samples
 
 STRANGE: tuple[Any, ...] = (None, -1, True, 10**30, float("inf"), float("nan"), "", "x", [], {}, [[]], [{}], [1])
@@ -55,26 +53,14 @@ def variants(value: Any) -> Iterator[Any]:
         ("pi", samples.pi_session()),
     ],
 )
-def test_a_line_with_strange_values_stops_nothing(tmp_path: Path, form: str, text: str) -> None:
+def test_a_line_with_strange_values_stops_nothing(tmp_path: Path, form: LogFormat, text: str) -> None:
     lines = [json.loads(line) for line in text.splitlines()]
     path = tmp_path / "log.jsonl"
     for made in variants(lines):
         path.write_text(samples.lines(made))
         with suppress(EverlongError):
             format_of_log(path)
-            list(read_steps(LogTask(str(path), form, "")))
-
-
-def test_a_document_with_strange_values_stops_nothing() -> None:
-    records = [json.loads(line) for line in samples.gemini_records().splitlines()]
-    for made in variants(records):
-        read_gemini_records([one for one in made if isinstance(one, dict)])
-    for made in variants(samples.gemini_session()):
-        read_gemini_session(made)
-    for made in variants(samples.cline_session()):
-        with suppress(EverlongError):
-            read_cline_session(made)
-            read_cline_task("task", made["messages"] if isinstance(made["messages"], list) else (), [made])
+            read_log_file(path, form)
 
 
 def test_a_database_of_another_version_is_told_as_such(tmp_path: Path) -> None:
@@ -84,14 +70,6 @@ def test_a_database_of_another_version_is_told_as_such(tmp_path: Path) -> None:
         connection.execute("ALTER TABLE session RENAME COLUMN revert TO went_back")
     with Store.open(tmp_path / "store.db") as store, pytest.raises(TranscriptError, match="version that is not known"):
         samples.OwnLogs(store).add(path)
-
-
-def test_other_data_is_no_log_and_is_not_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "data.json"
-    path.write_text(json.dumps([{"ts": 1, "role": "user", "text": "x" * 100_000}]))
-    assert format_of_log(path) == "cline"
-    monkeypatch.setattr("everlong.cli.archive.formats._LARGEST_DOCUMENT", 50_000)
-    assert format_of_log(path) is None
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,14 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
 from bench.record_chat.cast import Cast, plain_text
 from bench.record_chat.still import stills
-from bench.record_chat.story import STEPS, answer, write_files
+from bench.record_chat.story import STEPS
 
 from everlong.agent import CompactionFinished
 from everlong.agent.events import CompactionReason
 from everlong.cli.chat.command import command_registry
 from everlong.cli.speaking import compaction_line
-from everlong.testing import ModelServer
 
 FOLDER = Path(__file__).parent.parent.parent / "docs" / "recording"
 CAST = Cast.load((FOLDER / "chat.cast").read_text(encoding="utf-8"))
@@ -56,23 +54,3 @@ def test_the_pictures_are_screens_of_the_recording() -> None:
     words = " ".join("".join(ElementTree.fromstring(drawn).itertext()).split())  # noqa: S314 - our own file
     assert "/history" in words
     assert "3 so far in this chat" in words
-
-
-def test_the_recorded_model_answers_from_what_it_is_sent(tmp_path: Path) -> None:
-    write_files(tmp_path)
-    log = (tmp_path / "logs" / "monday.log").read_text(encoding="utf-8")
-    assert len(log) < 12_000, "a tool would show only a part of it"
-    openai = pytest.importorskip("openai")
-    with (
-        ModelServer(answer) as server,
-        openai.OpenAI(base_url=server.openai_url, api_key="any", max_retries=0) as client,
-    ):
-
-        def asked(*said: str) -> str:
-            messages = [{"role": ("user", "assistant")[number % 2], "content": one} for number, one in enumerate(said)]
-            done = client.chat.completions.create(model="any", messages=messages)
-            return str(done.choices[0].message.content)
-
-        question = "Who brings in the Amber, and to which berth?"
-        assert asked(question) == "I do not know."
-        assert "4471" in asked("pilot boat 4471 brings the Amber to berth 8 on Sunday", "Noted.", question)

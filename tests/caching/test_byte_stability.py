@@ -8,13 +8,10 @@ and marks the session below, for the one release, with ``@pytest.mark.moves_cach
 from __future__ import annotations
 
 import json
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from everlong.caching.blocks import layout_of
-from everlong.caching.view import RequestView
 from tests.caching.scripted import SESSIONS, digest, sent
 
 RECORDED = Path(__file__).parent / "prefixes.json"
@@ -34,17 +31,6 @@ def test_the_prefix_of_a_scripted_session_moves_only_with_a_reason(name: str, re
         f"the session {name!r} sends other bytes than before, so every cached prompt would be lost; undo that, or "
         "record the new digest and mark the case with moves_cache_prefix(reason=…)"
     )
-
-
-@pytest.mark.parametrize("name", ["plain", "tool_loop", "openrouter", "teased"])
-def test_each_request_of_a_session_begins_with_all_blocks_of_the_one_before(name: str) -> None:
-    view, chains = RequestView(""), []
-    for body in sent(name):
-        view.update(body, layout_of(SESSIONS[name][0], body))
-        chains.append(list(view.chain))
-    for before, after in pairwise(chains):
-        assert after[: len(before)] == before
-        assert len(after) > len(before)
 
 
 def test_a_teaser_stands_in_its_place_from_its_first_request_on() -> None:

@@ -6,7 +6,6 @@ import warnings
 from typing import Any
 
 import pytest
-from bench.caching.sessions import PROFILES, make_session
 
 from everlong.caching import PromptCache
 from everlong.caching.simulation import CacheSimulator
@@ -35,15 +34,6 @@ def test_a_growing_conversation_marks_the_system_prompt_the_previous_tail_and_th
     messages = [*messages, *step(1)]
     assert marked(cache.apply_to_messages(messages, now=30.0)) == [0, 1, 3]
     assert roles(cache) == ["S", "R", "W"]
-
-
-@pytest.mark.parametrize("width", [1, 12, 60])
-def test_however_many_calls_at_once_the_previous_tail_is_read(width: int) -> None:
-    cache, simulator = made(), CacheSimulator(MODEL, "anthropic", per_block=True)
-    messages = [system(), user("go"), *step(1)]
-    warm = simulator.send(cache.apply({"messages": messages}, 0.0), 0.0)
-    wide = simulator.send(cache.apply({"messages": [*messages, *step(2, width)]}, 30.0), 30.0)
-    assert wide.read == warm.prompt
 
 
 def test_after_a_compaction_the_summary_is_marked_and_the_system_prompt_is_still_read() -> None:
@@ -126,16 +116,6 @@ def test_a_conversation_is_cold_when_its_life_is_over() -> None:
     cache = made()
     cache.apply({"messages": [system(), user("go")]}, 0.0)
     assert (cache.is_cold(290.0), cache.is_cold(300.0)) == (False, True)
-
-
-@pytest.mark.parametrize("profile", list(PROFILES))
-def test_nothing_is_lost_but_what_expired(profile: str) -> None:
-    """The ledger costs what the best placement could."""
-    cache, simulator = made(), CacheSimulator(MODEL, "anthropic", per_block=True)
-    for call in list(make_session(PROFILES[profile], 5))[:80]:
-        simulator.send(cache.apply(call.body, call.at), call.at)
-    totals = simulator.totals
-    assert totals.cost <= totals.reachable * 1.005
 
 
 UNKNOWN: Body = {"type": "future_block", "x": 1}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -74,18 +72,6 @@ def test_five_minutes_never_stand_before_an_hour(case: tuple[str, Body], lives: 
 
 @some
 @given(bodies())
-def test_no_marker_stands_where_the_provider_would_refuse_it(case: tuple[str, Body]) -> None:
-    provider, body = case
-    cache = made(provider)
-    for at, request in enumerate(growing(body)):
-        sent = cache.apply(request, 30.0 * at)
-        blocks = view(provider, sent).blocks
-        assert all(block.can_mark for block in blocks if block.marker)
-        assert len(markers_in(sent)) == sum(block.marker is not None for block in blocks)  # none hides in a nested part
-
-
-@some
-@given(bodies())
 def test_taking_the_markers_off_gives_back_the_request(case: tuple[str, Body]) -> None:
     provider, body = case
     sent = made(provider).apply(body, 0.0)
@@ -109,30 +95,3 @@ def test_each_request_is_a_block_prefix_of_the_next(case: tuple[str, Body]) -> N
         if not leading:
             assert chain[: len(before)] == before
             before = chain
-
-
-@some
-@given(bodies(), LIVES)
-def test_the_same_requests_give_the_same_bytes_and_once_more_changes_nothing(
-    case: tuple[str, Body], lives: dict[str, Any]
-) -> None:
-    provider, body = case
-    one, other = made(provider, lives), made(provider, lives)
-    for at, request in enumerate(growing(body)):
-        sent = one.apply(request, 30.0 * at)
-        assert json.dumps(sent) == json.dumps(other.apply(copy.deepcopy(request), 30.0 * at))
-        assert one.apply(request, 30.0 * at + 1) == sent
-        assert one.apply(sent, 30.0 * at + 1) == sent
-        other.apply(request, 30.0 * at + 1)
-        other.apply(sent, 30.0 * at + 1)
-
-
-@some
-@given(bodies())
-def test_nothing_is_changed_in_place_and_only_what_is_marked_is_copied(case: tuple[str, Body]) -> None:
-    provider, body = case
-    untouched = copy.deepcopy(body)
-    sent = made(provider).apply(body, 0.0)
-    assert body == untouched
-    for before, after in zip(body["messages"], sent["messages"], strict=True):
-        assert before is after or markers_in(before) or markers_in(after)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from everlong.caching.simulation import CacheOutcome, CacheSimulator
+from everlong.caching.simulation import CacheOutcome, CacheSimulator, replay, requests_of
 from tests.caching.requests import Body, long_text
 
 MINUTE = 60.0
@@ -148,3 +148,22 @@ def test_openai_with_implicit_breakpoints_writes_up_to_the_latest_input_and_keep
     assert cache.send(request, 0.0).cost == 2_000 * 1.25
     assert cache.send(request, 29 * MINUTE).cost == pytest.approx(200)
     assert cache.send(request, 60 * MINUTE).reason == "expired"
+
+
+def test_a_long_session_is_read_message_by_message_and_not_again_with_every_request() -> None:
+    talk: list[dict[str, Any]] = []
+    for step in range(150):
+        call = {"id": f"c{step}", "type": "function", "function": {"name": "read", "arguments": f'{{"page": {step}}}'}}
+        talk.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        talk.append({"role": "tool", "tool_call_id": f"c{step}", "content": long_text("w", 40 + step)})
+    counted: list[str] = []
+
+    def count(words: str) -> int:
+        counted.append(words)
+        return len(words) // 4
+
+    played = replay(
+        "", requests_of([{"role": "user", "content": "Read it."}, *talk], []), "claude-sonnet-4-6", count=count
+    )
+    assert played.requests == 151
+    assert len(counted) < 15 * len(talk) * len(played.outcomes)

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from aiohttp import ClientSession, ClientTimeout, web
+from aiohttp import web
 
 from tests.waiting import PATIENCE
 
@@ -388,25 +388,6 @@ class TelegramStandIn:
         if self._poll is not None and not self._poll.done():
             self._poll.set_result(None)
 
-    async def _deliver(self) -> None:
-        """Send updates to the webhook, one after the other; one that is not taken comes again."""
-        async with ClientSession(timeout=ClientTimeout(PATIENCE)) as session:
-            while True:
-                await self._came.wait()
-                self._came.clear()
-                while self.webhook and self._updates:
-                    headers = {"X-Telegram-Bot-Api-Secret-Token": self.webhook.get("secret_token", "")}
-                    try:
-                        async with session.post(self.webhook["url"], json=self._updates[0], headers=headers) as answer:
-                            is_taken = answer.status == 200
-                    except OSError:
-                        is_taken = False
-                    if is_taken:
-                        with self._lock:
-                            self._updates.popleft()
-                    else:
-                        await asyncio.sleep(0.05)
-
     async def _give_file(self, request: web.Request) -> web.StreamResponse:
         if request.match_info["token"] != TOKEN:
             return web.Response(status=404)
@@ -557,12 +538,9 @@ class TelegramStandIn:
             site = web.TCPSite(runner, "127.0.0.1", 0)
             await site.start()
             self.address = "http://127.0.0.1:{1}".format(*runner.addresses[0])
-            delivery = asyncio.create_task(self._deliver())
             ready.set()
             await self._leaving.wait()
             self._end_poll()
-            delivery.cancel()
-            await asyncio.gather(delivery, return_exceptions=True)
             await runner.cleanup()
 
         asyncio.run(serve())

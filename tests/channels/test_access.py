@@ -11,7 +11,7 @@ from everlong.channels.platform import Attachment, Person
 from everlong.config.channels import TelegramSettings
 from everlong.store import Store
 from everlong.store.schema import channel_update
-from everlong.testing import Fault, ScriptedModel
+from everlong.testing import ScriptedModel
 from tests.channels.conftest import Clock, Opened, run
 from tests.channels.recorder import RecordingPlatform
 from tests.channels.test_queueing import words
@@ -169,34 +169,6 @@ def test_files_are_stored_and_shown_and_voice_is_left_out_politely(
     assert "Grüße aus Wien" in ask.last_user
     received = tmp_path / "home" / "channels" / "telegram" / "10" / "received"
     assert sorted(path.name.partition("-")[2] for path in received.iterdir()) == ["cat.png", "data.bin", "letter.txt"]
-
-
-PNG = b"\x89PNG\r\n\x1a\n" + b"x" * 40
-IMAGE = Attachment("image", "cat.png", "image/png", 48, "i")
-
-
-def test_a_model_that_refuses_an_image_is_asked_again_without_it(
-    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any
-) -> None:
-    model = ScriptedModel("I cannot see it")
-    server = serve(model)
-    server.fail_next(Fault("bad_request"))
-    platform.files["i"] = PNG
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            for text in ("what is this?", "and this?"):
-                await channel.receive(platform.message(text, attachments=(IMAGE,)))
-                await channel.settle()
-        assert platform.texts() == ["I cannot see it"] * 2
-
-    run(talk)
-    has_image = ["image_url" in str(record.body["messages"]) for record in server.requests]
-    assert has_image == [True, False, False]  # the second image is left out at once
-    assert "you cannot see images" in model.asked[0].last_user
-    (one,) = store.conversations.newest(5)
-    roles = [line.entry.message["role"] for line in store.conversations.lines(one.id)]
-    assert roles == ["user", "assistant"] * 2
 
 
 @pytest.mark.parametrize("planted", ["received", "received/{message}-letter.txt"])

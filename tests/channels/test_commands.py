@@ -9,7 +9,7 @@ from everlong.channels.commands import CHANNEL_COMMANDS
 from everlong.channels.platform import Person, Place
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ScriptedModel
-from tests.channels.conftest import ON_BOTH_DATABASES, Clock, Opened, opener_on, run
+from tests.channels.conftest import Clock, Opened, run
 from tests.channels.recorder import ADA, RecordingPlatform
 from tests.channels.test_queueing import words
 
@@ -180,38 +180,3 @@ def test_a_forgotten_conversation_leaves_nothing_in_channels(
     run(talk)
     store.database.close()
     assert b"cellar" not in (tmp_path / "store.db").read_bytes()
-
-
-@ON_BOTH_DATABASES
-def test_a_chat_goes_through_all_of_it_and_is_forgotten(
-    store: Store, platform: RecordingPlatform, serve: Any, clock: Clock
-) -> None:
-    model = ScriptedModel(words)
-    server = serve(model)
-    opened = opener_on(store, clock)
-
-    async def talk() -> None:
-        async with opened(server, platform, channels={"reset": "idle:8"}) as channel:
-            event = platform.message("one")
-            for _ in range(2):
-                await channel.receive(event)
-            await channel.receive(platform.message("two", "20", topic="5"))
-            await channel.settle()
-            clock.time += 9 * 3_600
-            channel.reminders.add(HERE, "Call Bob", clock.time - 1)
-            await channel.tick()
-            await channel.receive(platform.message("three"))
-            await channel.receive(platform.message("", "20", kind="move", moved_to="21"))
-            await channel.settle()
-            await channel.receive(platform.message("/search two", "21", topic="5"))
-            await channel.settle()
-        texts = platform.texts()
-        assert (texts[0], texts[1], texts[3]) == ("one", "⏰ Call Bob", "three")
-        assert platform.texts("20", "5") == ["two"]
-        assert "two" in platform.texts("21", "5")[0]
-
-    run(talk)
-    assert store.verify().problems == []
-    for one in store.conversations.newest(5):
-        store.forget_session(one.id)
-    assert store.verify().problems == []

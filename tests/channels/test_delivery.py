@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from everlong.channels.delivery import split_files
 from everlong.channels.platform import (
     Place,
     PlatformBusy,
@@ -72,13 +71,6 @@ def test_a_long_answer_takes_several_messages_and_a_longer_one_a_file(opened: Op
     run(talk)
 
 
-@pytest.mark.parametrize("text", ["~~~x\n" * 30_000, "```\n" * 30_001, "```a```\n" * 30_000, "````\n```\n" * 20_000])
-def test_code_that_never_ends_is_left_alone_soon(text: str) -> None:
-    shown, files = split_files(text)
-    assert files == [] or len(shown) < len(text)
-    assert len(shown) + sum(len(file.data) for file in files) <= len(text)
-
-
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_file_whose_fate_is_unknown_is_not_sent_twice(opened: Opened, serve: Any, moment: str) -> None:
     platform = RecordingPlatform(text=1_000)
@@ -124,29 +116,6 @@ def test_an_answer_to_a_chat_without_the_bot_is_given_up_and_others_go_on(
 
     run(talk)
     assert store.verify().problems == []
-
-
-@pytest.mark.parametrize("nonce_seconds", [0.0, 120.0])
-def test_a_message_that_was_deleted_by_hand_is_written_anew(opened: Opened, serve: Any, nonce_seconds: float) -> None:
-    server, platform = serve(words), RecordingPlatform(nonce_seconds=nonce_seconds)
-
-    gone: list[str] = []
-
-    def fault(method: str, moment: str) -> None:
-        if method == "edit" and moment == "before" and not gone:
-            gone.extend(platform.shown)
-            platform.shown.clear()
-
-    platform.fault = fault
-
-    async def talk() -> None:
-        async with opened(server, platform, channels={"stream": False}) as channel:
-            await channel.receive(platform.message("hello"))
-            await channel.settle()
-
-    run(talk)
-    assert len(gone) == 1
-    assert platform.texts() == ["hello"]
 
 
 def test_a_group_that_becomes_a_supergroup_keeps_its_conversation(

@@ -40,17 +40,6 @@ def heard(discord: DiscordStandIn, room: str) -> Iterator[Bot]:  # noqa: ARG001 
         yield made
 
 
-def test_a_private_message_is_addressed_to_the_bot(discord: DiscordStandIn, ada: str, heard: Bot) -> None:
-    chat = discord.add_private_chat(ada)
-    message = discord.say(ada, chat, "hello")
-    event = until(lambda: heard.events)[0]
-    assert (event.kind, event.text, event.message, event.update) == ("message", "hello", message, f"m:{message}")
-    assert event.place == Place("discord", chat)
-    assert event.is_private
-    assert event.is_addressed
-    assert (event.person.id, event.person.name, event.person.is_bot) == (ada, "Ada", False)
-
-
 def test_in_a_server_only_a_mention_or_a_reply_addresses_the_bot(
     discord: DiscordStandIn, ada: str, room: str, heard: Bot
 ) -> None:
@@ -66,18 +55,6 @@ def test_in_a_server_only_a_mention_or_a_reply_addresses_the_bot(
     assert [event.is_addressed for event in heard.events] == [False, True, True, True, False]
     assert heard.events[2].replies_to == own
     assert {event.guild for event in heard.events} == {discord.channels[room]["guild_id"]}
-
-
-def test_threads_are_topics_of_their_channel(discord: DiscordStandIn, ada: str, room: str, heard: Bot) -> None:
-    thread = discord.add_thread(room)
-    discord.say(ada, room, "in the channel")
-    discord.say(ada, thread, "in the thread")
-    until(lambda: len(heard.events) == 2)
-    places = {event.text: event.place for event in heard.events}
-    assert places == {
-        "in the channel": Place("discord", room),
-        "in the thread": Place("discord", room, thread),
-    }
 
 
 def test_a_thread_that_the_bot_was_never_told_of_is_the_same_topic_for_all_events(
@@ -109,54 +86,7 @@ def test_edits_and_deletions_arrive_in_order(discord: DiscordStandIn, ada: str, 
     assert len({event.update for event in heard.events}) == 7
 
 
-def test_notices_and_own_messages_are_not_handed_on(discord: DiscordStandIn, ada: str, room: str, heard: Bot) -> None:
-    heard.do(lambda platform: platform.send(Place("discord", room), "my own words"))
-    discord.say(ada, room, "", type=7)  # somebody joined
-    discord.say(ada, room, "a pin", type=6)
-    discord.say(ada, room, "real words")
-    assert until(lambda: heard.texts) == ["real words"]
-
-
-def test_files_are_named_by_kind(discord: DiscordStandIn, ada: str, heard: Bot) -> None:
-    chat = discord.add_private_chat(ada)
-    files = [
-        discord.add_file("bird.png", "image/png", b"png"),
-        discord.add_file("notes.txt", "text/plain; charset=utf-8", b"notes"),
-    ]
-    discord.say(ada, chat, "", attachments=files)
-    voice = discord.add_file("voice-message.ogg", "audio/ogg", b"ogg") | {"duration_secs": 3.0, "waveform": "AAAA"}
-    discord.say(ada, chat, "", attachments=[voice], flags=1 << 13)
-    until(lambda: len(heard.events) == 2)
-    found = [(file.kind, file.name, file.media_type, file.size) for event in heard.events for file in event.attachments]
-    assert found == [
-        ("image", "bird.png", "image/png", 3),
-        ("document", "notes.txt", "text/plain", 5),
-        ("voice", "voice-message.ogg", "audio/ogg", 3),
-    ]
-
-
-def test_a_slash_command_arrives_as_its_text(discord: DiscordStandIn, ada: str, room: str, heard: Bot) -> None:
-    thread = discord.add_thread(room)
-    made = discord.run_command(ada, thread, "compress", focus="the birds")
-    event = until(lambda: heard.events)[0]
-    assert (event.kind, event.text, event.update) == ("message", "/compress the birds", f"i:{made.id}")
-    assert event.place == Place("discord", room, thread)
-    assert event.is_addressed
-    assert event.person.id == ada
-
-
 # -- connections ------------------------------------------------------------------------------------------------------
-def test_a_resumed_session_repeats_what_was_missed(discord: DiscordStandIn, ada: str, heard: Bot) -> None:
-    chat = discord.add_private_chat(ada)
-    discord.say(ada, chat, "before")
-    until(lambda: heard.events)
-    discord.call(discord.gateway.ask_to_reconnect)
-    discord.say(ada, chat, "meanwhile")
-    until(lambda: discord.gateway.resumed)
-    discord.say(ada, chat, "after")
-    until(lambda: len(heard.events) == 3)
-    assert heard.texts == ["before", "meanwhile", "after"]
-    assert discord.gateway.identified == 1
 
 
 def test_a_new_session_fetches_what_was_missed_before_what_follows(
@@ -195,29 +125,11 @@ def test_a_restarted_program_fetches_a_night_of_private_messages(discord: Discor
         assert morning.texts == said
 
 
-def test_an_event_that_cannot_be_stored_comes_again(discord: DiscordStandIn, ada: str, heard: Bot) -> None:
-    chat = discord.add_private_chat(ada)
-    heard.failures = 1
-    discord.say(ada, chat, "one")
-    discord.say(ada, chat, "two")
-    until(lambda: len(heard.events) == 2)
-    assert heard.texts == ["one", "two"]
-
-
 def test_a_wrong_token_is_refused_with_what_to_do(discord: DiscordStandIn) -> None:
     with bot(discord) as made:
         discord.token = "another"  # noqa: S105 - made up
         with pytest.raises(PlatformRefused, match=r"refuses the bot's token.*everlong setup discord"):
             made.do(lambda platform: platform.identify())
-
-
-def test_without_the_intent_the_person_is_told_which_switch_to_use(discord: DiscordStandIn) -> None:
-    discord.allows_content = False
-    with bot(discord) as made:
-        made.listen()
-        stopped = until(lambda: made.stopped)
-    assert isinstance(stopped, PlatformRefused)
-    assert "MESSAGE CONTENT INTENT" in str(stopped)
 
 
 def test_an_event_that_cannot_be_read_holds_up_no_other() -> None:

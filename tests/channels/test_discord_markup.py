@@ -63,9 +63,3 @@ def test_no_message_is_too_long_and_no_letter_is_lost(text: str, limit: int) -> 
     assert all(0 < discord_length(piece) <= limit for piece in pieces)
     for letter in "😀ש":
         assert sum(piece.count(letter) for piece in pieces) >= text.count(letter) * (letter in "".join(pieces))
-
-
-def test_a_link_that_is_longer_than_a_message_leaves_its_words() -> None:
-    shown = discord_pieces(f"See [the page](http://harbour.example/{'a' * 3_000}) now.", 2_000)
-    assert " ".join(shown) == "See the page now."
-    assert len(shown) == 2

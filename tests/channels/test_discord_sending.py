@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from everlong.channels.platform import (
-    Button,
     Place,
     PlatformRefused,
-    PlatformUnreachable,
 )
 from tests.channels.discord_bot import Bot, bot, listening
-from tests.channels.discord_stand_in import LOADING, DiscordStandIn, Fault, discord_stand_in
+from tests.channels.discord_stand_in import DiscordStandIn, discord_stand_in
 from tests.waiting import until
 
 SUPPRESS_EMBEDS = 1 << 2
@@ -63,50 +60,7 @@ def test_the_same_nonce_is_one_message_also_after_a_restart(discord: DiscordStan
     assert discord.posted(place.chat) == ["hello", "hello"]
 
 
-def test_an_answer_that_got_lost_can_be_sent_again(discord: DiscordStandIn, place: Place, speaking: Bot) -> None:
-    discord.faults.append(Fault("POST", "/messages", loses_answer=True))
-    with pytest.raises(PlatformUnreachable):
-        speaking.do(lambda platform: platform.send(place, "hello", nonce="n1"))
-    speaking.do(lambda platform: platform.send(place, "hello", nonce="n1"))
-    assert discord.posted(place.chat) == ["hello"]
-
-
-def test_a_message_is_edited_with_its_buttons(discord: DiscordStandIn, place: Place, speaking: Bot) -> None:
-    buttons = [Button(f"choice {number}", f"v{number}") for number in range(7)]
-    sent = speaking.do(lambda platform: platform.send(place, "choose", buttons=buttons))
-    rows = discord.posted_messages(place.chat)[0]["components"]
-    assert [[button["custom_id"] for button in row["components"]] for row in rows] == [
-        ["v0", "v1", "v2", "v3", "v4"],
-        ["v5", "v6"],
-    ]
-    for _ in range(2):
-        speaking.do(lambda platform: platform.edit(place, sent, "chosen"))
-    message = discord.posted_messages(place.chat)[0]
-    assert (message["content"], message["components"]) == ("chosen", [])
-
-
 # -- limits -----------------------------------------------------------------------------------------------------------
-def test_the_limit_of_a_channel_is_kept_without_a_refusal(discord: DiscordStandIn, place: Place, speaking: Bot) -> None:
-    discord.limits["POST messages"] = (5, 0.3)
-    begun = time.monotonic()
-    for number in range(12):
-        speaking.do(lambda platform, number=number: platform.send(place, f"{number}"))  # type: ignore[misc]
-    assert discord.posted(place.chat) == [str(number) for number in range(12)]
-    assert discord.refused_for_speed == 0
-    assert time.monotonic() - begun >= 0.6
-
-
-def test_a_command_is_answered_in_its_own_reply(discord: DiscordStandIn, ada: str, place: Place) -> None:
-    with listening(discord) as heard:
-        discord.run_command(ada, place.chat, "usage")
-        event = until(lambda: heard.events)[0]
-        heard.do(lambda platform: platform.acknowledge(event))
-        heard.do(lambda platform: platform.acknowledge(event))
-        first = heard.do(lambda platform: platform.send(place, "first part", replies_to=event.message))
-        heard.do(lambda platform: platform.send(place, "second part", replies_to=event.message))
-        heard.do(lambda platform: platform.edit(place, first, "first part, edited"))
-    assert discord.posted(place.chat) == ["first part, edited", "second part"]
-    assert not discord.posted_messages(place.chat)[0]["flags"] & LOADING, "it no longer waits"
 
 
 def test_discord_fetches_no_link_of_any_message_of_the_bot(discord: DiscordStandIn, ada: str, place: Place) -> None:
@@ -157,30 +111,7 @@ def test_a_command_whose_time_is_over_is_answered_by_a_message(discord: DiscordS
     assert discord.posted(place.chat) == ["late"]
 
 
-def test_a_pressed_button_comes_with_the_person_and_is_acknowledged(
-    discord: DiscordStandIn, ada: str, place: Place
-) -> None:
-    with listening(discord) as heard:
-        sent = heard.do(lambda platform: platform.send(place, "May I?", buttons=[Button("Yes", "allow:7")]))
-        pressed = discord.press(ada, sent, "Yes")
-        event = until(lambda: heard.events)[0]
-        assert (event.kind, event.button, event.message, event.person.id) == ("button", "allow:7", sent, ada)
-        heard.do(lambda platform: platform.acknowledge(event))
-        assert pressed.is_answered
-        other = discord.press(discord.add_person("bea"), sent, "Yes")
-        second = until(lambda: heard.events[1:])[0]
-        heard.do(lambda platform: platform.acknowledge(second, "Only Ada may press this."))
-    assert [shown["content"] for shown in other.shown] == ["Only Ada may press this."]
-    assert discord.posted(place.chat) == ["May I?"]
-
-
 # -- files ------------------------------------------------------------------------------------------------------------
-def test_a_file_is_sent_once(discord: DiscordStandIn, place: Place, speaking: Bot) -> None:
-    for _ in range(2):
-        speaking.do(lambda platform: platform.send_file(place, "a.txt", b"words", caption="the log", nonce="f1"))
-    (message,) = discord.posted_messages(place.chat)
-    assert (message["content"], message["attachments"][0]["filename"]) == ("the log", "a.txt")
-    assert next(iter(discord.files.values()))[1] == b"words"
 
 
 def test_files_are_fetched_up_to_a_limit(discord: DiscordStandIn, ada: str, place: Place) -> None:

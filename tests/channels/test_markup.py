@@ -59,24 +59,6 @@ def test_links_that_telegram_would_not_open_are_written_out() -> None:
     assert "text_link" not in styles("[x](javascript:alert(1))")
 
 
-def test_nothing_to_see_is_no_message() -> None:
-    assert write_pieces("", 4096) == write_pieces(" \n\u200b\n", 4096) == write_pieces("\x00\x01", 4096) == []
-
-
-def test_long_code_is_opened_again_in_the_same_language() -> None:
-    code = "\n".join(f"line {number} <&> 😀" for number in range(1000))
-    pieces = write_pieces(f"```python\n{code}\n```", 4096)
-    assert len(pieces) > 3
-    assert all(piece.startswith('<pre lang="python">') and piece.endswith("</pre>") for piece in pieces)
-    assert "\n".join(read_piece(piece)[0] for piece in pieces) == code
-
-
-def test_exactly_the_limit_is_one_message() -> None:
-    assert [len(piece) for piece in shown("x" * 4096)] == [4096]
-    assert [len(piece) for piece in shown("x" * 4097)] == [4096, 1]
-    assert [utf16_length(piece) for piece in shown("😀" * 2049)] == [4096, 2]
-
-
 @pytest.mark.parametrize(
     "text", ["[" * 20_000, "*a " * 10_000, ">" * 20_000, "- " * 5000, "|a" * 3000 + "\n" + "|-" * 3000]
 )

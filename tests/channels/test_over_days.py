@@ -41,14 +41,6 @@ def test_a_reset_is_due_by_its_rule(rule: str, active: str, now: str, *, is_due:
     assert (reset_reason(rule, at(active), at(now), UTC) is not None) == is_due
 
 
-def test_a_daily_reset_goes_by_the_local_clock() -> None:
-    zone = ZoneInfo("Europe/Vienna")
-    before, after = at("2026-03-29T03:59", "Europe/Vienna"), at("2026-03-29T04:01", "Europe/Vienna")
-    assert reset_reason("daily:04:00", before, after, zone)
-    assert reset_reason("daily:04:00", after, at("2026-03-30T03:59", "Europe/Vienna"), zone) is None
-    assert reset_reason("daily:04:00", 0.0, after, zone) is None
-
-
 @pytest.mark.spec("1.4")
 @ON_SQLITE_AND_IN_SOAK_ON_BOTH
 def test_an_idle_reset_keeps_the_message_that_triggers_it_and_says_what_it_did(

@@ -3,11 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import func, select
 
 from everlong.channels.inbox import Inbox
 from everlong.channels.outbox import Outbox
-from everlong.channels.places import place_columns
 from everlong.channels.platform import Place
 from everlong.store import Store
 from everlong.store.schema import channel_answer, channel_update
@@ -77,23 +76,3 @@ def test_what_still_waits_is_never_removed(
 
     run(talk)
     assert (inbox.prune(clock.time, 100), outbox.prune(clock.time, 100)) == (1, 1)  # both came long ago
-
-
-def test_little_is_removed_at_a_time_and_the_next_tick_goes_on(
-    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, clock: Clock
-) -> None:
-    about = {"kind": "sent", "state": "delivered", "replies_to": "", "messages": "[]", "done": 1, "ts": clock.time}
-    row = {**place_columns(store.tenant, HERE), **about}
-    store.database.write(lambda connection: connection.execute(insert(channel_answer), [row] * 1_200))
-    server = serve(ScriptedModel(words))
-    clock.time += 31 * DAY
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            left = []
-            for _ in range(4):
-                await channel.tick()
-                left.append(count(store)[1])
-            assert left == [700, 200, 0, 0]
-
-    run(talk)

@@ -11,7 +11,7 @@ from everlong.channels.platform import Inbound, Person, Place
 from everlong.store import Store
 from everlong.testing import Ask, ScriptedModel
 from tests.channels.conftest import ON_BOTH_DATABASES, Clock, Opened, run, until
-from tests.channels.recorder import ADA, BOB, RecordingPlatform
+from tests.channels.recorder import ADA, RecordingPlatform
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -58,30 +58,6 @@ def test_messages_that_meet_a_busy_agent_are_answered_together(
 
     run(talk)
     assert len(busy.model.asked) == 2
-
-
-def test_messages_of_several_people_are_answered_one_person_after_the_other(
-    opened: Opened, platform: RecordingPlatform, serve: Any
-) -> None:
-    busy = Busy()
-    server = serve(busy.model)
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            group = {"is_private": False}
-            first = platform.message("one", "-5", ADA, **group)
-            await channel.receive(first)
-            await until(lambda: busy.model.asked)
-            later = [platform.message(text, "-5", who, **group) for text, who in (("two", BOB), ("three", ADA))]
-            for event in later:
-                await channel.receive(event)
-            busy.may_end.set()
-            await channel.settle()
-        assert platform.texts("-5") == ["one", "two", "three"]
-        replies = [one.replies_to for one in platform.shown.values()]
-        assert replies == [first.message, *(event.message for event in later)]
-
-    run(talk)
 
 
 def test_an_edit_of_a_waiting_message_replaces_it_and_a_deletion_drops_it(

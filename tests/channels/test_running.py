@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from everlong.channels.outbox import Outbox
-from everlong.channels.platform import Place, Platform
-from everlong.channels.service import ChannelClock, ChannelService, deliver_now, lease_key
+from everlong.channels.platform import Place
+from everlong.channels.service import ChannelClock, ChannelService, deliver_now
 from everlong.errors import EverlongError
-from everlong.store import Store, leases
+from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.channels.conftest import Clock, opener_for, run, settings_for, until
 from tests.channels.recorder import RecordingPlatform
@@ -73,35 +73,6 @@ def test_a_second_process_is_told_that_another_one_runs_and_may_run_after_it(
         third = RecordingPlatform()
         async with running(service_on(store, server, third, clock)):
             assert await until(lambda: third.receive)
-
-    run(talk)
-
-
-def both_on(store: Store, server: ModelServer, platforms: list[RecordingPlatform], clock: Clock) -> ChannelService:
-    """Return a service of two platforms, in which Ada may talk on both."""
-    settings = settings_for(32_000, channels={"discord": {"users": ["1"]}})
-    named: dict[str, Platform] = {one.name: one for one in platforms}
-    return ChannelService(store, settings, named, ChannelClock(clock.now, clock.sleep), opener_for(server))
-
-
-def on_discord() -> RecordingPlatform:
-    platform = RecordingPlatform()
-    platform.name = "discord"
-    return platform
-
-
-def test_a_service_that_cannot_run_all_its_platforms_leaves_the_others_free(
-    store: Store, platform: RecordingPlatform, serve: Any, clock: Clock
-) -> None:
-    server = serve(words)
-
-    async def talk() -> None:
-        held = leases.take(store.database, lease_key(store.tenant, "discord"), 60.0)
-        assert held is not None
-        with pytest.raises(EverlongError, match="another process runs discord"):
-            await both_on(store, server, [platform, on_discord()], clock).run()
-        async with running(service_on(store, server, RecordingPlatform(), clock)):
-            pass
 
     run(talk)
 

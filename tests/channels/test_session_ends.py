@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from everlong.channels import conversations
 from everlong.channels.platform import Place
 from everlong.context import ContextCompressor
 from everlong.memory import manager
@@ -112,36 +111,6 @@ def test_a_reset_tells_engine_and_memory_once_and_flushes(
     assert kinds.index("diary_write") < kinds.index("on_session_end")
 
 
-@pytest.mark.spec("1.4")
-def test_an_agent_that_is_put_away_tells_neither_engine_nor_memory(
-    opened: Opened,
-    platform: RecordingPlatform,
-    serve: Any,
-    ends: Ends,
-    diary: Diary,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(conversations, "AGENTS_KEPT", 1)
-    about: dict[str, Any] = {
-        "memory": {"enabled": True, "provider": "diary"},
-        "context": {"engine": "listening"},
-    }
-    server = serve(ScriptedModel(say))
-
-    async def talk() -> None:
-        async with opened(server, platform, engines=ends.engines(), **about) as channel:
-            for chat in ("10", "20", "10"):
-                await channel.receive(platform.message("hello", chat))
-                await channel.settle()
-            assert channel.conversations.idle() == [HERE]
-
-    run(talk)
-    assert ends.told == []
-    kinds = {call[0] for call in diary.calls}
-    assert "shutdown" in kinds
-    assert kinds.isdisjoint({"on_session_end", "diary_write"})
-
-
 @pytest.mark.parametrize("way", ["automatic", "/new", "/reset"])
 def test_a_kill_when_the_session_has_just_ended_leads_to_one_new_conversation_and_one_word(
     opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, clock: Clock, ends: Ends, way: str
@@ -180,31 +149,3 @@ def test_a_kill_when_the_session_has_just_ended_leads_to_one_new_conversation_an
     run(talk)
     assert len(store.conversations.newest(5)) == 2
     assert store.verify().problems == []
-
-
-def test_a_kill_between_the_word_and_the_answer_leads_to_no_second_word(
-    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, clock: Clock
-) -> None:
-    server = serve(ScriptedModel(say))
-
-    def kill(method: str, moment: str) -> None:
-        if method == "edit" and moment == "after":
-            raise Killed
-
-    async def talk() -> None:
-        async with opened(server, platform, channels=DAILY) as channel:
-            await channel.receive(platform.message("one"))
-            await channel.settle()
-            clock.time += 9 * 3_600
-            platform.fault = kill
-            await channel.receive(platform.message("two"))
-            await channel.settle()
-        platform.fault = lambda _method, _moment: None
-        async with opened(server, platform, channels=DAILY) as channel:
-            await channel.settle()
-        texts = platform.texts()
-        assert [texts[0], *texts[2:]] == ["one", "two"]
-        assert "New conversation after 9 hours of silence" in texts[1]
-
-    run(talk)
-    assert len(store.conversations.newest(5)) == 2

@@ -92,12 +92,3 @@ def test_the_doctor_asks_the_platform(
     state, text = finding(run, "--call")
     assert state == "fail"
     assert "does not know this token" in text
-
-
-def test_the_doctor_warns_of_an_empty_list(
-    run: Run, api: TelegramStandIn, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TELEGRAM_BOT_TOKEN", TOKEN)
-    configured(home, api, "users: []")
-    state, text = finding(run)
-    assert (state, "0 ids on the list" in text) == ("warn", True)

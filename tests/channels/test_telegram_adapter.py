@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -13,11 +12,9 @@ import pytest
 
 from everlong.channels.platform import (
     Attachment,
-    Button,
     Inbound,
     Place,
     PlatformBusy,
-    PlatformMoved,
     PlatformRefused,
     PlatformUnreachable,
 )
@@ -134,100 +131,6 @@ def test_updates_are_acknowledged_after_they_are_stored(api: TelegramStandIn) ->
     assert api.waiting() == 0
 
 
-def test_an_event_that_could_not_be_stored_comes_again_in_order(api: TelegramStandIn) -> None:
-    for word in ("one", "two", "three"):
-        api.say(ANNA, ANNA, word)
-    failures = [OSError("the disk is full")]
-    tried: list[str] = []
-
-    def store(event: Inbound) -> None:
-        tried.append(event.text)
-        if event.text == "two" and failures:
-            raise failures.pop()
-
-    events = receive(api, 3, store)
-    assert tried == ["one", "two", "two", "three"]
-    assert len({event.update for event in events}) == 3
-
-
-@pytest.mark.parametrize("fault", ["busy", "error", "before", "after"])
-def test_polling_goes_on_after_a_fault(api: TelegramStandIn, fault: Fault) -> None:
-    api.faults = once("getUpdates", fault)
-    api.say(ANNA, ANNA, "hello")
-    assert [event.text for event in receive(api, 1)] == ["hello"]
-
-
-def test_updates_come_through_a_webhook(api: TelegramStandIn) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    failures = [OSError("the disk is full")]
-
-    def store(_: Inbound) -> None:
-        if failures:
-            raise failures.pop()
-
-    for word in ("one", "two"):
-        api.say(ANNA, ANNA, word)
-    url = f"http://127.0.0.1:{port}/hook"
-    assert [event.text for event in receive(api, 2, store, webhook_url=url, webhook_port=port)] == ["one", "two"]
-    assert api.webhook["max_connections"] == "1"
-
-
-def test_the_webhook_takes_nothing_from_strangers(api: TelegramStandIn) -> None:
-    import httpx  # noqa: PLC0415 - needed here only
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    url = f"http://127.0.0.1:{port}/hook"
-    answers: list[int] = []
-    stored: list[Inbound] = []
-
-    async def job(bot: TelegramPlatform) -> None:
-        async def keep(event: Inbound) -> None:
-            stored.append(event)
-
-        running = asyncio.create_task(bot.run(keep))
-        while not api.webhook:
-            await asyncio.sleep(0.01)
-        secret = {"X-Telegram-Bot-Api-Secret-Token": api.webhook["secret_token"]}
-        async with httpx.AsyncClient() as client:
-            given: list[tuple[dict[str, Any], bytes]] = [
-                ({}, b"{}"),
-                ({"X-Telegram-Bot-Api-Secret-Token": "x"}, b"{}"),
-                ({"X-Telegram-Bot-Api-Secret-Token": "ü€".encode()}, b"{}"),
-                (secret, b"no json"),
-                (secret, b"[]"),
-                (secret, b'{"update_id": 1}'),
-            ]
-            for headers, body in given:
-                answers.append((await client.post(url, headers=headers, content=body)).status_code)
-            answers.append((await client.post(url, headers=secret, content=b"x" * 2_000_000)).status_code)
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-
-    act(api, job, webhook_url=url, webhook_port=port)
-    assert answers == [403, 403, 403, 400, 200, 200, 413]
-    assert stored == []
-
-
-def test_a_phantom_thread_does_not_split_a_group(api: TelegramStandIn) -> None:
-    api.group(GROUP)
-    first = api.say(GROUP, ANNA, "question")
-    api.say(GROUP, BEN, "a reply", reply_to=first, phantom_thread=first)
-    assert {event.place for event in receive(api, 2)} == {Place("telegram", str(GROUP))}
-
-
-def test_a_message_of_a_topic_is_no_reply_to_its_opening(api: TelegramStandIn) -> None:
-    api.group(FORUM, topics=(7,))
-    api.say(FORUM, ANNA, "nobody asked the bot", topic=7)
-    (event,) = receive(api, 1)
-    assert event.replies_to == ""
-    assert not event.is_addressed
-
-
 def test_in_a_group_only_some_messages_are_for_the_bot(api: TelegramStandIn) -> None:
     api.group(GROUP)
     answer = act(api, lambda bot: bot.send(Place("telegram", str(GROUP)), "an answer"))
@@ -265,18 +168,6 @@ def test_the_name_of_a_contact_is_marked_as_no_words_of_the_sender(api: Telegram
     assert event.is_forwarded
 
 
-def test_a_group_that_becomes_a_supergroup_moves(api: TelegramStandIn) -> None:
-    api.group(-5, is_super=False)
-    api.upgrade(-5, GROUP)
-    events = receive(api, 2)
-    assert {(event.kind, event.place, event.moved_to) for event in events} == {
-        ("move", Place("telegram", "-5"), str(GROUP))
-    }
-    with pytest.raises(PlatformMoved) as caught:
-        act(api, lambda bot: bot.send(Place("telegram", "-5"), "hello"))
-    assert caught.value.chat == str(GROUP)
-
-
 # -- files -------------------------------------------------------------------------------------------------------------
 def test_files_are_named_with_their_kind_and_size(api: TelegramStandIn) -> None:
     small = {"file_id": "s", "file_unique_id": "s", "width": 90, "height": 90, "file_size": 100}
@@ -298,27 +189,6 @@ def test_files_are_named_with_their_kind_and_size(api: TelegramStandIn) -> None:
     assert paper.attachments == (Attachment("document", "a.pdf", "application/pdf", 7, "d"),)
     assert voice.attachments[0].kind == "voice"
     assert place.text == "[location: 48.2, 16.4]"
-
-
-@pytest.mark.parametrize(
-    ("stated", "claimed", "real"),
-    [(50_000_000, 50_000_000, 10), (0, 50_000_000, 10), (0, 2_000, 10), (0, 10, 2_000_000)],
-)
-def test_a_file_that_is_too_large_is_refused(api: TelegramStandIn, stated: int, claimed: int, real: int) -> None:
-    api.add_file("d", b"x" * real, size=claimed)
-    with pytest.raises(PlatformRefused, match=r"too (large|big)"):
-        act(api, lambda bot: bot.fetch(Attachment("document", "a.bin", "", stated, "d"), 1_000))
-
-
-def test_files_go_out_with_a_caption(api: TelegramStandIn) -> None:
-    act(api, lambda bot: bot.send_file(HOME, "out.txt", b"a lot", caption="<b>all</b> of it " + "x" * 2000))
-    (shown,) = api.shown(ANNA)
-    assert (shown.document, shown.data) == ("out.txt", b"a lot")
-    assert shown.text.startswith("all of it")
-    with pytest.raises(PlatformRefused, match="empty"):
-        act(api, lambda bot: bot.send_file(HOME, "out.txt", b""))
-    with pytest.raises(PlatformRefused, match="50,000,000"):
-        act(api, lambda bot: bot.send_file(HOME, "out.txt", b"x" * 50_000_001))
 
 
 @pytest.mark.parametrize(
@@ -344,18 +214,6 @@ def test_every_answer_is_taken(api: TelegramStandIn, text: str) -> None:
 def test_links_are_not_previewed(api: TelegramStandIn) -> None:
     act(api, lambda bot: bot.send(HOME, "https://example.org/?secret=1"))
     assert '"is_disabled":true' in str(api.called("sendMessage")[0]["link_preview_options"]).replace(" ", "")
-
-
-def test_buttons_come_back_with_who_pressed_them(api: TelegramStandIn) -> None:
-    number = act(api, lambda bot: bot.send(HOME, "May I?", buttons=[Button("Yes", "y:1"), Button("No", "n:1")]))
-    (shown,) = api.shown(ANNA)
-    assert shown.buttons == {"Yes": "y:1", "No": "n:1"}
-    query = api.press(ANNA, int(number), BEN, "y:1")
-    (event,) = receive(api, 1)
-    assert (event.kind, event.button, event.person.id, event.message) == ("button", "y:1", str(BEN), number)
-    act(api, lambda bot: bot.acknowledge(event, "Only the person who asked can answer. " * 10))
-    assert len(api.answers[query] or "") == 200
-    act(api, lambda bot: bot.acknowledge(event, "too late"))
 
 
 @pytest.mark.parametrize(

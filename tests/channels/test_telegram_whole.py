@@ -13,9 +13,9 @@ import pytest
 from everlong.channels.service import Channel, ChannelClock
 from everlong.channels.telegram import TelegramPlatform
 from everlong.store import Store
-from everlong.testing import Answer, Ask, Call as ToolCall, ModelServer, ScriptedModel
+from everlong.testing import Ask, ModelServer, ScriptedModel
 from tests.channels.conftest import Clock, opener_for, run, settings_for, until
-from tests.channels.telegram_stand_in import BOT_NAME, TOKEN, Call, Fault, Shown, TelegramStandIn, stand_in
+from tests.channels.telegram_stand_in import BOT_NAME, TOKEN, Call, Fault, TelegramStandIn, stand_in
 from tests.waiting import PATIENCE
 
 ADA, BOB, MALLORY = 1, 2, 666
@@ -107,63 +107,6 @@ def test_each_topic_has_its_own_conversation_and_gets_its_own_answers(
     assert texts(api, FORUM, 8) == ["in 8"]
     assert texts(api, FORUM) == ["in None"]
     assert conversations(store) == 3
-
-
-# -- strangers ---------------------------------------------------------------------------------------------------------
-def test_strangers_get_nothing(api: TelegramStandIn, open_bot: Open, store: Store, serve: Any) -> None:
-    model = ScriptedModel(words)
-    api.private_chat(MALLORY)
-    api.group(-77, title="A foreign group")
-
-    async def talk() -> None:
-        async with open_bot(serve(model)) as channel:
-            before = sum(api.counts[method] for method in ("sendMessage", "sendChatAction", "answerCallbackQuery"))
-            api.say(MALLORY, MALLORY, "/start")
-            api.say(MALLORY, MALLORY, "hello?")
-            api.say(-77, MALLORY, f"@{BOT_NAME} hello?")
-            api.say(-77, MALLORY, "/help")
-            number = api.say(MALLORY, MALLORY, "hello!")
-            api.edit(MALLORY, number, "HELLO!")
-            await heard(api, channel)
-            after = sum(api.counts[method] for method in ("sendMessage", "sendChatAction", "answerCallbackQuery"))
-            assert before == after
-
-    play(talk)
-    assert not model.asked
-    assert api.all_shown() == []
-    assert conversations(store) == 0
-
-
-# -- approvals ---------------------------------------------------------------------------------------------------------
-def test_a_button_counts_only_for_the_person_who_asked(api: TelegramStandIn, open_bot: Open, serve: Any) -> None:
-    def answer(ask: Ask) -> Any:
-        is_asked = ask.turns[-1].role == "user"
-        return Answer(calls=[ToolCall("write_file", {"path": "a.txt", "content": "x"})]) if is_asked else "done"
-
-    async def talk() -> None:
-        async with open_bot(serve(answer)) as channel:
-            api.say(GROUP, ADA, f"@{BOT_NAME} write it")
-
-            def question() -> Shown | None:
-                return next((one for one in api.shown(GROUP) if one.buttons), None)
-
-            asked: Shown = await until(question)
-            yes = next(iter(asked.buttons.values()))
-            by_bob = api.press(GROUP, asked.id, BOB, yes)
-            by_mallory = api.press(GROUP, asked.id, MALLORY, yes)
-            await until(lambda: not api.waiting())
-            assert question() is not None
-            assert "Only the person who asked" in (api.answers[by_bob] or "")
-            assert by_mallory not in api.answers
-            by_ada = api.press(GROUP, asked.id, ADA, yes)
-            await until(lambda: "done" in texts(api, GROUP))
-            assert by_ada in api.answers
-            assert question() is None
-            late = api.press(GROUP, asked.id, ADA, yes)
-            await heard(api, channel)
-            assert "no longer open" in (api.answers[late] or "")
-
-    play(talk)
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ import pytest
 
 from everlong.model import Message
 from everlong.store import Store
-from everlong.testing import Ask, Fault
-from tests.chat.conftest import Gate, Open, configure, idle, long_talk
+from everlong.testing import Ask
+from tests.chat.conftest import Open, configure, idle, long_talk
 from tests.testing_server.conftest import Serve
 
 SUMMARY = """## Goal
@@ -176,24 +176,6 @@ def test_compress_here_keeps_so_many_messages_and_parts_no_call_from_its_results
     found.wait("✗ say how many of the newest messages are to stay: /compress here 10")
 
 
-def test_compact_and_clear_are_known_and_what_is_undone_is_marked(serve: Serve, chat: Open, home: Path) -> None:
-    long_talk(home, "Long talk")
-    found = chat(serve(book, window=32_000), "--resume", "Long talk", rows=50)
-    found.enter("/compct")
-    found.wait("there is no command /compct; did you mean /compact?")
-    found.enter("/compact")
-    found.wait("⟲ compacted")
-    idle(found)
-    found.enter("/undo compaction")
-    found.wait("is undone")
-    idle(found)
-    found.enter("/history")
-    found.wait("undone  ", "you asked for it")
-    idle(found)
-    found.enter("/clear")
-    found.until(lambda: "new session" in found.everything() or "a new" in found.everything(), "another session")
-
-
 def test_the_status_line_tells_what_usage_tells(serve: Serve, chat: Open, home: Path) -> None:
     prices = {"context_length": 32_000, "input_price": 10, "output_price": 50}
     configure(home, models={"some-model": prices})
@@ -210,17 +192,3 @@ def test_the_status_line_tells_what_usage_tells(serve: Serve, chat: Open, home: 
     idle(found)
     (paid,) = set(re.findall(r"^custom:some-model .*? (\$[\d.]+) +\$", seen, re.MULTILINE))
     assert f"│ {paid}" in found.everything().rpartition("\n")[2]
-
-
-def test_a_look_at_the_history_does_not_wait_for_the_model(serve: Serve, chat: Open) -> None:
-    server = serve("Seven.\n\nAnd that is all.")
-    server.closing = gate = Gate()
-    found = chat(server)
-    server.fail_next(Fault("slow"))
-    found.enter("How many berths?")
-    found.until(gate.waits.is_set, "an answer under way")
-    found.enter("/history")
-    found.wait("nothing was compacted yet")
-    assert "And that is all." not in found.everything()
-    gate.open()
-    found.wait("And that is all.")

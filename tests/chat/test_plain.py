@@ -7,12 +7,9 @@ import subprocess
 from pathlib import Path
 
 from everlong.testing import Answer, Ask, Call, Fault
-from tests.chat.conftest import Gate, Open, configure, environment, talking_to
-from tests.plugins.making import ENGINE, write
+from tests.chat.conftest import Gate, Open, environment, talking_to
 from tests.program import everlong_program
 from tests.testing_server.conftest import Serve
-
-ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 def script(ask: Ask) -> Answer:
@@ -88,24 +85,3 @@ def test_a_dumb_terminal_is_asked_line_by_line(serve: Serve, terminal: Open, roo
     found.press("C-d")
     assert found.wait_exit() == 0
     assert "Traceback" not in found.everything()
-
-
-def test_plain_has_neither_colours_nor_drawing(serve: Serve, terminal: Open) -> None:
-    found = terminal()
-    found.start(*talking_to(serve(script)), "--plain")
-    found.wait_line("^>$")
-    found.enter("hi")
-    found.wait("You said **hi**.")
-    found.wait_line("^>$")
-    assert not ESCAPES.search(found.screen(colours=True))
-    found.enter("/quit")
-    assert found.wait_exit() == 0
-
-
-def test_context_tells_what_an_engine_adds_to_the_figures_of_all(serve: Serve, home: Path, root: Path) -> None:
-    own = "    def get_status(self):\n        return {**super().get_status(), 'gulls': 1_234, 'mood': 'calm\\nsea'}\n"
-    write(home / "plugins" / "context_engine" / "short", ENGINE.format(name="short") + own)
-    configure(home, context={"engine": "short"})
-    done = piped(home, root, "hi\n/context\n", *talking_to(serve(script)))
-    (line,) = re.findall(r"^engine short: .*$", done.stdout, re.MULTILINE)
-    assert line == "engine short: gulls 1,234, mood calm sea"

@@ -14,6 +14,7 @@ import pytest
 from everlong.testing import Answer, Ask, Call, Fault
 from tests.chat.conftest import Gate, Open, idle
 from tests.chat.terminal import Terminal
+from tests.examples import few
 from tests.testing_server.conftest import Serve
 
 IS_RECORDING = bool(os.environ.get("EVERLONG_TEST_RECORD"))
@@ -79,7 +80,7 @@ def same_as_recorded(found: Terminal, name: str) -> None:
 
 
 @pytest.mark.spec("8")
-@pytest.mark.parametrize(("columns", "rows"), [(100, 100), (60, 120)])
+@pytest.mark.parametrize(("columns", "rows"), few([(60, 120), (100, 100)]))
 def test_a_chat_looks_as_it_did(serve: Serve, chat: Open, columns: int, rows: int) -> None:
     found = chat(serve(script), columns=columns, rows=rows)
     found.enter("Which berths are there?")

@@ -9,6 +9,7 @@ import pytest
 
 from everlong.testing import Answer, Ask, Call, Fault
 from tests.chat.conftest import Gate, Open, configure, idle, long_talk, talking_to
+from tests.examples import few
 from tests.testing_server.conftest import Serve
 
 FAR_OUT = "Far out.\n\nAnd on, and on, and on, for as long as one listens, which is not very long."
@@ -128,7 +129,7 @@ def test_ctrl_c_while_the_program_is_loaded_leaves_quietly_with_130(terminal: Op
     assert "-echo " not in found.shell("stty -a")
 
 
-@pytest.mark.parametrize("word", ["/quit", "exit"])
+@pytest.mark.parametrize("word", few(["/quit", "exit"]))
 def test_quit_waits_its_turn(serve: Serve, chat: Open, word: str) -> None:
     server = serve(script)
     server.closing = gate = Gate()
@@ -141,19 +142,3 @@ def test_quit_waits_its_turn(serve: Serve, chat: Open, word: str) -> None:
     gate.open()
     assert found.wait_exit() == 0
     assert "not very long" in found.everything()
-
-
-def test_one_prompt_is_stopped_with_130(serve: Serve, terminal: Open) -> None:
-    server = serve(script)
-    server.closing = gate = Gate()
-    server.fail_next(Fault("slow"))
-    found = terminal()
-    found.start(*talking_to(server), "-p", "Go on.")
-    gate.let(4)
-    found.wait("Far out.")
-    found.press("C-c")
-    assert found.wait_exit() == 130
-    gate.open()
-    found.start(*talking_to(server), "-p", "Go on.")
-    found.wait("not very long")
-    assert found.wait_exit() == 0

@@ -60,16 +60,6 @@ def test_a_key_from_standard_input_is_stored_found_listed_and_removed(run: Run, 
     assert "there is no key for anthropic" in run("auth", "remove", "anthropic").err
 
 
-def test_the_environment_comes_first_and_setting_a_key_says_so(
-    run: Run, ring: InMemory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "from-the-environment")
-    ran = run("auth", "set", "openai", stdin=f"{SECRET}\n".encode())
-    assert "env OPENAI_API_KEY is set, and is used before the keyring" in ran.err
-    assert find_key(ENDPOINTS["openai"]) == "from-the-environment"
-    assert ring.kept == {("everlong", "openai"): SECRET}
-
-
 def test_without_a_keyring_the_error_names_the_way_out(
     run: Run, ring: InMemory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,10 +25,7 @@ def test_dollars_are_the_cost_in_tokens_at_the_price_of_the_model(run: Run, sess
     assert f"${dollars:,.4f}" in run("cache-sim", str(session_file)).out
 
 
-def test_json_has_every_request_with_its_cost_and_the_reason_of_a_miss(run: Run, session_file: Path) -> None:
-    sessions = run("cache-sim", str(session_file), "--json", "--gap", "290").json["sessions"]
-    strategies = sessions[0]["strategies"]
-    ledger = strategies["ledger"]
-    assert len(ledger["requests"]) == sessions[0]["requests"]
-    assert sum(request["cost"] for request in ledger["requests"]) == pytest.approx(ledger["cost"])
-    assert sessions[0]["oracle"] < ledger["cost"] < strategies["off"]["cost"] == pytest.approx(sessions[0]["uncached"])
+def test_strategies_that_cost_the_same_are_one_row(run: Run, session_file: Path) -> None:
+    rows = [line for line in run("cache-sim", str(session_file)).out.splitlines() if "$" in line]
+    amounts = [line.split("$")[1].split()[0] for line in rows]
+    assert len(amounts) == len(set(amounts))

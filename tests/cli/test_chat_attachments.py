@@ -27,28 +27,6 @@ def test_a_file_goes_along_with_the_words(tmp_path: Path, mention: str) -> None:
     assert len(notes) == 1
 
 
-def test_an_image_is_shown_and_one_that_is_too_large_is_not(tmp_path: Path) -> None:
-    (tmp_path / "small.png").write_bytes(PNG)
-    (tmp_path / "large.png").write_bytes(PNG + bytes(5_000_001))
-    parts, notes = attached("@small.png @large.png", tmp_path)
-    assert [part["type"] for part in parts] == ["text", "image_url"]
-    assert parts[1]["image_url"]["url"].startswith("data:image/png;base64,")
-    assert "models take 5" in notes[1]
-
-
-def test_a_long_text_is_cut_and_a_binary_file_is_only_named(tmp_path: Path) -> None:
-    (tmp_path / "long.log").write_text("word " * 100_000, encoding="utf-8")
-    (tmp_path / "data.bin").write_bytes(b"a\0b")
-    parts, notes = attached("@long.log @data.bin", tmp_path)
-    assert len(parts) == 2
-    assert len(parts[1]["text"]) < 201_000
-    assert parts[1]["text"].endswith("[… the rest of the file is left out …]\n</file>")
-    assert notes == [
-        "with long.log, 500.0 KB, of which the beginning",
-        "data.bin is neither a text nor an image; the model gets only its name",
-    ]
-
-
 @pytest.mark.parametrize(
     "pasted", ["{path}", "'{path}'", '"{path}"', "file://{path}", "{escaped}", "What is this? {escaped}", "./a b.png"]
 )

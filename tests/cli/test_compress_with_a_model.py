@@ -23,18 +23,6 @@ def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keyring.core, "_keyring_backend", fail.Keyring())  # type: ignore[no-untyped-call]
 
 
-def test_the_model_that_is_named_writes_the_summary(
-    run: Run, session_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with ModelServer(GOOD, dialect="llama.cpp") as server:
-        monkeypatch.setenv("EVERLONG_PROVIDERS__WORKSHOP__BASE_URL", server.openai_url)
-        ran = run("compress", str(session_file), *SMALL, "--summarizer", "workshop:tiny")
-    assert ran.code == 0
-    assert ran.json["conversations"][0]["summarizer"] == "workshop:tiny"
-    assert server.requests
-    assert server.rejections == []
-
-
 def test_auto_takes_the_model_of_the_configuration_and_a_failure_falls_back(
     run: Run, session_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -43,6 +31,6 @@ def test_auto_takes_the_model_of_the_configuration_and_a_failure_falls_back(
         monkeypatch.setenv("EVERLONG_AUXILIARY__COMPRESSION__MODEL", "tiny")
         failed = run("compress", str(session_file), *SMALL, "--summarizer", "auto")
         worked = run("compress", str(session_file), *SMALL, "--summarizer", "auto")
-    assert failed.json["conversations"][0]["summarizer"] == "extractive"
+    assert failed.json["conversations"][0]["summarizer"] == "built-in rules"
     assert "AuthenticationFailed" in failed.json["conversations"][0]["fallback_reason"]
     assert worked.json["conversations"][0]["summarizer"] == "custom:tiny"

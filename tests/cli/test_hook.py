@@ -132,28 +132,6 @@ def test_codex_tells_a_turn_in_its_last_argument(folder: Path, database: Path, t
     assert named.log is None
 
 
-def opencode_session(folder: Path, *texts: str) -> dict[str, Any]:
-    messages = [
-        {
-            "info": {"id": f"msg_{n}", "role": "assistant" if n % 2 else "user", "time": {"created": 1_000 + n}},
-            "parts": [{"type": "text", "text": text}],
-        }
-        for n, text in enumerate(texts)
-    ]
-    return {"session": {"id": "ses_1", "directory": str(folder), "title": "Pump"}, "messages": messages}
-
-
-def test_opencode_hands_its_session_over(folder: Path, database: Path) -> None:
-    for texts in (("Repair the pump.", "It runs."), ("Repair the pump.", "It runs.", "And the crane?", "Too.")):
-        assert call(database, "opencode", {"event": "session.idle", **opencode_session(folder, *texts)}) == (0, "", "")
-    (one,) = stored(database)
-    assert (one.folder, one.messages, one.title) == (str(folder), 4, "Pump")
-    start = {"event": "session.start", "session": {"id": "ses_2", "directory": str(folder)}}
-    assert "> And the crane?" in call(database, "opencode", start)[1]
-    compacting = {"event": "session.compacting", **opencode_session(folder, "Repair the pump.", "It runs.")}
-    assert "Where the work in this folder stands" in call(database, "opencode", compacting)[1]
-
-
 def _broken() -> Iterator[tuple[str, str]]:
     yield "", "as JSON"
     yield "not JSON", "as JSON"

@@ -19,15 +19,6 @@ def test_tokens_are_shown_by_role_and_by_tool_and_add_up(run: Run, session_file:
     )
 
 
-def test_every_share_is_one_of_the_whole_conversation(run: Run, session_file: Path) -> None:
-    figure = run("inspect", str(session_file), "--largest", "3", "--json").json["conversations"][0]
-    shown = run("inspect", str(session_file), "--largest", "3").out
-    assert "(estimated)" in shown.splitlines()[0]
-    largest = figure["largest"][0]
-    line = next(line for line in shown.splitlines() if f"#{largest['index'] + 1} {largest['role']} " in line)
-    assert f"{largest['tokens'] / figure['tokens']:.0%} " in line
-
-
 def test_calls_and_results_that_stand_alone_are_counted(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "broken.json"
     call = {"id": "a", "function": {"name": "f", "arguments": "{}"}}

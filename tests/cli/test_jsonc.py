@@ -43,27 +43,6 @@ def test_setting_a_value_changes_only_that_value(values: Any, path: list[str], v
         assert json.loads(remove_json(fresh, path[:1])) == values
 
 
-COMMENTED = """{
-  // first
-  "a": 1, // one
-  /* second */
-  "b": {"c": [1, 2,], }, // two
-  "d": {
-    "e": "// no comment" // last
-  }
-  // end
-}
-"""
-
-
-@pytest.mark.parametrize("path", [["a"], ["b", "c"], ["b", "x"], ["d", "x"], ["d", "e"], ["x", "y", "z"], ["x"]])
-def test_comments_stay(path: list[str]) -> None:
-    fresh = set_json(COMMENTED, path, "new")
-    assert parse_json(fresh) == wanted(parse_json(COMMENTED), path, "new")
-    for comment in ("// first", "// one", "/* second */", "// two", "// last", "// end"):
-        assert comment in fresh
-
-
 @pytest.mark.parametrize(
     ("text", "line"),
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -57,45 +56,6 @@ def test_an_engine_is_chosen_and_comments_stay(run: Run, home: Path) -> None:
     assert f"context.engine is now short in {file}" in ran.err
     assert run("plugins", "use", "compressor").code == 0
     assert file.read_text() == "# mine\ncontext:\n  engine: compressor  # for now\n"
-
-
-@pytest.mark.spec("2.6")
-def test_choosing_a_general_plugin_enables_it_too(run: Run, home: Path) -> None:
-    told = "name: hermes-lcm\ndescription: d\nversion: 1\nprovides: [lcm]\n"
-    write(home / "plugins" / "hermes-lcm", REGISTERS.format(name="lcm"), told)
-    (home / "config.yaml").write_text("plugins:\n  # those that I like\n  enabled: [other]\n")
-    write(home / "plugins" / "other", "def register(ctx): pass")
-    assert run("plugins", "use", "hermes-lcm").code == 0
-    settings = load_settings().settings
-    assert (settings.context.engine, settings.plugins.enabled) == ("lcm", ["other", "hermes-lcm"])
-    assert "# those that I like" in (home / "config.yaml").read_text()
-    assert run("plugins", "doctor").code == 0
-    assert run("plugins", "use", "lcm").code == 0
-    assert load_settings().settings.plugins.enabled == ["other", "hermes-lcm"]
-
-
-def test_a_name_that_is_not_there_changes_nothing_and_the_error_says_what_is(run: Run, home: Path) -> None:
-    engine_in(home / "plugins" / "context_engine" / "short")
-    ran = run("plugins", "use", "shrot")
-    assert ran.code == 1
-    assert "there is no plugin 'shrot' (did you mean short?); there are compressor, lcm, short" in ran.err
-    assert str(home / "plugins" / "context_engine") in ran.err
-    assert not (home / "config.yaml").exists()
-    assert run("plugins", "info", "nobody").code == 1
-
-
-def test_the_doctor_shows_the_plugins_own_traceback(run: Run, home: Path) -> None:
-    folder = write(home / "plugins" / "context_engine" / "bad", "from . import inner")
-    (folder / "inner.py").write_text("def tide():\n    return 1 / 0\n\ntide()\n")
-    before = set(sys.modules)
-    ran = run("plugins", "doctor", "bad")
-    assert ran.code == 1
-    assert f'File "{folder / "inner.py"}", line 2, in tide' in ran.out
-    assert "ZeroDivisionError" in ran.out
-    assert "everlong/plugins/loading.py" not in ran.out
-    values = run("plugins", "doctor", "bad", "--json").json
-    assert (values["ok"], "ZeroDivisionError" in values["plugins"][0]["traceback"]) == (False, True)
-    assert not {name for name in set(sys.modules) - before if "everlong_plugin_bad" in name}
 
 
 def test_the_doctor_tells_what_was_registered_and_what_the_engine_does_wrong(run: Run, home: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from everlong.testing import Answer, Ask, Call, ModelServer
 from tests.program import everlong_program
@@ -56,18 +55,6 @@ def test_without_a_terminal_nothing_is_written_unless_yes_is_said(serve: Serve, 
     done = everlong(serve(writer), tmp_path, "Write it.", "--yes")
     assert done.returncode == 0
     assert (tmp_path / "out.txt").read_text() == "seven\n"
-
-
-def test_events_are_lines_of_json(serve: Serve, tmp_path: Path) -> None:
-    done = everlong(serve(writer), tmp_path, "Write it.", "--yes", "--json")
-    events: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
-    assert events[0]["type"] == "session"
-    assert events[-1]["type"] == "end"
-    assert events[-1]["stop"] == "end"
-    assert events[-1]["usage"]["prompt_tokens"] > 0
-    (tool,) = [event for event in events if event["type"] == "tool_end"]
-    assert (tool["call"]["name"], tool["outcome"]) == ("write_file", "done")
-    assert done.stderr == ""
 
 
 def test_a_session_goes_on(serve: Serve, tmp_path: Path) -> None:

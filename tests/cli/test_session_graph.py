@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sqlalchemy import update
 
 from everlong import Message, Session, Store
 from everlong.lossless import LosslessEngine
-from everlong.store import schema
 from everlong.testing import Ask, ModelServer
 from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, long_session, user
@@ -37,15 +35,6 @@ def built(talk: Session, store_file: Path) -> Session:
     return talk
 
 
-@pytest.fixture
-def compacted(talk: Session, store_file: Path) -> Session:
-    """The same conversation after a compaction by the engine."""
-    with Store.open(store_file) as store:
-        at = store.branch(talk.branch or 0)
-        assert store.compact(at, LosslessEngine(WINDOW)).outcome == "compacted"
-    return talk
-
-
 # -- showing -----------------------------------------------------------------------------------------------------------
 
 
@@ -59,7 +48,7 @@ def test_the_graph_is_drawn_with_each_summary_on_a_line(sessions: Run) -> None:
     assert "level 1" in lines[1]
     assert "leaf" in lines[2]
     assert lines[-1].startswith("└─ s-")
-    assert f"{len(TALK)} of {len(TALK)} messages under summaries; writers: extractive (10)" in ran.err
+    assert f"{len(TALK)} of {len(TALK)} messages under summaries; writers: built-in rules (10)" in ran.err
     assert "the context shows no summary of this graph" in ran.err
     told = sessions("show", "The importer", "--graph", "--json").json
     assert [len(one.get("under_it", [])) for one in told["summaries"]][:2] == [4, 0]
@@ -67,31 +56,7 @@ def test_the_graph_is_drawn_with_each_summary_on_a_line(sessions: Run) -> None:
     assert told["messages_under_summaries"] == told["messages"] == len(TALK)
 
 
-def test_a_summary_opens_down_to_the_words(sessions: Run, built: Session) -> None:
-    top = sessions("show", built.id, "--graph", "--json").json["summaries"][0]
-    opened = sessions("show", top["id"], "--json").json
-    assert opened["summaries"] == [one["id"] for one in top["under_it"]]
-    leaf = sessions("show", opened["summaries"][0], "--json").json
-    assert "Build the project and fix what is broken." in leaf["messages"][0]["text"]
-    assert len(leaf["messages"]) == top["under_it"][0]["messages"]
-    assert "Build the project" in sessions("show", opened["summaries"][0]).out
-
-
 # -- building ----------------------------------------------------------------------------------------------------------
-
-
-def test_building_covers_every_message_and_leaves_the_context_as_it_is(
-    sessions: Run, talk: Session, store_file: Path
-) -> None:
-    with Store.open(store_file) as store:
-        before = store.context(store.branch(talk.branch or 0))
-    (done,) = sessions("maintain", "--graph", talk.id, "--json").json
-    assert done["covered"] == done["messages"] == len(TALK)
-    with Store.open(store_file) as store:
-        assert store.context(store.branch(talk.branch or 0)) == before
-        assert store.verify().problems == []
-    (again,) = sessions("maintain", "--graph", talk.id, "--json").json
-    assert again["leaves"] == 0
 
 
 def test_an_interrupted_build_goes_on_where_it_stopped(talk: Session, store_file: Path) -> None:
@@ -145,39 +110,3 @@ def test_forgotten_messages_take_their_summaries_along_until_a_build_writes_new_
     assert done["covered"] == len(TALK)
     assert "8437" not in sessions("show", built.id, "--graph").out
     assert "writes new ones" not in sessions("verify").err
-
-
-def test_a_forgotten_message_in_the_middle_costs_one_leaf(sessions: Run, built: Session, store_file: Path) -> None:
-    with Store.open(store_file) as store:
-        at = store.branch(built.branch or 0)
-        entry = store.entries(at)[60]
-        assert entry.id is not None
-        store.forget([entry.id])
-        before = {node.id for node in store.graph(at).all()}
-    (done,) = sessions("maintain", "--graph", built.id, "--json").json
-    with Store.open(store_file) as store:
-        after = {node.id for node in store.graph(store.branch(built.branch or 0)).all()}
-        assert store.verify().problems == []
-    assert done["covered"] == len(TALK)
-    assert before <= after
-
-
-# -- checking ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("made", ["built", "compacted"])
-def test_verify_finds_every_message_in_reach(sessions: Run, made: str, request: pytest.FixtureRequest) -> None:
-    request.getfixturevalue(made)
-    assert sessions("verify").code == 0
-
-
-def test_verify_names_a_summary_of_the_context_that_is_gone(
-    sessions: Run, compacted: Session, store_file: Path
-) -> None:
-    first = sessions("show", compacted.id, "--graph", "--json").json["summaries"][0]["id"]
-    with Store.open(store_file) as store:
-        gone = update(schema.summary).where(schema.summary.c.id == first).values(state="void", digest=None)
-        store.database.write(lambda connection: connection.execute(gone).rowcount)
-    ran = sessions("verify", "--json")
-    assert ran.code == 1
-    assert any(f"{compacted.id}: " in problem and first in problem for problem in ran.json["problems"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
 import sys
 import time
@@ -18,7 +17,6 @@ from everlong.store import schema
 from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, user
 from tests.store.engines import ScriptedEngine, summarizing
-from tests.waiting import PATIENCE
 
 _RUN = (
     # Whoever starts the tests in the background has their processes ignore Ctrl-C; here it is what is tested.
@@ -62,50 +60,6 @@ def test_help_loads_no_database() -> None:
     assert ran.stderr.strip() == "False"
 
 
-# -- an empty store ------------------------------------------------------------------------------------------------
-
-
-# -- list ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_list_can_be_filtered(two: Run) -> None:
-    def titles(*options: str) -> list[str | None]:
-        return [one["title"] for one in two("list", "--json", *options).json]
-
-    assert titles("--source", "telegram") == [None]
-    assert titles("--title", "harb") == ["Harbour"]
-    assert titles("--since", "1970-01-01T00:30:00+00:00") == [None]
-    assert titles("--before", "1970-01-01T00:30:00+00:00") == ["Harbour"]
-    assert titles("--since", "7d") == titles("--since", "today") == []
-    assert titles("--limit", "1") == [None]
-    assert "--limit" in two("list", "-n", "1").err
-    assert two("list", "--source", "nowhere").err == "everlong: no conversation matches these options\n"
-
-
-def ask_in_vain(store: Store, messages: list[Message], title: str, start: float) -> tuple[int, int]:
-    """Add a conversation whose only request was refused; return its branch and its turn."""
-    branch = store.record(messages, times=[start] * len(messages))
-    session = store.sessions.start(branch, from_depth=0, title=title, started=start)
-    turn = store.turns.begin(branch, session=session.id)
-    store.turns.finish(turn.id, status="failed", error="status 403")
-    return branch.id, turn.id
-
-
-def test_conversations_whose_requests_were_all_refused_are_listed_on_request_only(two: Run, store_file: Path) -> None:
-    with Store.open(store_file) as store:
-        for number in range(3):
-            ask_in_vain(store, [user(f"Is anybody there? {number}")], f"Refused {number}", 3_000.0 + number)
-    listed = two("list", "-n", "2", "--json")
-    assert [one["title"] or "Garden" for one in listed.json] == ["Garden", "Harbour"]
-    assert "3 conversations that no model answered; --unanswered lists such" in listed.err
-    assert "Refused" not in two("list").out
-    found = two("list", "--unanswered", "--json")
-    assert [one["title"] for one in found.json] == ["Refused 2", "Refused 1", "Refused 0"]
-    assert found.err == ""
-    assert two("show", "Refused 1").code == 0
-    assert two("list", "--unanswered", "--side").code == 2
-
-
 # -- show ----------------------------------------------------------------------------------------------------------
 
 
@@ -126,62 +80,6 @@ def test_a_hit_says_session_turn_role_and_time_and_marks_what_was_found(two: Run
     assert (hit["turn"], hit["role"], hit["at"]) == (4, "assistant", 1_003.0)
     start, stop = hit["marks"][0]
     assert hit["snippet"][start:stop] == "pier nine"
-
-
-def test_a_search_takes_phrases_parts_patterns_and_filters(two: Run) -> None:
-    def turns(*arguments: str) -> list[int]:
-        return sorted(hit["turn"] for hit in two("search", "--json", *arguments).json["hits"])
-
-    assert turns('"lands at pier"') == turns("--phrase", "lands at pier") == [3, 4]
-    assert turns("--substring", "ier nin") == [3, 4]
-    assert turns("--regex", r"pier\s+\w{4}\.$") == [4]
-    assert turns("pier", "--role", "tool") == [3]
-    assert turns("pier", "--tool", "read_file") == [3]
-    assert turns("pier", "--session", "Harbour") == [3, 4]
-    assert turns("pier", "--since", "today") == turns("pier", "--before", "1970-01-01T00:00:00+00:00") == []
-
-
-def test_pages_follow_and_repeat_nothing(sessions: Run, store_file: Path) -> None:
-    with Store.open(store_file) as store:
-        add_session(store, [user(f"barrel number {n}") if n % 2 else assistant(f"barrel {n}") for n in range(25)])
-    found: list[int] = []
-    for number in (1, 2, 3):
-        page = sessions("search", "barrel", "--by", "time", "--json", "--page", str(number)).json
-        found += [hit["turn"] for hit in page["hits"]]
-        assert page["more"] is (number < 3)
-    assert found == list(range(25, 0, -1))
-    assert "--page 2 shows more" in sessions("search", "barrel").err
-    assert sessions("search", "barrel", "--page", "4").code == 1
-
-
-# -- tail, rename, compactions -------------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for a child alone")
-def test_following_shows_messages_as_they_come_until_ctrl_c(two: Run, store_file: Path) -> None:
-    assert two("tail").code == 0
-    options = ["--store", str(store_file), "tail", "-n", "1", "-f", "--json"]
-    command = [sys.executable, "-u", "-c", _RUN, "sessions", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert "玫瑰" in json.loads(process.stdout.readline())["message"]["content"]
-        with Store.open(store_file) as store:
-            store.record([*GARDEN, user("And in June?")])
-        assert json.loads(process.stdout.readline())["message"] == user("And in June?")
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, errors.strip()) == (130, "everlong: interrupted")
-
-
-def test_a_conversation_gets_another_title_and_a_title_that_several_have_lists_them(two: Run) -> None:
-    other = two("list", "--source", "telegram", "--json").json[0]["id"]
-    assert two("rename", other, "Garden", "--json").json["title"] == "Garden"
-    assert two("rename", "Garden", "Harbour").code == 0
-    ran = two("show", "Harbour")
-    assert (ran.code, ran.out) == (1, "")
-    assert "several conversations are called 'Harbour'" in ran.err
-    assert other in ran.err
-    assert "telegram" in ran.err
 
 
 @pytest.fixture
@@ -226,17 +124,13 @@ def ids(sessions: Run) -> list[str]:
     return parts
 
 
-def test_a_conversation_is_one_row_with_its_agents_and_its_parts_are_listed_on_request(compacted: Run) -> None:
+def test_a_conversation_is_one_row_with_its_agents(compacted: Run) -> None:
     heads, line = compacted("list").out.splitlines()
-    first, second = ids(compacted)
+    first = ids(compacted)[0]
     assert " ".join(heads.split()) == "session active messages compactions cost from title or first words"
     assert line.split()[0] == first
     assert line.split()[3:7] == ["7", "1", "$0.0090", "cli"]
     assert line.endswith("Harbour  +2 agents")
-    assert f"Harbour #2  ↳ {first}" in compacted("list", "--parts").out
-    parts = compacted("list", "--parts", "--title", "Harbour", "--json").json
-    assert [(one["id"], one["messages"]) for one in parts] == [(second, 2), (first, 4)]
-    assert compacted("list", "--parts", "--side").code == 2
 
 
 def test_any_id_shows_the_whole_conversation_with_its_compactions_and_broken_replies(compacted: Run) -> None:
@@ -258,7 +152,6 @@ def test_hits_name_the_conversation_with_turns_of_its_own(compacted: Run) -> Non
         assert found == {(first, "Harbour", 5, "cancelled"), (first, "Harbour", 6, None)}
     assert "(cancelled)" in compacted("search", "--substring", "It is ri").out
     assert compacted("search", "ferry", "--role", "summary", "--json").json["hits"][0]["node"] is None
-    assert compacted("tail", "-n", "1").out.split()[2] == f"{first}:6"
     with_id = compacted("show", "Harbour", "--json").json["messages"][4]["node"]
     forgotten = compacted("forget", "--turn", f"{second}:5", "-y", "--json").json
     assert forgotten["messages"] == 1
@@ -271,13 +164,6 @@ def test_hits_name_the_conversation_with_turns_of_its_own(compacted: Run) -> Non
 def test_a_conversation_is_deleted_and_renamed_as_a_whole(compacted: Run) -> None:
     first, second = ids(compacted)
     assert compacted("rename", second, "Quay", "--json").json["title"] == "Quay"
-    assert [one["title"] for one in compacted("list", "--parts", "--title", "quay", "--json").json] == [
-        "Quay #2",
-        "Quay",
-    ]
-    alone = compacted("delete", second, "--parts", "-y", "--json").json
-    assert alone["sessions"] == [second]
-    assert compacted("list", "--json").json[0]["parts"] == [first]
     assert compacted("delete", "Quay", "-y", "--json").json["sessions"] == [first]
     assert compacted("list", "--json").json == []
 
@@ -291,7 +177,7 @@ def test_nothing_that_a_message_says_reaches_the_terminal_as_a_command(sessions:
         add_session(store, messages, f"T {HOSTILE}", model="m\x1b[0m")
     shown = [
         sessions(*arguments)
-        for arguments in (["list"], ["show", sessions("list", "--json").json[0]["id"]], ["tail"], ["search", "needle"])
+        for arguments in (["list"], ["show", sessions("list", "--json").json[0]["id"]], ["search", "needle"])
     ]
     shown.append(sessions("export", "--all", "--format", "markdown"))
     for ran in shown:

@@ -12,7 +12,6 @@ import pytest
 from tests.cli.client_files import EXISTING, scratch_home
 from tests.cli.conftest import Run
 
-PLUGIN = Path(__file__).parents[2] / "deploy" / "claude-code-plugin"
 OTHERS = {"hooks": {"Stop": [{"hooks": [{"type": "command", "command": "say done"}]}]}, "model": "opus"}
 
 
@@ -49,17 +48,6 @@ def test_hooks_of_claude_code_stand_beside_those_of_others_and_are_taken_back(ho
     assert json.loads(file.read_text()) == OTHERS
 
 
-def test_hooks_and_the_address_of_the_gateway_are_undone_apart(home: Path, run: Run) -> None:
-    file = put(home / ".claude/settings.json", EXISTING["claude-code"])
-    assert run("setup", "claude-code", "--write", "--url", "http://127.0.0.1:9").code == 0
-    assert run("setup", "claude-code", "--hooks", "--write").code == 0
-    assert run("setup", "claude-code", "--undo", "--url", "http://127.0.0.1:9").code == 0
-    assert "SessionStart" in file.read_text()
-    assert "ANTHROPIC_BASE_URL" not in file.read_text()
-    assert run("setup", "claude-code", "--hooks", "--undo").code == 0
-    assert json.loads(file.read_text()) == json.loads(EXISTING["claude-code"])
-
-
 def test_codex_gets_notify_and_hooks_and_loses_both(home: Path, run: Run) -> None:
     config = put(home / ".codex/config.toml", EXISTING["codex"])
     written = run("setup", "codex", "--hooks", "--write")
@@ -82,16 +70,3 @@ def test_opencode_gets_a_plugin_and_loses_it(home: Path, run: Run) -> None:
     assert run("setup", "opencode", "--hooks", "--undo").code == 0
     assert not file.exists()
     assert "nothing to undo" in run("setup", "opencode", "--hooks", "--undo").err
-
-
-def test_the_plugin_has_the_same_hooks(home: Path, run: Run) -> None:
-    run("setup", "claude-code", "--hooks", "--write")
-    written = json.loads((home / ".claude/settings.json").read_text())["hooks"]
-    shipped = json.loads((PLUGIN / "hooks/hooks.json").read_text())["hooks"]
-    for entries in [*written.values(), *shipped.values()]:
-        for entry in entries:
-            for hook in entry["hooks"]:
-                hook["command"] = hook["command"].rpartition(" hook ")[2]
-    assert shipped == written
-    server = json.loads((PLUGIN / ".mcp.json").read_text())["mcpServers"]["everlong"]
-    assert [server["command"], *server["args"]] == ["everlong", "mcp"]

@@ -72,23 +72,8 @@ def test_verify_sees_damage_of_every_tenant(run: Run, path: Path) -> None:
     assert "bob: content" in found.output
 
 
-def test_stats_count_every_tenant(run: Run) -> None:
-    found = json.loads(run("sessions", "stats", "--json").stdout)
-    assert (found["messages"], found["conversations"]) == (6, 3)
-    assert found["tenants"] == {"local": 1, "ada": 1, "bob": 1}
-    assert "ada (1)" in run("sessions", "stats").output
-
-
 def test_words_are_forgotten_for_all_tenants(run: Run) -> None:
     found = run("sessions", "--all-tenants", "forget", "heron", "-y")
     assert found.exit_code == 0
     after = run("sessions", "--all-tenants", "search", "heron", "--json")
     assert all(not page["hits"] for page in json.loads(after.stdout).values())
-
-
-def test_a_backup_has_every_tenant(run: Run, tmp_path: Path) -> None:
-    copy = tmp_path / "copy.db"
-    assert run("sessions", "backup", str(copy)).exit_code == 0
-    for tenant in ("local", "ada", "bob"):
-        with Store.open(copy, tenant) as store:
-            assert len(store.sessions.newest()) == 1

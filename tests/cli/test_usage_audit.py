@@ -27,4 +27,3 @@ def test_the_command_tells_conversations_and_single_requests(tmp_path: Path, run
     told = run("usage", "--audit", "--json", "--store", str(path)).json
     assert len(told["requests"]) == 5
     assert Decimal(told["saved_by_markers"]) > 0
-    assert run("usage", "--audit", "--plot", "a.svg", "--store", str(path)).code == 2

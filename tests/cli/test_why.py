@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from everlong import Message, Store
+from everlong import Store
 from everlong.context.oversized import SpillLimits
 from everlong.store import Branch, Occasion, Session
 from everlong.store.whereabouts import find_whereabouts
@@ -17,7 +17,6 @@ from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, step, user
 from tests.store.engines import ScriptedEngine, summarizing
 
-CLEARED = "[Old tool output cleared to save context space]"
 TALK = [
     user("Set up the proxy."),
     assistant("Where shall it listen?"),
@@ -56,26 +55,6 @@ def states(store: Store, words: str, **more: Any) -> list[tuple[str, str]]:
     return [(one.role, one.state) for one in find_whereabouts(store, words, **more)]
 
 
-def clearing(messages: list[Message]) -> list[Message]:
-    return [{**message, "content": CLEARED} if message["role"] == "tool" else message for message in messages]
-
-
-def test_before_any_compaction_everything_is_in_context(store: Store, why: Run) -> None:
-    session = add_session(store, TALK, "Proxy")
-    assert sorted(states(store, "port 8443")) == [("tool", "in context"), ("user", "in context")]
-    shown = why("port 8443").out
-    assert f"Proxy ({session.id}), turn 3: user" in shown
-    assert "said   It listens on port 8443, behind the old gate." in shown
-    assert "now    in context: the model gets it word for word" in shown
-    assert f"back   everlong sessions show {session.id} --turn 3" in shown
-
-
-def test_of_a_conversation_that_ended_nothing_is_in_context_now(store: Store, why: Run) -> None:
-    session = add_session(store, TALK, "Proxy")
-    store.sessions.end(session.id, "left")
-    assert "now    was in context when the conversation ended" in why("port 8443").out
-
-
 def test_a_compaction_that_dropped_it_is_named_with_its_figures(store: Store, why: Run) -> None:
     session = add_session(store, TALK, "Proxy")
     compact(store, session, summarizing(0, 1, "a proxy"), "manual")  # the first one leaves it alone
@@ -98,22 +77,6 @@ def test_a_compaction_that_dropped_it_is_named_with_its_figures(store: Store, wh
     assert f'read_turn(id="{one.id}")' in shown
 
 
-def test_a_cleared_result_that_is_summarized_later_tells_both(store: Store, why: Run) -> None:
-    session = add_session(store, TALK, "Proxy")
-    compact(store, session, clearing)
-    assert ("tool", "cleared") in states(store, "port 8443")
-    assert "now    cleared, without these words" in why("port 8443").out
-    compact(store, session, summarizing(0, 7))
-    (one,) = [place for place in find_whereabouts(store, "port 8443") if place.role == "tool"]
-    assert [(change.became, change.number, change.is_newest) for change in one.changes] == [
-        ("cleared", 1, False),
-        ("summarized", 2, True),
-    ]
-    shown = why("port 8443").out
-    assert "cleared by compaction #1 on " in shown
-    assert "summarized away by compaction #2 on " in shown
-
-
 def test_an_oversized_message_is_a_stub(store: Store, why: Run) -> None:
     session = add_session(store, [user("Look: " + "port 8443 is open. " * 100_000)], "Giant")
     store.spill(store.branch(session.branch or 0), SpillLimits(2_000, MessageCounter(), "read_turn"))
@@ -133,16 +96,6 @@ def test_undoing_and_pinning_bring_it_back(store: Store) -> None:
     assert ("user", "in context") in states(store, "port 8443")
 
 
-def test_a_fork_has_its_own_state(store: Store, why: Run) -> None:
-    session = add_session(store, TALK, "Proxy")
-    at = store.append(store.branch(session.branch or 0, 4), [user("Or another way."), assistant("Yes.")])
-    fork = store.sessions.start(at, title="Fork", from_depth=0)
-    compact(store, session, summarizing(0, 4))
-    assert ("user", "summarized") in states(store, "port 8443", session=session.id)
-    assert states(store, "port 8443", session=fork.id) == [("user", "in context")]
-    assert fork.id in why("port 8443", "--session", "Fork").out
-
-
 def test_a_forgotten_message_is_found_by_its_id_only(store: Store, why: Run) -> None:
     add_session(store, TALK, "Proxy")
     found = find_whereabouts(store, "port 8443")
@@ -155,17 +108,6 @@ def test_a_forgotten_message_is_found_by_its_id_only(store: Store, why: Run) -> 
     shown = why(found[0].id).out
     assert "now    forgotten: its words were removed from the store for good" in shown
     assert "back" not in shown.replace("nothing brings them back", "")
-
-
-def test_json_has_everything(store: Store, why: Run) -> None:
-    session = add_session(store, TALK, "Proxy")
-    compact(store, session, summarizing(0, 4))
-    told = why("port 8443", "--json", "--limit", "1").json
-    assert told["words"] == "port 8443"
-    (place,) = told["places"]
-    assert place["session"] == session.id
-    assert place["state"] in {"summarized", "in context"}
-    assert why("a teapot", "--json").json["places"] == []
 
 
 def test_hostile_words_do_nothing_to_the_terminal(store: Store, why: Run) -> None:

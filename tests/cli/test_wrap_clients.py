@@ -8,14 +8,13 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from everlong import Store
 from everlong.cli.main import main
 from everlong.testing import ModelServer
 from tests.cli.client_files import FILES, scratch_home
-from tests.examples import few
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the places of files are those of Linux")
 
@@ -108,11 +107,6 @@ def write(home: Path, client: str, text: str) -> Path:
 # -- Codex -------------------------------------------------------------------------------------------------------------
 
 
-def test_codex_gets_its_base_url_on_the_command_line(wrapped: Wrap) -> None:
-    seen = wrapped.started("codex", "exec", "hello")
-    assert seen.words == ["-c", f'openai_base_url="{seen.address}/v1"', "exec", "hello"]
-
-
 def test_codex_with_a_provider_of_its_own_goes_through_the_gateway_to_that_providers_address(
     wrapped: Wrap, tmp_path: Path, home: Path
 ) -> None:
@@ -130,8 +124,6 @@ def test_codex_with_a_provider_of_its_own_goes_through_the_gateway_to_that_provi
 
 
 # -- Claude Code -------------------------------------------------------------------------------------------------------
-
-FIRST_PARTY = "_CLAUDE_CODE_ASSUME_FIRST_PARTY_BASE_URL"
 
 
 @pytest.mark.parametrize("where", ["word", "variable", "file"])
@@ -151,31 +143,7 @@ def test_claude_code_learns_the_window_of_a_model_that_it_does_not_know(
     assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS" not in wrapped.started("claude", "--model", "claude-opus-4-8").env
 
 
-def test_settings_of_claude_code_that_name_another_address_are_overruled(wrapped: Wrap, home: Path) -> None:
-    with ModelServer("Hello.") as model:
-        write(home, "claude-code", json.dumps({"env": {"ANTHROPIC_BASE_URL": model.url}}))
-        seen = wrapped.started("claude", "-p", "x")
-        assert seen.words[0] == "--settings"
-        assert json.loads(seen.words[1]) == {"env": {"ANTHROPIC_BASE_URL": seen.address}}
-        assert seen.words[2:] == ["-p", "x"]
-        assert FIRST_PARTY not in seen.env, "the requests go on to the address that the settings name"
-
-
 # -- the others --------------------------------------------------------------------------------------------------------
-
-
-def test_opencode_gets_its_configuration_in_a_variable(wrapped: Wrap) -> None:
-    seen = wrapped.started("opencode", OPENCODE_CONFIG_CONTENT='{"model": "openai/gpt-5"}')
-    content: Any = json.loads(seen.env["OPENCODE_CONFIG_CONTENT"])
-    assert content["model"] == "openai/gpt-5"
-    assert content["provider"]["anthropic"]["options"] == {"baseURL": f"{seen.address}/v1"}
-
-
-def test_pi_gets_an_extension_for_this_run(wrapped: Wrap) -> None:
-    seen = wrapped.started("pi", "-p", "hello")
-    assert (seen.words[0], seen.words[2:]) == ("--extension", ["-p", "hello"])
-    assert f'pi.registerProvider("anthropic", {{baseUrl: "{seen.address}"}});' in seen.files[0]
-    assert not Path(seen.words[1]).exists()
 
 
 def test_aiders_own_file_is_overruled_and_its_variables_are_kept(wrapped: Wrap, home: Path) -> None:
@@ -223,6 +191,8 @@ def test_when_the_program_ends_one_line_says_what_went_through(
     _, *words = line[1].split()
     main([words[0], "--store", str(tmp_path / "s.db"), *words[1:]])
     assert "Hello." in capfd.readouterr().out
+    with Store.open(tmp_path / "s.db") as store:
+        assert {one.client for one in store.conversations.newest()} == {"app"}  # and not "openai-sdk"
 
 
 def test_a_program_that_bypassed_the_gateway_is_told_so(wrapped: Wrap) -> None:
@@ -231,25 +201,32 @@ def test_a_program_that_bypassed_the_gateway_is_told_so(wrapped: Wrap) -> None:
     assert "`everlong setup codex`" in wrapped.started("codex").err
 
 
-LONG = """
+AGENTS = """
 import anthropic
 with anthropic.Anthropic(api_key="k", max_retries=0) as claude:
-    messages = []
-    for number in range(12):
-        messages.append({"role": "user", "content": f"Question {number}: " + f"the log says word{number} " * 700})
-        said = claude.messages.create(model="my-own", max_tokens=100, messages=messages)
-        messages.append({"role": "assistant", "content": said.content[0].text})
+    head = "You are Claude Code, Anthropic's official CLI for Claude."
+    tools = [{"name": "Task", "input_schema": {"type": "object"}}]
+    for name, asked, headers in (
+        ("own", ["Mend the build"], {}),
+        ("own", ["Look for the test", "Look again", "And again"], {"x-claude-code-agent-id": "a1"}),
+    ):
+        messages = []
+        for words in asked:
+            messages.append({"role": "user", "content": words})
+            said = claude.messages.create(model="my-own", max_tokens=100, system=head, tools=tools, messages=messages,
+                extra_headers={"x-claude-code-session-id": name, **headers})
+            messages.append({"role": "assistant", "content": said.content[0].text})
 """
 
 
-@pytest.mark.parametrize("price", few(["input_price: 3, output_price: 15", ""]))
-def test_what_compactions_spared_is_estimated_where_every_price_is_known(
-    wrapped: Wrap, tmp_path: Path, home: Path, price: str
+def test_the_line_at_the_end_names_the_persons_own_conversation_and_no_sub_agents(
+    wrapped: Wrap, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (home / "everlong").mkdir()
-    config = f"models:\n  my-own: {{context_length: 32000, {price}}}\n"
-    (home / "everlong" / "config.yaml").write_text(config, encoding="utf-8")
-    with ModelServer("Understood.") as model:
-        ran = wrapped("--port", "0", "--upstream", model.url, "--", stand_in(tmp_path, "app", LONG))
-    assert re.search(r"12 requests, [1-9] compactions?, \d+ % from cache", ran.stderr), ran.stderr
-    assert bool(re.search(r"\$0\.\d+ instead of an estimated \$0\.\d+;", ran.stderr)) is bool(price), ran.stderr
+    store = str(tmp_path / "s.db")
+    with ModelServer("Done.") as model:
+        program = stand_in(tmp_path, "app", AGENTS)
+        ran = wrapped("--port", "0", "--upstream", model.url, "--store", store, "--", program)
+    session = re.search(r"everlong sessions show (\S+)", ran.stderr)
+    assert session is not None, ran.stderr
+    main(["sessions", "--store", store, "show", session[1]])
+    assert "Mend the build" in capfd.readouterr().out

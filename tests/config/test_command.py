@@ -8,7 +8,6 @@ from click.testing import CliRunner, Result
 from ruamel.yaml import YAML
 
 from everlong.cli.config import config_group
-from everlong.config import catalog
 from tests.config.conftest import write_trusted
 
 
@@ -37,14 +36,6 @@ def test_show_lists_every_setting_as_yaml() -> None:
     assert values["plugins"] == {"enabled": [], "paths": []}
 
 
-def test_show_as_json_with_origin_gives_value_and_origin_by_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EVERLONG_COMPRESSION__THRESHOLD", "0.9")
-    values = json.loads(run("show", "--json", "--origin").stdout)
-    assert set(values) == set(catalog())
-    assert values["compression.threshold"] == {"value": 0.9, "origin": "env EVERLONG_COMPRESSION__THRESHOLD"}
-    assert values["memory.provider"] == {"value": None, "origin": "default"}
-
-
 def test_set_writes_the_users_file_and_says_so_on_stderr(user_file: Path) -> None:
     done = run("set", "compression.threshold", "0.6")
     assert done.stdout == ""
@@ -68,12 +59,3 @@ def test_set_works_while_another_source_is_broken_and_says_so(project_file: Path
     done = run("set", "context.engine", "lcm")
     assert done.exit_code == 0
     assert "no effect yet" in done.stderr
-
-
-def test_path_tells_which_files_exist(user_file: Path, project_file: Path) -> None:
-    user_file.write_text("")
-    assert run("path").stdout == f"user:    {user_file}\nproject: {project_file}  (does not exist)\n"
-    assert json.loads(run("path", "--json").stdout) == {
-        "user": {"path": str(user_file), "exists": True},
-        "project": {"path": str(project_file), "exists": False},
-    }

@@ -50,33 +50,6 @@ def test_the_highest_source_that_has_a_value_wins(
     assert loaded.origins["compression.protect_last_n"].kind == winner
 
 
-def test_sources_are_merged_key_by_key(load: Load, user_file: Path, project_file: Path) -> None:
-    user_file.write_text("compression:\n  threshold: 0.6\n  protect_last_n: 5\n")
-    write_trusted(project_file, "compression:\n  protect_last_n: 9\ncontext:\n  engine: lcm\n")
-    loaded = load(EVERLONG_CONTEXT__ENGINE_SECONDS="7")
-    assert loaded.settings.compression.threshold == 0.6
-    assert loaded.settings.compression.protect_last_n == 9
-    assert loaded.settings.context.engine == "lcm"
-    assert loaded.settings.context.engine_seconds == 7
-
-
-def test_each_value_knows_where_it_came_from(load: Load, user_file: Path, project_file: Path) -> None:
-    user_file.write_text("# mine\ncompression:\n  threshold: 0.6\n")
-    write_trusted(project_file, "context: {engine: lcm}\n")
-    origins = load({"memory.provider": "notes"}, EVERLONG_PROMPT_CACHING__CACHE_TTL="1h").origins
-    assert str(origins["compression.threshold"]) == f"{user_file}:3"
-    assert str(origins["context.engine"]) == f"{project_file}:1"
-    assert str(origins["prompt_caching.cache_ttl"]) == "env EVERLONG_PROMPT_CACHING__CACHE_TTL"
-    assert str(origins["memory.provider"]) == "flag"
-    assert str(origins["compression.enabled"]) == "default"
-
-
-@pytest.mark.parametrize("off", ["false", "no", "0", "off"])
-def test_environment_variables_are_texts_that_are_understood(load: Load, off: str) -> None:
-    assert load(EVERLONG_COMPRESSION__ENABLED=off).settings.compression.enabled is False
-    assert load(**{THRESHOLD: "auto"}).settings.compression.threshold == "auto"
-
-
 @pytest.mark.spec("3.2")
 def test_a_bad_value_is_named_with_its_key_place_and_what_is_allowed(load: Load, user_file: Path) -> None:
     user_file.write_text("compression:\n  threshold: 1.5\n")
@@ -140,12 +113,6 @@ def test_all_problems_of_all_sources_are_told_at_once(load: Load, user_file: Pat
 
 
 @pytest.mark.spec("3.2")
-def test_a_bad_value_is_an_error_even_if_another_source_overrides_it(load: Load, user_file: Path) -> None:
-    user_file.write_text("compression: {threshold: 2}\n")
-    assert str(user_file) in str(refusal(load, {"compression.threshold": 0.5}))
-
-
-@pytest.mark.spec("3.2")
 @pytest.mark.parametrize("key", ["threshold", "enabled", "protect_last_n"])
 def test_null_is_no_value_for_a_key_that_needs_one(load: Load, user_file: Path, key: str) -> None:
     user_file.write_text(f"compression:\n  {key}:\n")
@@ -157,15 +124,6 @@ def test_null_is_no_value_for_a_key_that_needs_one(load: Load, user_file: Path, 
 def test_a_section_must_be_a_section(load: Load, user_file: Path, value: str) -> None:
     user_file.write_text(f"compression: {value}\n")
     assert "must be a section" in str(refusal(load))
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "\n\n", "# only a comment\n", "compression:\n  # threshold: 0.5\n", "---\n", "auxiliary: {compression: }"],
-)
-def test_empty_files_and_empty_sections_change_nothing(load: Load, user_file: Path, text: str) -> None:
-    user_file.write_text(text)
-    assert load().settings == Settings()
 
 
 @pytest.mark.parametrize(

@@ -53,13 +53,6 @@ def test_a_wrong_value_is_named_with_its_key_and_what_is_allowed(text: str, key:
     assert wording in str(raised.value)
 
 
-def test_a_name_with_dots_and_colons_can_be_set_from_the_command_line() -> None:
-    path = written("# mine\nmodels:\n  other: {context_length: 1}\n")
-    set_value(path, "models.ollama:qwen2.5:7b.context_length", "32768")
-    assert load_settings().settings.models["ollama:qwen2.5:7b"].context_length == 32768
-    assert path.read_text(encoding="utf-8").startswith("# mine\n")
-
-
 def test_a_named_section_inside_of_another_can_be_set_in_any_order() -> None:
     path = user_config_path()
     set_value(path, "gateway.keys.ada.requests_per_minute", "60")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from bench.retention.ranking import request_for
 
-from everlong.context.checks import check_summary, invented_names
+from everlong.context.checks import check_summary
 from everlong.context.report import Quality
 from tests.context.builders import assistant, call, user
 
@@ -60,13 +60,3 @@ def test_every_invented_name_costs_and_is_told() -> None:
 def test_lost_rules_cost_and_are_told() -> None:
     assert "1 of 2 rules" in checked(GOOD, rules=(1, 2)).in_words()
     assert checked(GOOD, rules=(1, 2)).score == pytest.approx(checked(GOOD).score - 0.05)
-
-
-def test_a_greeting_need_not_be_named() -> None:
-    assert check_summary(GOOD, request_for([user("Hello!"), *TALK[1:]])).task_kept
-
-
-def test_a_dotted_name_is_known_by_its_parts_and_small_numbers_are_counted() -> None:
-    source = "class PyLinter:\n    def _discover_files(self): ..."
-    assert invented_names("PyLinter._discover_files has 12 lines", source) == []
-    assert "lint_all.py" in invented_names("PyLinter._open_files in lint_all.py", source)

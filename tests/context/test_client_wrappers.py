@@ -119,7 +119,7 @@ def test_goal_and_newest_request_are_the_persons_words(name: str, ends_with_clie
     messages = conversation(CLIENTS[name], ends_with_client=ends_with_client)
     result, document, quality = compacted(messages)
     assert document.items["Goal"][0].strip('- "').startswith(FIRST[:40])
-    assert document.items["Pending User Asks"][0].endswith(f': "{NEWEST}"')
+    assert document.items["Pending User Asks"][0].endswith(f': "{NEWEST}" (turn 2)')
     written = document.render()
     assert [junk for junk in JUNK if junk in written.lower()] == []
     assert (quality.task_kept, quality.request_kept) == (True, True)
@@ -133,24 +133,8 @@ def test_a_second_compaction_still_knows_the_request_when_only_the_client_spoke_
     for number in range(60, 100):
         once += step(number, f"night_{number}.log: {output(300)}")
     _, document, _ = compacted(once, 3_000)
-    assert document.items["Pending User Asks"][0].endswith(f': "{NEWEST}"')
+    assert document.items["Pending User Asks"][0].endswith(f': "{NEWEST}" (turn 2)')
     assert [junk for junk in JUNK if junk in document.render().lower()] == []
-
-
-def test_a_long_request_stands_whole_after_the_summary_though_a_client_spoke_since() -> None:
-    asked = " ".join(f"Count the nights of keeper number {n} in tower {n + 100}." for n in range(20))
-    messages = conversation(Client([user(FIRST)], [user(asked)], user(REMINDER)), ends_with_client=True)
-    result, _, _ = compacted(messages)
-    place = next(index for index, message in enumerate(result) if is_summary(message))
-    assert asked in [text_of(message) for message in result[place:]]
-
-
-def test_a_tag_that_a_person_wrote_about_is_a_goal_like_any_other() -> None:
-    asked = "<system-reminder> blocks are shown twice, please mend the page that shows them"
-    messages = conversation(Client([user(asked)], [user(NEWEST)], user(REMINDER)))
-    _, document, quality = compacted(messages)
-    assert document.items["Goal"][0].startswith('- "<system-reminder> blocks are shown')
-    assert quality.task_kept
 
 
 def test_the_prompt_for_a_summary_model_shows_the_request_and_no_reminder() -> None:

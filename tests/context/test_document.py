@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from everlong.context.document import SummaryDocument
 
 
@@ -25,11 +23,6 @@ def test_headings_of_older_summaries_find_their_place() -> None:
     assert items["Critical Context"] == ["- d"]
 
 
-@pytest.mark.parametrize("empty", ["- None", "(none)", "N/A", "- 无", "-", ""])
-def test_items_that_say_nothing_are_left_out(empty: str) -> None:
-    assert SummaryDocument.parse(f"## Goal\n{empty}\n").is_empty()
-
-
 def test_fitting_takes_from_the_section_that_has_more_than_its_share() -> None:
     document = SummaryDocument()
     document.items["Goal"] = ["- keep this goal"]
@@ -39,8 +32,3 @@ def test_fitting_takes_from_the_section_that_has_more_than_its_share() -> None:
     assert "keep this goal" in text
     assert "number 199" in text
     assert "number 0\n" not in text
-
-
-def test_nothing_is_left_of_a_document_that_cannot_fit() -> None:
-    document = SummaryDocument.parse("## Goal\n- a very long goal indeed")
-    assert document.fit(2, lambda words: len(words.split())) == ""

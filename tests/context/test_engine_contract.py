@@ -136,12 +136,3 @@ def test_reported_usage_after_a_preflight_check_calibrates_the_estimate() -> Non
     grown = [*session, user("and now? " * 100)]
     added = tokens(engine, grown) - tokens(engine, session)
     assert engine.estimate_tokens(grown) - real == pytest.approx(added * 1.4, rel=0.05)
-
-
-def test_a_calibrated_engine_plans_in_the_providers_tokens() -> None:
-    session = long_session(200)
-    plain, dear = ContextCompressor(16_000), ContextCompressor(16_000)
-    dear.should_compress_preflight(session)
-    dear.update_from_response({"prompt_tokens": 2 * tokens(dear, session)})
-    assert tokens(dear, dear.compress(session)) < tokens(plain, plain.compress(session))
-    assert dear.last_prompt_tokens <= dear.threshold_tokens

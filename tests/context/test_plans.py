@@ -36,25 +36,6 @@ def test_a_plan_is_read_whatever_its_tool_is_called(name: str, arguments: dict[s
     assert plan(*call(1, name, "ok", **arguments)) == WANTED
 
 
-def test_single_items_are_added_changed_merged_and_removed() -> None:
-    tasks = [
-        *call(1, "TaskCreate", "Task #1 created successfully", subject="Read the berth tables"),
-        *call(2, "TaskCreate", "Task #2 created successfully", subject="Write the parser"),
-        *call(3, "TaskCreate", "Task #3 created successfully", subject="Ask about berth 9"),
-        *call(4, "TaskUpdate", "Updated task #1 status", taskId="1", status="completed"),
-        *call(5, "TaskUpdate", "Updated task #2 status", taskId="2", status="in_progress"),
-        *call(6, "TaskUpdate", "Deleted task #3", taskId="3", status="deleted"),
-    ]
-    assert plan(*tasks) == WANTED[:2]
-    merged = [
-        *call(1, "todo_write", "ok", todos=[{"id": "a", "content": "Read", "status": "pending"}], merge=False),
-        *call(2, "todo_write", "ok", todos=[{"id": "a", "status": "completed"}], merge=True),
-        *call(3, "todo", "Added todo #2: Write", action="add", text="Write"),
-        *call(4, "todo", "Todo #2 completed", action="toggle", id=2),
-    ]
-    assert plan(*merged) == [("completed", "Read"), ("completed", "Write")]
-
-
 def test_a_plan_that_was_refused_is_none_and_a_list_that_the_agent_says_counts_without_a_tool() -> None:
     todos = [{"content": "A", "status": "pending"}]
     assert plan(*call(1, "TodoWrite", "<tool_use_error>invalid</tool_use_error>", todos=todos)) == []

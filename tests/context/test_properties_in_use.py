@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from bench.retention.kept import find_missing
 from hypothesis import given, strategies as st
 
 from everlong.context import ContextCompressor
@@ -17,29 +16,6 @@ from tests.context.engines import Setup, many_examples, repaired, setups, some_e
 from tests.context.protocol import looks_like_summary, notes, problems, role_problems
 
 setup = setups()
-
-
-@pytest.mark.spec("5.2")
-@some_examples
-@given(st.lists(conversations(), min_size=1, max_size=3), st.sampled_from((2_000, 4_000, 8_000, 16_000)))
-def test_first_request_newest_answer_and_newest_request_are_there_after_every_compaction(
-    parts: list[list[Message]], window: int
-) -> None:
-    messages = [message for part in parts for message in part if message["role"] != "system"]
-    engine = ContextCompressor(window)
-    context: list[Message] = []
-    for at, message in enumerate(messages):
-        if message["role"] == "assistant" and engine.should_compress_preflight(context):
-            context = engine.compress(context)
-            if newest_tokens(engine, messages[:at]) < engine.threshold_tokens // 2:  # nothing else fits beside more
-                assert find_missing(messages[:at], context) == []
-        context.append(message)
-
-
-def newest_tokens(engine: ContextCompressor, messages: list[Message]) -> int:
-    """The tokens of the newest message of a person and of the newest answer."""
-    newest = ([m for m in messages if m["role"] == role][-1:] for role in ("user", "assistant"))
-    return sum(engine.counter.count(message) for found in newest for message in found)
 
 
 @pytest.mark.spec("5.4", "5.5")

@@ -35,19 +35,6 @@ def test_a_command_failed_if_its_exit_code_says_so(command: str, result: str, ha
     assert one(bash(1, command, result)).failed == has_failed
 
 
-def test_another_tool_failed_if_the_harness_says_so() -> None:
-    assert one(call(1, "edit", "<tool_use_error>old text not found</tool_use_error>", path="a.py")).failed
-    assert not one(call(1, "read", "the word error is in this file", path="a.py")).failed
-    marked = call(1, "edit", "no", path="a.py")
-    marked[1]["is_error"] = True
-    assert one(marked).failed
-
-
-def test_a_call_without_a_result_has_not_failed() -> None:
-    step = one(bash(1, "make", None))
-    assert (step.result, step.failed, step.outcome) == (None, False, "")
-
-
 def test_files_are_those_that_were_changed_and_are_still_there() -> None:
     chronicle = Chronicle().extended(
         [
@@ -61,9 +48,3 @@ def test_files_are_those_that_were_changed_and_are_still_there() -> None:
         ]
     )
     assert chronicle.files == {"log.txt": "created", "tests/test_berths.py": "created"}
-
-
-def test_of_a_command_with_a_program_in_it_the_title_has_the_command() -> None:
-    step = one(bash(1, "cd app && python - <<'E'\nprint('secret plan')\nE", "ok"))
-    assert step.title == "cd app && python -"
-    assert one(call(1, "lookup", "ok", berth="9", day="Monday")).title == "lookup(berth=9, day=Monday)"

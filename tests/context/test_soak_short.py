@@ -26,9 +26,3 @@ def test_the_shipped_session_compacts_well_at_many_lengths(window: int) -> None:
     lengths = list(cuts(messages))[length(0, 60) :: length(10, 120)]
     wrong = {cut: found for cut in lengths if (found := check(messages[:cut], window).problems)}
     assert wrong == {}
-
-
-def test_a_generated_conversation_is_the_same_every_time_and_as_long_as_asked() -> None:
-    assert conversation(500, seed=7) == conversation(500, seed=7)
-    assert conversation(500, seed=7) != conversation(500, seed=8)
-    assert [len(conversation(length)) for length in (1, 10, 333)] == [1, 10, 333]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everlong import ContextCompressor, ExtractiveSummarizer, Message, SummaryRequest
+from everlong import ContextCompressor, Message, SummaryRequest
 from everlong.context.summarizers import ADDED_HEADING, clean_answer
 from everlong.tokens import EstimatingCounter
 from tests.context.builders import assistant, call, long_session, summary_text, user
@@ -115,7 +115,7 @@ def test_an_answer_that_cannot_be_used_is_asked_for_once_more_and_then_replaced(
     assert twice.asked == 2
     assert "Build the project and fix what is broken" in summary_text(result)
     assert engine.last_report is not None
-    assert engine.last_report.summarizer == "extractive"
+    assert engine.last_report.summarizer == "built-in rules"
     assert reason in (engine.last_report.fallback_reason or "")
     assert engine.last_report.quality is not None
     assert any(reason in problem for problem in engine.last_report.quality.problems)
@@ -142,15 +142,6 @@ def test_a_summary_that_is_longer_than_asked_for_takes_room_of_the_tail() -> Non
     assert summary_text(result).startswith(answer)
     assert sum(engine.counter.counts(result)) <= 1_400
     assert model.asked == 1
-
-
-def test_a_summary_that_no_room_can_hold_gives_way_to_the_built_in_one() -> None:
-    answer = GOOD + "".join(f"\n- Looked at part {n} of the harbour." for n in range(700))
-    engine = ContextCompressor(32_000, summarizer=Scripted(answer))
-    result = engine.compress(long_session(60), target_tokens=1_400)
-    assert "fix what is broken" in summary_text(result)
-    assert engine.last_report is not None
-    assert engine.last_report.fallback_reason == "scripted: its summary leaves no room"
 
 
 # -- failures and cool-downs -------------------------------------------------------------------------------------------
@@ -212,20 +203,6 @@ def test_setting_the_summarizer_that_is_there_already_does_not_end_its_cool_down
     engine.summarizer = dead
     engine.compress(grown(result))
     assert dead.asked == 1
-
-
-def test_without_a_summarizer_the_engine_writes_itself_again() -> None:
-    model = Scripted(GOOD)
-    engine = ContextCompressor(8_000, summarizer=model)
-    engine.summarizer = None
-    assert engine.compress(long_session(60)) == ContextCompressor(8_000).compress(long_session(60))
-    assert engine.summarizer is None
-    assert model.asked == 0
-
-
-def test_choosing_the_built_in_summarizer_by_hand_is_like_choosing_none() -> None:
-    by_hand, by_default = ContextCompressor(8_000, summarizer=ExtractiveSummarizer()), ContextCompressor(8_000)
-    assert by_hand.compress(long_session(60)) == by_default.compress(long_session(60))
 
 
 def test_the_next_summary_of_a_model_gets_the_last_one_to_update() -> None:

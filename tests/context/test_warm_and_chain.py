@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import pytest
 
-from everlong import CompletionSummarizer, ConfigError, ContextCompressor, SummarizerError, SummaryRequest
+from everlong import CompletionSummarizer, ContextCompressor, SummarizerError, SummaryRequest
 from everlong.context import SummarizerChain, WarmPrefixSummarizer
 from everlong.model import text_of
-from tests.context.builders import assistant, long_session, system, user
+from tests.context.builders import assistant, long_session, user
 from tests.context.scripted import Model, request_for
 
 
@@ -25,16 +23,6 @@ def test_the_warm_form_sends_the_very_messages_that_were_sent_and_one_more() -> 
     assert prompt[-1]["role"] == "user"
     assert "## Constraints & Preferences" in text_of(prompt[-1])
     assert "Do not continue it" in text_of(prompt[-1])
-
-
-def test_after_a_user_message_the_template_is_a_block_of_its_own_so_that_roles_alternate() -> None:
-    model, prefix = Model(), [system(), user("hello"), assistant("hi"), user("do it")]
-    WarmPrefixSummarizer(model).summarize(request_for(prefix[1:], prefix=prefix))
-    assert [m["role"] for m in model.prompts[0]] == ["system", "user", "assistant", "user"]
-    content = model.prompts[0][-1]["content"]
-    assert content[0]["text"] == "do it"
-    assert "## Goal" in content[-1]["text"]
-    assert prefix[-1] == user("do it")
 
 
 def test_the_warm_form_asks_for_an_update_where_a_summary_stands_in_the_conversation_and_states_focus_and_budget() -> (
@@ -99,13 +87,6 @@ def test_the_best_of_all_summaries_is_taken_whatever_their_order(order: int) -> 
     assert chain.name == "rich"
 
 
-def test_where_none_is_good_the_best_is_taken_and_where_there_is_none_each_says_why() -> None:
-    weak = RICH + "\n- and src/zz_top.py"
-    assert SummarizerChain([Says("a", ""), Says("b", weak)]).summarize(request_for(TURNS)) == weak
-    with pytest.raises(SummarizerError, match=r"a: the summary is empty; b: OSError: down"):
-        SummarizerChain([Says("a", ""), Says("b", OSError("down"))]).summarize(request_for(TURNS))
-
-
 def test_a_member_that_failed_rests_while_another_is_there() -> None:
     now = [0.0]
     dead, alive = Says("dead", OSError("down")), Says("alive", RICH)
@@ -124,20 +105,3 @@ def test_a_warm_prefix_that_no_longer_fits_is_read_in_parts_by_the_next_in_the_c
     ContextCompressor(8_000, summarizer=chain).compress(long_session(60))
     assert not warm.prompts
     assert parts.prompts
-
-
-def test_the_warm_form_is_not_asked_about_a_part_of_a_conversation_and_its_refusal_hides_no_other_reason() -> None:
-    warm = WarmPrefixSummarizer(Model())
-    with pytest.raises(SummarizerError) as refused:
-        SummarizerChain([warm, Says("b", SummarizerError("the server is away"))]).summarize(request_for([user("x")]))
-    assert str(refused.value) == "b: the server is away"
-    with pytest.raises(SummarizerError, match="without a prefix"):
-        SummarizerChain([warm, WarmPrefixSummarizer(Model())]).summarize(request_for([user("x")]))
-
-
-def test_an_empty_chain_and_an_unknown_choice_are_refused() -> None:
-    with pytest.raises(ConfigError, match="at least one"):
-        SummarizerChain([])
-    unknown: Literal["best"] = "worst"  # type: ignore[assignment]
-    with pytest.raises(ConfigError, match="first_good"):
-        SummarizerChain([Says("a", "")], unknown)

@@ -68,21 +68,6 @@ def test_a_request_that_does_not_fit_is_refused_as_it_would_be_without_a_gateway
         assert len(model.requests) == 1
 
 
-def test_a_view_of_earlier_is_not_applied_and_not_counted_as_saved(model: ModelServer, tmp_path: Path) -> None:
-    path = str(tmp_path / "store.db")
-    with run_gateway(model.url, path, SMALL) as running:
-        talk(running, 42)  # more than fits: one of the compactions is made in line
-    with Store.open(path) as store:
-        before = account(store, Settings()).total.unsent
-        assert before.tokens
-    model.requests.clear()
-    with run_gateway(model.url, path, {**SMALL, **AUDIT}) as running:
-        sent = talk(running, 44)
-    assert json.loads(sent[-1]) == model.requests[-1].body
-    with Store.open(path) as store:
-        assert account(store, Settings()).total.unsent == before
-
-
 def test_markers_that_would_have_been_put_in_read_what_the_real_cache_reads(model: ModelServer, tmp_path: Path) -> None:
     settings = Settings()
     with run_gateway(model.url, str(tmp_path / "audit.db"), AUDIT) as running:
@@ -110,7 +95,14 @@ def test_compactions_would_have_come_at_the_threshold_and_held_from_the_next_req
 ) -> None:
     with run_gateway(model.url, str(tmp_path / "store.db"), {**SMALL, **AUDIT}) as running:
         talk(running, 30, marks=True)
-        found = audit(running.store(), Settings.model_validate(SMALL)).requests
+        store, settings = running.store(), Settings.model_validate(SMALL)
+        whole = audit(store, settings)
+        assert whole.summaries_cost is None  # how long a model's summaries are, nobody knows yet
+        (one,) = store.conversations.newest()
+        store.receipts.add(one.id, "summary", model=MODEL, usage={"output_tokens": 1_000})
+        paid = account(store, settings).total.kinds["summary"].cost
+        found = whole.requests
+        assert audit(store, settings).summaries_cost == paid * sum(bool(each.compaction) for each in found)
     at = [number for number, one in enumerate(found) if one.compaction]
     assert at
     first = found[at[0]]

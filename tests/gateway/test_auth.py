@@ -14,7 +14,7 @@ from multidict import CIMultiDict
 from everlong.config import Settings
 from everlong.config.settings import GatewaySettings
 from everlong.errors import ConfigError
-from everlong.gateway.auth import Caller, Guard, check_bind
+from everlong.gateway.auth import Caller, Guard
 from everlong.gateway.routing import Routes
 from everlong.store import Store
 from everlong.testing import ModelServer
@@ -103,13 +103,6 @@ def test_without_keys_everybody_on_this_machine_is_local_but_no_web_page_of_othe
     assert guard({}).admit(headers(origin="null")) is None
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "gateway.example", "localhost.example"])  # noqa: S104
-def test_any_other_address_does(host: str) -> None:
-    with pytest.raises(ConfigError, match=r"gateway\.keys\.NAME\.key_variable"):
-        check_bind(GatewaySettings(), host)
-    check_bind(GatewaySettings.model_validate({"keys": KEYS}), host)
-
-
 # -- through a gateway -------------------------------------------------------------------------------------------------
 
 
@@ -178,23 +171,6 @@ def test_the_key_of_a_route_takes_the_place_of_the_clients(monkeypatch: pytest.M
     other = headers(authorization="Bearer own")
     given.find("openai", "gpt-x").authorize(other)
     assert dict(other) == {"authorization": "Bearer own"}
-
-
-def test_a_route_whose_variable_is_not_set_is_told_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SHOP_KEY", raising=False)
-    with pytest.raises(ConfigError, match="SHOP_KEY, but no such environment variable is set"):
-        routes(routes={"*": {"key_variable": "SHOP_KEY"}})
-
-
-def test_whoever_sends_only_the_gateways_key_goes_on_with_the_providers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "made-up-provider-key")
-    route = routes(keys=KEYS).default("anthropic")
-    sent = headers(x_api_key=ADA)
-    route.authorize(sent, frozenset({"x-api-key"}))
-    assert dict(sent) == {"x-api-key": "made-up-provider-key"}
-    with_own = headers(authorization="Bearer own", x_everlong_key=ADA)
-    route.authorize(with_own, frozenset({"x-everlong-key"}))
-    assert dict(with_own) == {"authorization": "Bearer own"}
 
 
 def test_a_providers_key_goes_to_the_providers_own_address_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from everlong.gateway.cache_watch import CacheWatch, Sent
-from everlong.providers.base import Reply, Usage
+from everlong.gateway.cache_watch import Sent
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.gateway.bodies import draft
@@ -134,46 +133,6 @@ def test_a_compaction_is_named_as_such(model: ModelServer, tmp_path: Path) -> No
 def sent(body: dict[str, Any], at: float = 0.0, model: str = "claude-sonnet-5") -> Sent:
     data = json.dumps(body).encode()
     return Sent(draft(data), data, model, "anthropic", "anthropic", 0, None, at)
-
-
-def reply(prompt: int, read: int, raw: dict[str, Any] | None = None) -> Reply:
-    usage = Usage(0, 1, read, prompt - read)
-    return Reply({"role": "assistant", "content": "hi"}, usage, "end", "m", "anthropic", raw=raw or {})
-
-
-def body_of(count: int, word: str = "") -> dict[str, Any]:
-    messages = [{"role": "user", "content": f"{word}{number}", "cache_control": MARK} for number in range(count)]
-    return {"system": "s", "messages": messages}
-
-
-@pytest.mark.parametrize(
-    ("told", "diagnosis"),
-    [
-        ({"cache_miss_reason": {"type": "messages_changed", "cache_missed_input_tokens": 9}}, "messages_changed"),
-        ({"cache_miss_reason": None}, ""),
-        ({"cache_miss_reason": {"type": 5}}, ""),
-        ([], ""),
-        (None, ""),
-    ],
-)
-def test_the_providers_own_diagnosis_stands_beside_ours(told: Any, diagnosis: str) -> None:
-    watch = CacheWatch()
-    watch.compare("local", "s", sent(body_of(3)), reply(9_000, 0))
-    changed = body_of(4)
-    changed["messages"][0]["content"] = "other"
-    miss = watch.compare("local", "s", sent(changed), reply(9_500, 0, {"diagnostics": told}))
-    assert miss is not None
-    assert (miss.reason, miss.detail, miss.diagnosis) == ("message", "message 1 of 3", diagnosis)
-
-
-def test_a_conversation_of_its_own_is_compared_with_the_one_that_it_has_its_beginning_from() -> None:
-    watch = CacheWatch()
-    watch.compare("ada", "s", sent(body_of(6)), reply(9_000, 0))
-    edited = body_of(7)
-    edited["messages"][4]["content"] = "something else"
-    miss = watch.compare("ada", "t", sent(edited), reply(9_000, 2_000))
-    assert miss is not None
-    assert (miss.reason, miss.detail, miss.tokens) == ("message", "message 5 of 6", 7_000)
 
 
 # -- the Responses API -------------------------------------------------------------------------------------------------

@@ -9,9 +9,8 @@ from typing import Any
 import anthropic
 import pytest
 
-from everlong.gateway.window import Counting
 from everlong.testing import ModelServer
-from tests.gateway.running import Raw, Running, run_gateway
+from tests.gateway.running import Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
 
 MODEL = "claude-sonnet-5"
@@ -85,8 +84,6 @@ def test_of_any_other_conversation_the_clients_own_bytes_are_counted(upstream: U
 
 # -- upstreams that do not count ---------------------------------------------------------------------------------------
 
-COUNT = "/v1/messages/count_tokens"
-ASKED = b'{"model":"claude-sonnet-5","messages":[{"role":"user","content":"one two three"}]}'
 NO_MODEL = b'{ "type":"error","error":{"type":"not_found_error","message":"model: claude-nope"},"request_id":"r1" }'
 
 
@@ -104,37 +101,3 @@ def test_a_model_that_the_upstream_does_not_know_is_said_and_the_upstream_is_ask
         assert claude.messages.count_tokens(model=MODEL, messages=hello).input_tokens == 999
         with pytest.raises(anthropic.AuthenticationError):
             claude.messages.count_tokens(model=MODEL, messages=hello)
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        b"", b"404 page not found", b"{", b"[]", b"null", b'{"detail":"Not Found"}', b'{"type":"error"}',
-        b'{"type":"error","error":"?"}', b'{"type":"error","error":{"type":null}}', b"\xff", b"[" * 100_000,
-        b'{"error":{"type":"not_found_error"}}',
-    ],
-    ids=lambda said: said[:30].decode("latin-1"),
-)  # fmt: skip
-def test_any_other_answer_that_nothing_is_there_has_the_gateway_count(
-    said: bytes, upstream: Upstream, raw: Raw
-) -> None:
-    upstream.script = lambda exchange: exchange.answer(said, "404 Not Found")
-    assert 1 <= raw.ask(ASKED, COUNT).json()["input_tokens"] < 30
-
-
-def test_an_upstream_that_cannot_count_is_asked_again_after_five_minutes(upstream: Upstream, tmp_path: Path) -> None:
-    now = [1_000.0]
-    counting = Counting(clock=lambda: now[0])
-    upstream.script = lambda exchange: exchange.answer(b"404 page not found", "404 Not Found")
-    with (
-        run_gateway(upstream.url, str(tmp_path / "g.db"), counting=counting) as running,
-        running.raw() as client,
-    ):
-        for later, asked in ((0, 1), (299, 1), (2, 2), (299, 2)):
-            now[0] += later
-            assert client.ask(ASKED, COUNT).status == 200
-            assert len(upstream.requests) == asked
-        upstream.script = lambda exchange: exchange.answer(b'{"input_tokens":999}')
-        assert client.ask(ASKED, COUNT).json() != {"input_tokens": 999}
-        now[0] += 2
-        assert client.ask(ASKED, COUNT).json() == {"input_tokens": 999}

@@ -244,17 +244,6 @@ def test_tools_of_the_engine_are_offered_and_answered_and_the_client_hears_nothi
             assert usage["prompt"] == told  # without what was looked up
 
 
-def test_a_client_keeps_its_own_tool_of_the_same_name(tmp_path: Path) -> None:
-    with diary(tmp_path, reads_diary) as (running, model, folder):
-        client = running.openai()
-        own: Any = {"type": "function", "function": {**OWN_TOOL, "name": "diary_read"}}
-        said: Any = [{"role": "user", "content": "where is the key?"}]
-        message = client.chat.completions.create(model=MODEL, messages=said, tools=[own]).choices[0].message
-        assert [call.function.name for call in message.tool_calls or ()] == ["diary_read"]  # type: ignore[union-attr]
-        assert len(model.requests[0].body["tools"]) == 1
-        assert not any(note["what"] == "call" for note in heard(folder))
-
-
 BROKEN = {
     "raises": "raise RuntimeError('no diary today')",
     "hangs": "import time; time.sleep(60)",
@@ -273,19 +262,6 @@ def test_an_engine_that_fails_is_stood_in_for_as_in_the_agent(tmp_path: Path, fa
             talk.say()
         assert until(lambda: running.store().compactions())
         assert model.rejections == []
-
-
-def test_an_engine_that_is_not_there_leaves_the_compressor(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with diary(tmp_path, context={"engine": "nowhere"}) as (running, _, _folder):
-        Talk(running, "openai", "About gulls").say()
-        talk = Talk(running, "openai", "About boats")
-        for _ in range(24):
-            talk.say()
-        assert {one.engine for one in running.store().compactions()} == {"compressor"}
-    told = [
-        record.getMessage() for record in caplog.records if "there is no engine of that name" in record.getMessage()
-    ]
-    assert len(told) == 1
 
 
 def test_the_engine_goes_on_where_it_was_after_a_restart(tmp_path: Path) -> None:

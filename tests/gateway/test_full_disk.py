@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from everlong.store import Store
+from tests.examples import few
 from tests.gateway.running import Raw
 from tests.gateway.served import Program, program, raw
 from tests.gateway.upstream import Exchange, Upstream
@@ -189,7 +190,7 @@ def test_an_answer_that_finds_the_disk_full_is_kept_until_there_is_room(upstream
 
 
 @pytest.mark.spec("12.7")
-@pytest.mark.parametrize("path", [CHAT, "/v1/responses"])
+@pytest.mark.parametrize("path", few([CHAT, "/v1/responses"]))
 def test_a_kill_right_after_a_request_went_upstream_loses_no_word_of_it(
     path: str, upstream: Upstream, tmp_path: Path
 ) -> None:

@@ -114,14 +114,6 @@ def test_an_agent_works_for_the_conversation_that_its_client_names(
     assert helper.works_for == top.parts[0]
 
 
-def test_a_name_does_not_join_what_was_never_said_together(gateway: Running, tenant: str) -> None:
-    named = {"x-everlong-session": "mine"}
-    ask(gateway, tenant, ALIKE, headers=named)
-    ask(gateway, tenant, [{"role": "user", "content": "Other."}, *ALIKE[1:]], headers=named)
-    found = sessions_of(gateway, tenant)
-    assert found[0] != found[1]
-
-
 def test_a_name_leads_into_no_other_tenant(gateway: Running, tenant: str) -> None:
     named = {"x-everlong-session": "mine"}
     ask(gateway, tenant, ALIKE, headers=named)

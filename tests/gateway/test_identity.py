@@ -34,6 +34,7 @@ def test_every_turn_is_where_it_belongs_after_a_restart_too(seed: int, tmp_path:
             assert problems_in(world, lambda tenant: Store(opened.database, tenant)) == []
 
 
+@pytest.mark.soak
 def test_every_turn_is_where_it_belongs_with_two_replicas_of_which_one_is_restarted(postgres_url: str) -> None:
     world = World(3, tenants(), CONVERSATIONS // 2)
     with ModelServer(answer_to, faults=slowly) as model, run_gateway(model.url, postgres_url) as lasting:
@@ -44,6 +45,7 @@ def test_every_turn_is_where_it_belongs_with_two_replicas_of_which_one_is_restar
         assert problems_in(world, lasting.store) == []
 
 
+@pytest.mark.soak
 def test_every_turn_is_where_it_belongs_in_conversations_that_are_compacted(tmp_path: Path) -> None:
     path, window = str(tmp_path / "store.db"), 8_000
     settings = {"models": {name: {"context_length": window} for name in ("claude-sonnet-5", "gpt-test")}}

@@ -139,27 +139,3 @@ def test_an_undo_in_the_page_changes_the_next_request(model: ModelServer, tmp_pa
         undone = ask(address, "POST", f"/inspector/c/{ident}/undo", form, headers)
         assert (undone.status, (undone.header("Location") or "")[-13:]) == (303, "result=undone")
         assert "The first words." in talk.say("The fifth words.")
-
-
-def test_an_undo_by_another_process_changes_the_next_request(model: ModelServer, tmp_path: Path) -> None:
-    with serving(model.url, tmp_path) as address, Store.open(tmp_path / "served.db") as store:
-        talk = Talk(address, model)
-        talk.say("The first words.")
-        talk.say("The second words.")
-        ident = wait_for(store, 4)
-        part = store.conversations.parts(ident)[-1]
-        assert part.branch is not None
-        engine = ScriptedEngine(summarizing(0, 3, "what was said"))
-        done = store.compact(store.branch(part.branch), engine, Occasion("manual", part.id), roll_over=part.id)
-        assert done.outcome == "compacted"
-        talk.say("The third words.")  # after which the gateway sees that another has compacted it
-        wait_for(store, 6)
-        assert "The first words." not in talk.say("The fourth words.")
-        assert store.undo(store.branch(part.branch))
-        assert "The first words." in talk.say("The fifth words.")
-
-
-def test_the_bare_address_leads_to_the_page(model: ModelServer, tmp_path: Path) -> None:
-    with serving(model.url, tmp_path) as address:
-        got = ask(address, "GET", "/")
-        assert (got.status, dict(got.headers)["Location"]) == (302, "/inspector/")

@@ -135,14 +135,6 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(
     assert upstream.requests == []
 
 
-def test_a_history_of_three_million_tokens_fits_the_default(upstream: Upstream, tmp_path: Path) -> None:
-    words = b"A sentence of the usual kind. " * 100_000  # 3 MB, four of them: 12 MB
-    entries = b",".join(b'{"role":"user","content":"%s"}' % words for _ in range(4))
-    with serving(upstream.url, tmp_path, compression={"enabled": False}) as hosted, raw(hosted.address) as client:
-        assert client.ask(b'{"model":"m","max_tokens":9,"messages":[%s]}' % entries).status == 200
-    assert len(upstream.last.body) > 12_000_000
-
-
 def test_a_body_that_does_not_come_is_given_up(
     upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,17 +44,6 @@ def test_a_grown_body_is_known_at_its_longest_known_beginning() -> None:
     assert found(live, body_of("one", "two", "three")).number == 3
 
 
-def test_a_changed_end_is_known_before_the_change_and_a_changed_beginning_is_not() -> None:
-    live = LiveConversations()
-    conversation = kept(live, body_of(*"abcdefgh"))
-    assert found(live, body_of(*"abcdefgX", "more")).number == 7
-    assert found(live, body_of(*"abcdX")).number in {3, 4}
-    assert live.find(body_of("X", *"bcdefgh")) is None
-    live.forget(conversation)
-    assert live.find(body_of(*"abcdefgh")) is None
-    assert len(live) == 0
-
-
 def test_those_not_used_for_long_go_first_whosever_they_are_and_all_is_counted_rightly() -> None:
     memory = ConversationMemory(most_bytes=100_000)
     tenants = [LiveConversations(memory) for _ in range(3)]

@@ -12,10 +12,10 @@ from hypothesis import given, strategies as st
 from everlong.agent.tools.recall import NAMES
 from everlong.caching import PromptCache
 from everlong.gateway.body import read_body
-from everlong.gateway.cache_markers import CacheMarkers, NotAdded, find_additions
+from everlong.gateway.cache_markers import CacheMarkers
 from everlong.gateway.conversations import AppliedView, with_view
 from everlong.gateway.formats import ANTHROPIC, OPENAI
-from everlong.gateway.recall import can_offer, offer_tools
+from everlong.gateway.recall import offer_tools
 from tests.gateway.bodies import REQUESTS, draft, line, odd, settings, unmarked
 from tests.gateway.running import Raw
 from tests.gateway.upstream import Upstream
@@ -44,27 +44,6 @@ def test_a_marked_body_says_what_the_strategy_says_in_the_clients_own_bytes(
     assert sent != body
 
 
-@given(REQUESTS, RNG, st.sampled_from([0, 10_000_000]))
-def test_a_conversation_that_goes_on_is_marked_as_the_strategy_goes_on_however_much_is_remembered(
-    request: dict[str, Any], rng: random.Random, most: int
-) -> None:
-    at, cache = (
-        line(),
-        PromptCache(MODEL, "anthropic", settings=settings("ledger"), clock=lambda: 0, warn=lambda _: None),
-    )
-    marking = CacheMarkers(settings("ledger"), most_bytes=most)
-    messages, other = request["messages"], line()
-    for count in range(1, len(messages) + 1):
-        body = odd({**request, "messages": messages[:count]}, rng).encode()
-        sent = marking.marked(at, draft(body), MODEL, "anthropic")
-        assert json.loads(sent) == cache.apply(json.loads(body))
-        assert unmarked(sent) == body
-        marking.marked(other, draft(body), MODEL, "anthropic")
-        if not rng.randrange(3):  # it was refused
-            at.cache.forget()  # type: ignore[union-attr]
-            cache.forget()
-
-
 @given(REQUESTS, RNG, st.sampled_from([ANTHROPIC, OPENAI]))
 def test_the_gateways_tools_stand_behind_the_clients_and_nothing_else_moves(
     request: dict[str, Any], rng: random.Random, dialect: Any
@@ -79,13 +58,6 @@ def test_the_gateways_tools_stand_behind_the_clients_and_nothing_else_moves(
     assert sent.body.endswith(body[at:])
     both = CacheMarkers(settings("ledger")).marked(line(), sent, MODEL, "anthropic")
     assert unmarked(both) == sent.body
-
-
-@pytest.mark.parametrize("tools", [b"", b'"tools": null ,', b'"tools": [ ],', b'"tools": {"name": "look"},'])
-def test_requests_without_tools_are_not_offered_ours(tools: bytes) -> None:
-    body = draft(b"{" + tools + b'"messages": [{"role":"user","content":"hi"}]}')
-    assert not can_offer(ANTHROPIC, body)
-    assert can_offer(ANTHROPIC, body, is_compacted=True)
 
 
 @given(REQUESTS, RNG, st.data())
@@ -117,22 +89,6 @@ def test_places_are_known_after_a_view_was_put_in(
         assert json.loads(sent.body)["system"] == [*given, {"type": "text", "text": note}]
         assert body[slice(*draft(body).fields["system"])].rstrip(b"] \t\r\n") in sent.body
     places_are_right(offer_tools(dialect, sent))
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ({"a": 1}, {}),
-        ({"a": 1}, {"a": 2}),
-        ({"a": "x"}, {"a": "y"}),
-        ({"a": [1]}, {"a": [1, 2]}),
-        ({"messages": [1]}, {"messages": []}),
-    ],
-)
-def test_whatever_is_more_than_an_addition_is_said_to_be(before: dict[str, Any], after: dict[str, Any]) -> None:
-    body = json.dumps({"messages": [1], **before}).encode()
-    with pytest.raises(NotAdded):
-        list(find_additions(draft(body), {"messages": [1], **before}, {"messages": [1], **after}))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 from everlong.errors import ConfigError
 from everlong.gateway.account import RequestAccount
 from everlong.gateway.auth import Caller
-from everlong.gateway.telemetry import GatewayLog, Metrics, Tracing, open_log
+from everlong.gateway.telemetry import GatewayLog, Tracing, open_log
 from everlong.providers.base import Usage
 from everlong.testing import ModelServer
 from tests.gateway.running import Raw
@@ -97,20 +97,6 @@ def test_the_numbers_need_a_key_where_there_are_keys(upstream: Upstream, tmp_pat
     assert "ada" not in str(told)
 
 
-def test_labels_are_ours_and_buckets_add_up() -> None:
-    metrics = Metrics()
-    for seconds in (0.001, 0.02, 400.0):
-        account = RequestAccount("r", route="chat", status=200)
-        account.begun -= seconds
-        metrics.finished(account)
-    told = numbers(metrics.text())
-    buckets = [value for name, value in told.items() if "_bucket" in name]
-    assert buckets == sorted(buckets)
-    assert buckets[0] == 1
-    assert buckets[-1] == 3
-    assert told['everlong_request_seconds_sum{route="chat"}'] == pytest.approx(400.021, rel=0.01)
-
-
 # -- log lines ---------------------------------------------------------------------------------------------------------
 
 
@@ -157,21 +143,6 @@ def test_the_id_that_a_client_gives_is_kept_where_it_can_be(
     told = answer.header("x-everlong-request-id")
     assert (told == given) is is_kept
     assert next(line for line in lines(kept) if line["event"] == "request")["id"] == told
-
-
-def test_a_terminal_gets_a_line_for_people() -> None:
-    kept = io.BytesIO()
-    log = GatewayLog(kept, "info", for_people=True)
-    account = RequestAccount("r1", "POST", "/v1/messages", model="claude-sonnet-5", session="20260101_ab", status=200)
-    account.usage = Usage(100, 50, cache_read_tokens=900)
-    account.cost, account.compactions = 0.0123, ["threshold"]
-    log.request(account)
-    log.say("warning", "gateway", message="the disk is \x1b[31mfull")
-    first, second = kept.getvalue().decode().splitlines()
-    for said in ("claude-sonnet-5", "20260101_ab", "1,000 tokens, 90% cached", "$0.0123", "compacted (threshold)"):
-        assert said in first
-    assert "{" not in first
-    assert second.endswith("warning: gateway  message the disk is �[31mfull")
 
 
 def test_a_log_that_cannot_be_written_holds_up_nothing(tmp_path: Path) -> None:

@@ -76,21 +76,6 @@ def test_a_certificate_that_nobody_trusts_is_an_error_that_says_what_to_do(
     assert not upstream.requests
 
 
-def test_a_proxy_is_told_who_asks_and_nobody_else_is(
-    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with company(tmp_path, int(upstream.url.rpartition(":")[2]), login="ada:secret") as office:
-        monkeypatch.setenv("HTTPS_PROXY", office.proxy.url.replace("://", "://ada:secret@"))
-        monkeypatch.setenv("SSL_CERT_FILE", str(office.ca_file))
-        assert ask("https://upstream.test", tmp_path)[0] == 200
-        assert upstream.last.header("proxy-authorization") is None
-        monkeypatch.setenv("HTTPS_PROXY", office.proxy.url.replace("://", "://ada:wrong@"))
-        status, said = ask("https://upstream.test", tmp_path)
-    assert status == 502
-    assert "the proxy on the way to https://upstream.test answered with status 407" in said
-    assert "wrong" not in said
-
-
 # -- hosts that are reached directly ---------------------------------------------------------------------------------
 
 
@@ -130,6 +115,3 @@ def test_a_proxy_of_another_kind_is_refused_at_the_start(value: str) -> None:
     with pytest.raises(ConfigError, match=r"HTTPS_PROXY is .* but a proxy must be") as refused:
         Network(env={"HTTPS_PROXY": value})
     assert "secret" not in str(refused.value)
-
-
-# -- certificates ----------------------------------------------------------------------------------------------------

@@ -268,20 +268,6 @@ def test_a_client_that_sends_only_its_last_messages_has_one_conversation_and_hol
 
 
 @pytest.mark.spec("7.8")
-def test_an_addition_that_is_known_is_no_longer_among_the_words(database_url: str, tenant: str) -> None:
-    with running_with(numbered, database_url) as running:
-        client = Client(running, tenant)
-        for number in range(6):
-            client.say(f"Question number {number}, please.", added=with_suffix)
-        other = Client(running, tenant)
-        other.say("Another conversation.", added=with_suffix)
-        store = running.store(tenant)
-        told = {one.title: one for one in conversations(store)}
-        assert words(store, told["Another conversation."].id)[0] == "Another conversation."
-        assert words(store, told["Question number 0, please."].id)[-2] == "Question number 5, please."
-
-
-@pytest.mark.spec("7.8")
 def test_an_edited_question_is_a_conversation_of_its_own(database_url: str, tenant: str) -> None:
     with running_with(numbered, database_url) as running:
         client = Client(running, tenant)

@@ -23,8 +23,8 @@ from tests.plugins.making import engine_in
 WINDOW = 8_000
 MODEL = "claude-sonnet-5"
 PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages", "responses": "/v1/responses"}
-LINES = length(50_000, 12_500)
-"""A file of so many lines is sixty windows long, or fifteen in a short run; other texts are as long."""
+LINES = length(50_000, 5_000)
+"""A file of so many lines is sixty windows long, or six in a short run; other texts are as long."""
 LOG = "".join(f"12:{n % 60:02d} worker {n} took {n * 7 % 991} milliseconds\n" for n in range(LINES))
 LINE = "Wind from the west; swell of two metres. " * LINES
 CHINESE = "码头上的风从西边吹来，浪高两米。" * LINES
@@ -205,6 +205,7 @@ def test_a_giant_message_of_the_user_becomes_a_stub(api: str, text: str, engine:
         assert model.rejections == []
 
 
+@pytest.mark.soak
 def test_a_text_that_is_too_large_for_any_engine_is_spilled_too(tmp_path: Path) -> None:
     text = LOG * (150_000 // LINES)  # 6 MB
     with gateway(tmp_path) as (running, model):

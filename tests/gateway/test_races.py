@@ -8,8 +8,6 @@ import threading
 from contextlib import closing
 from pathlib import Path
 
-from bench.gateway.races import race
-
 from everlong.testing import ModelServer
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
@@ -17,12 +15,6 @@ from tests.waiting import PATIENCE, until
 
 WORDS = "what the client says takes up some room in the window of the model " * 30
 CHAT = "/v1/chat/completions"
-
-
-def test_no_client_notices_that_two_compactions_met() -> None:
-    raced = race(4)
-    assert raced.problems == []
-    assert raced.refused > 0
 
 
 def history(turns: int) -> list[dict[str, str]]:
@@ -63,17 +55,6 @@ def test_a_request_that_came_while_the_store_was_locked_is_compacted_once_it_has
         store = running.store()
         assert store.verify().problems == []
         assert [session.id for session in store.sessions.newest()] != []
-
-
-def test_a_conversation_in_memory_is_compacted_though_the_store_was_locked_when_it_went_on(tmp_path: Path) -> None:
-    path = tmp_path / "s.db"
-    with ModelServer("yes", window=8_000) as model, run_gateway(model.url, str(path)) as running:
-        assert send(running, 9) == 200
-        running.store()
-        holder = locked_until_refused(model, path)
-        assert send(running, 25) == 200
-        holder.join(PATIENCE)
-        assert running.store().verify().problems == []
 
 
 def test_a_refusal_without_numbers_is_met_though_the_newest_message_takes_most_of_the_window(

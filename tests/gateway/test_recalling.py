@@ -12,7 +12,7 @@ import anthropic
 import openai
 import pytest
 
-from everlong.agent.tools.recall import NAMES, ROUNDS
+from everlong.agent.tools.recall import ROUNDS
 from everlong.testing import Answer, Ask, Call, ModelServer
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
@@ -162,18 +162,6 @@ def test_a_clients_own_calls_come_first(is_streamed: bool, client: Client, model
     assert model.rejections == []
 
 
-def test_the_whole_bill_of_a_turn_is_stored_and_its_prompt_measured_without_lookups(
-    client: Client, running: Running, model: ModelServer
-) -> None:
-    client.ask("What of the harbour is mine?", is_streamed=True)
-    (turn,) = running.store().turns.since()
-    first, second = (record.usage for record in model.requests)
-    assert turn.usage is not None
-    assert turn.usage["prompt_tokens"] == first["input_tokens"] + second["input_tokens"]
-    assert turn.usage["output_tokens"] == first["output_tokens"] + second["output_tokens"]
-    assert turn.usage["sent_tokens"] == first["input_tokens"]
-
-
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_a_model_that_never_stops_looking_up_answers_with_what_it_has(
     is_streamed: bool, client: Client, model: ModelServer
@@ -225,20 +213,6 @@ def test_what_is_looked_up_is_cut_to_the_room_in_the_window(tmp_path: Path) -> N
 
 
 # -- who gets the tools ------------------------------------------------------------------------------------------------
-
-
-def test_requests_with_tools_get_the_same_two_on_all_apis(
-    gpt: openai.OpenAI, claude: anthropic.Anthropic, model: ModelServer
-) -> None:
-    said: Any = [{"role": "user", "content": "Hello."}]
-    gpt.chat.completions.create(model=MODEL, messages=said, tools=[CHAT_WEATHER])
-    claude.messages.create(model="claude-sonnet-5", max_tokens=100, messages=said, tools=[CLAUDE_WEATHER])
-    gpt.responses.create(model=MODEL, input=said, store=False, tools=[WEATHER])
-    for record in model.requests:
-        names = [tool.get("name") or tool["function"]["name"] for tool in record.body["tools"]]
-        assert names[0] == "weather"
-        assert set(names[1:]) == NAMES
-    assert model.rejections == []
 
 
 def test_a_conversation_without_tools_gets_them_once_a_part_of_it_is_summarized(tmp_path: Path) -> None:

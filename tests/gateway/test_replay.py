@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from sqlalchemy import event
 
 from everlong.errors import StoreError, StoreFull, StoreUnavailable
 from everlong.gateway.formats import OPENAI
@@ -87,59 +85,6 @@ def test_an_entry_that_no_code_foresees_does_not_keep_the_others_from_being_stor
     assert (first, last) == (None, None)
     assert reason
     assert answers(store) == {"Answer 1.": 1, "Answer 3.": 1}
-
-
-class Steps:
-    """Counts the steps of SQLite's machine, in thousands: the work that a database does, whatever the clock says."""
-
-    def __init__(self, database: Database) -> None:
-        self.count = 0
-        event.listen(database.engine, "checkout", self._watch)
-
-    def _watch(self, connection: sqlite3.Connection, *_: Any) -> None:
-        connection.set_progress_handler(self._tick, 1_000)
-
-    def _tick(self) -> int:
-        self.count += 1
-        return 0
-
-    def of(self, work: Callable[[], object]) -> int:
-        """Return the steps of some work."""
-        self.count = 0
-        work()
-        return self.count
-
-
-def add_turns(database: Database, count: int) -> None:
-    """Add so many turns like the first one, which began later and in other conversations."""
-    with database.engine.begin() as connection:
-        columns = [row[1] for row in connection.exec_driver_sql("PRAGMA table_info(turn)") if row[1] != "id"]
-        values = [
-            "ts + 5000 + n" if name == "ts" else "ended + 5000 + n" if name == "ended" else name for name in columns
-        ]
-        connection.exec_driver_sql(
-            f"WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {count})"  # noqa: S608 - ours
-            f" INSERT INTO turn ({', '.join(columns)}) SELECT {', '.join(values)} FROM n, turn WHERE turn.id = 1"
-        )
-
-
-def test_replaying_does_not_look_at_all_turns_again_for_each_entry(
-    store: Store, recorder: ConversationRecorder
-) -> None:
-    """Otherwise a backlog drains the slower the larger it was."""
-    steps = Steps(store.database)
-
-    def replay(first: int) -> None:
-        with store.database.batch():
-            assert not any(recorder.replay([entry(number) for number in range(first, first + 20)]))
-
-    replay(0)
-    few = steps.of(lambda: replay(20))
-    add_turns(store.database, 40_000)
-    replay(40)  # what is learnt about older turns is learnt once
-    many = steps.of(lambda: replay(60))
-    assert few > 0
-    assert many < few + 300
 
 
 class Refusing(Writer):

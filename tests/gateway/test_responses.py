@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
 import time
@@ -17,13 +16,12 @@ import pytest
 
 from everlong.errors import StoreUnavailable
 from everlong.gateway.journal import Journal, JournalEntry
-from everlong.gateway.response_recorder import ResponseRecorder, TenantResponses
+from everlong.gateway.response_recorder import ResponseRecorder
 from everlong.store import Store
 from everlong.store.turns import Turn, Turns
-from tests.examples import length
 from tests.gateway.running import TENANT, Raw, Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
-from tests.waiting import PATIENCE, until
+from tests.waiting import until
 
 CALL = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "look", "arguments": '{"at": "a"}'}
 REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "b3BhcXVl"}
@@ -110,40 +108,6 @@ def test_a_response_to_a_list_is_gone_on_from_by_its_id(gpt: openai.OpenAI, rela
     assert len(relay.store().conversations.newest()) == 1
 
 
-@pytest.mark.parametrize("is_streamed", [False, True])
-def test_what_a_response_costs_is_stored_with_it(upstream: Upstream, tmp_path: Path, is_streamed: bool) -> None:
-    upstream.script = script
-    prices = {"models": {"m": {"input_price": 3.0, "output_price": 15.0}}}
-    with (
-        run_gateway(upstream.url, str(tmp_path / "gateway.db"), prices) as running,
-        openai.OpenAI(base_url=f"{running.url}/v1", api_key="k", max_retries=0) as client,
-    ):
-        answer: Any = client.responses.create(model="m", input="Hello?", stream=is_streamed)
-        list(answer)
-        cost = running.store().turns.get(1).cost
-    assert cost == pytest.approx((10 * 3 + 3 * 15) / 1e6)
-
-
-def test_the_first_request_that_goes_on_stays_in_the_conversation_however_late_it_is_stored(
-    gpt: openai.OpenAI, relay: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    finish_after = TenantResponses._finish_after
-
-    async def slowly(self: TenantResponses, others: list[Any], turn: Any, past: Any) -> None:
-        await asyncio.wait(others)
-        if turn.request.messages[-1]["content"] == "And then?":
-            await asyncio.sleep(0.3)
-        await finish_after(self, others, turn, past)
-
-    monkeypatch.setattr(TenantResponses, "_finish_after", slowly)
-    monkeypatch.setattr("everlong.gateway.writer._GATHER_SECONDS", 0.2)  # so the first is not stored yet
-    first = gpt.responses.create(model="m", input="Hello?")
-    gpt.responses.create(model="m", input="And then?", previous_response_id=first.id)
-    gpt.responses.create(model="m", input="Or otherwise?", previous_response_id=first.id)
-    turns = turns_of(relay)
-    assert turns["Hello?"].session == turns["And then?"].session != turns["Or otherwise?"].session
-
-
 def test_a_client_that_repeats_everything_is_known_again(
     gpt: openai.OpenAI, relay: Running, upstream: Upstream
 ) -> None:
@@ -201,22 +165,6 @@ def test_several_replicas_go_on_with_each_others_responses(upstream: Upstream, p
         assert one.store(tenant).verify().problems == []
 
 
-def test_a_client_that_is_quicker_than_the_database_finds_its_place(upstream: Upstream, database_url: str) -> None:
-    upstream.script = script
-    tenant, count = uuid.uuid4().hex, length(12, 6)
-    with run_gateway(upstream.url, database_url) as running, running.raw() as raw:
-        named = [ask(raw, tenant, input="Hello?")]
-        for number in range(1, count):
-            named.append(ask(raw, tenant, input="?" * number, previous_response_id=named[-1]))
-            ask(raw, tenant, input="Aside" + "?" * number, previous_response_id=named[-1])
-        said = ["Hello?", "Reply 8."]
-        for number in range(1, count):
-            said += ["?" * number, f"Reply {number + 2}."]
-            assert words(running, "?" * number, tenant) == said[:-1]
-            assert words(running, "Aside" + "?" * number, tenant) == [*said, "Aside" + "?" * number]
-        assert running.store(tenant).verify().problems == []
-
-
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is, a request waits until what it follows is stored."""
@@ -228,24 +176,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests are stored before their answers are there, and what waits in the journal soon."""
     monkeypatch.setattr("everlong.gateway.upkeep._REPLAY_SECONDS", 0.05)
     monkeypatch.setattr("everlong.gateway.turn_queue._PATIENCE", 0.0)
-
-
-@pytest.mark.usefixtures("quick")
-def test_a_question_is_stored_before_its_answer_is_there(upstream: Upstream, relay: Running, raw: Raw) -> None:
-    is_seen = threading.Event()
-
-    def slowly(exchange: Exchange) -> None:
-        is_seen.wait(PATIENCE)
-        script(exchange)
-
-    upstream.script = slowly
-    raw.begin(b'{"model":"m","input":"Hello?"}', "/v1/responses")
-    until(Store(relay.database).turns.unfinished)
-    (begun,) = Store(relay.database).turns.unfinished()
-    is_seen.set()
-    assert raw.answer().status == 200
-    done = relay.store().turns.get(begun.id)
-    assert (done.status, done.began, done.has_reply) == ("done", begun.began, True)
 
 
 STEPS = {"place_request": ResponseRecorder, "begin": Turns, "finish": Turns, "add_finished": Turns}

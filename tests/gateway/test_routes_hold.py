@@ -11,9 +11,6 @@ from typing import Any
 
 import pytest
 
-from everlong.config import Settings
-from everlong.gateway.routing import Routes
-from everlong.gateway.server import HostedRelay
 from tests.gateway.served import raw, serving
 from tests.gateway.upstream import Upstream
 
@@ -68,12 +65,3 @@ def test_what_names_no_model_that_can_be_read_goes_nowhere_where_models_go_to_se
     with serving(elsewhere.url, tmp_path, routes) as hosted, raw(hosted.address) as client:
         assert client.ask(_asked(**TALK)[:-1], path, headers).status == 400
     assert elsewhere.requests == upstream.requests == []
-
-
-def test_what_takes_the_place_of_a_gateway_keeps_to_the_routes(upstream: Upstream, elsewhere: Upstream) -> None:
-    settings = Settings.model_validate({"gateway": {"routes": {"private-*": {"base_url": upstream.url}}}})
-    with HostedRelay(Routes(settings, elsewhere.url), "127.0.0.1", 0) as hosted, raw(hosted.address) as client:
-        assert client.ask(_asked(**TALK), CHAT).status == 200
-        assert elsewhere.requests == []
-        assert client.ask(b"", "/v1/models", [], "GET").status == 200
-    assert len(upstream.requests) == len(elsewhere.requests) == 1

@@ -132,21 +132,6 @@ def test_a_second_signal_ends_it_at_once(upstream: Upstream, tmp_path: Path) -> 
         go_on.set()
 
 
-def test_what_is_not_done_in_time_is_cut_off_and_told(upstream: Upstream, tmp_path: Path) -> None:
-    go_on = held_stream(upstream)
-    settings = {"EVERLONG_GATEWAY__DRAIN_SECONDS": "0"}
-    store = str(tmp_path / "s.db")
-    with program("--port", "0", "--upstream", upstream.url, "--store", store, **settings) as served:
-        with raw(served.address) as client:
-            client.begin(ASKED, "/v1/chat/completions")
-            assert client.head().status == 200
-            served.tell(signal.SIGTERM)
-            code, said = served.end()
-        go_on.set()
-    assert code == 1
-    assert "1 request cut off" in said
-
-
 # -- endpoints around conversations ------------------------------------------------------------------------------------
 
 
@@ -228,17 +213,6 @@ def test_health_is_told_without_a_key_and_only_by_get(hosted: HostedGateway) -> 
     assert "GET" in answer.json()["error"]["message"]
 
 
-def test_a_gateway_that_is_about_to_stop_is_not_ready_and_takes_nothing(hosted: HostedGateway) -> None:
-    server = hosted._server
-    assert server is not None
-    server.front.is_draining = True
-    with raw(hosted.address) as client:
-        assert client.ask(b"", "/readyz", method="GET").status == 503
-        answer = client.ask(ASKED)
-    assert answer.status == 503
-    assert (answer.header("retry-after"), answer.header("connection")) == ("1", "close")
-
-
 def test_a_gateway_whose_database_is_gone_is_not_ready(hosted: HostedGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     from everlong.errors import StoreUnavailable  # noqa: PLC0415 - only here
 
@@ -251,23 +225,6 @@ def test_a_gateway_whose_database_is_gone_is_not_ready(hosted: HostedGateway, mo
         answer = client.ask(b"", "/readyz", method="GET")
     assert answer.status == 503
     assert answer.json()["problem"] == "the database cannot be reached"
-
-
-@pytest.mark.parametrize(
-    ("data", "status"),
-    [
-        (b"CONNECT /healthz HTTP/1.1\r\nhost: localhost\r\n", 404),
-        (b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\nexpect: the-unexpected\r\ncontent-length: 0\r\n", 417),
-    ],
-)
-def test_what_the_web_server_refuses_by_itself_has_the_shape_too(
-    data: bytes, status: int, hosted: HostedGateway
-) -> None:
-    with raw(hosted.address) as client:
-        client.send(data + b"\r\n")
-        answer = client.answer()
-    assert answer.status == status
-    assert answer.json()["error"]["type"] in {"not_found_error", "invalid_request_error"}
 
 
 @pytest.mark.parametrize(

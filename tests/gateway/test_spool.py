@@ -42,15 +42,6 @@ def test_what_could_not_be_stored_is_tried_again_in_order(tmp_path: Path) -> Non
     assert (journal.kept, journal.waiting) == (0, 0)
 
 
-def test_a_batch_is_read_from_the_file_and_no_larger_than_it_has_to_be(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / FOLDER)
-    large = entry(0)._replace(body="x" * 2_000_000)
-    for one in [large, *map(entry, range(1, 131)), large]:
-        journal.keep(journal.put(one))
-    assert [len(batch) for batch in journal.batches()] == [1, 64, 64, 2, 1]
-    assert kept_in(journal) == [large, *map(entry, range(1, 131)), large]
-
-
 def test_what_a_killed_process_left_is_taken_over_once(tmp_path: Path) -> None:
     code = (
         "import os, sys; from pathlib import Path; from everlong.gateway.journal import Journal, JournalEntry\n"
@@ -81,21 +72,6 @@ def test_what_was_left_behind_is_stored_before_what_came_later(tmp_path: Path) -
     left.close()
     assert journal.take_over() == 2
     assert kept_in(journal) == [entry(1), entry(2), entry(3)]
-
-
-def test_what_was_taken_over_and_not_stored_is_left_to_the_next(tmp_path: Path) -> None:
-    left = Journal(tmp_path / FOLDER)
-    left.put(entry(1))
-    left.put(entry(2))
-    left.close()
-    first, second = Journal(tmp_path / FOLDER), Journal(tmp_path / FOLDER)
-    assert first.take_over() == 2
-    assert second.take_over() == 0
-    ((number, _), _) = next(first.batches())
-    first.done(number)
-    first.close()
-    assert second.take_over() == 2
-    assert kept_in(second) == [entry(1), entry(2)]  # the store knows which of them it has
 
 
 @pytest.mark.spec("12.7")

@@ -82,15 +82,6 @@ def test_a_connection_that_was_busy_or_breaks_later_may_have_been_acted_on(
     assert seen.requests == [(0, 1), (0, 2)]
 
 
-def test_it_is_sent_once_more_and_not_more_often(raw: Raw, upstream: Upstream) -> None:
-    def script(exchange: Exchange, number: int, count: int) -> None:
-        exchange.answer(b"{}") if (number, count) == (0, 1) else exchange.cut()
-
-    seen = Connections(upstream, script)
-    assert [raw.ask(ASKED).status for _ in range(2)] == [200, 502]
-    assert seen.requests == [(0, 1), (0, 2), (1, 1)]
-
-
 @pytest.mark.parametrize("piece", [b"HTTP/1.1 200 OK\r\ncontent-le", b"HT"])
 def test_an_answer_that_has_begun_is_not_asked_for_again(piece: bytes, raw: Raw, upstream: Upstream) -> None:
     def script(exchange: Exchange, _number: int, count: int) -> None:

@@ -184,18 +184,6 @@ def test_a_conversation_goes_on_under_its_view_after_a_restart(tmp_path: Path) -
         assert server.rejections == []
 
 
-def test_reasoning_is_kept_with_its_step_or_dropped_whole(tmp_path: Path) -> None:
-    with ModelServer(clerk, window=WINDOW) as server, gateway(server, tmp_path) as (_, gpt):
-        client = Client(gpt)
-        for number in range(6):
-            client.ask(f"Question {number}: read on.")
-        own = {item["id"]: item for item in client.items if item.get("type") == "reasoning"}
-        for record in server.requests:
-            sent = [item for item in record.body["input"] if item.get("type") == "reasoning"]
-            assert all(item == own[item["id"]] for item in sent)
-        assert len(own) > len([item for item in server.requests[-1].body["input"] if item.get("type") == "reasoning"])
-
-
 def test_a_session_as_codex_sends_it_is_one_conversation(tmp_path: Path) -> None:
     told = "<environment_context>\n  <cwd>/home/ada/harbour</cwd>\n  <shell>bash</shell>\n</environment_context>"
     items: list[Any] = [
@@ -267,6 +255,33 @@ def test_a_client_that_compacts_itself_gets_one_item_and_goes_on_with_it(
         assert "Ingrid" in server.model.asked[-1].text
         assert running.store().compactions() == []
         assert running.store().verify().problems == []
+
+
+def test_a_conversation_that_the_provider_compacts_stays_one_with_its_title(tmp_path: Path) -> None:
+    server = ModelServer(clerk, knows_compaction=True)
+    with server, gateway(server, tmp_path, models=ROOMY) as (running, gpt):
+        client = Client(gpt.with_options(default_headers={"session-id": "one"}))
+        client.ask("The harbour master is called Ingrid. Read on.")
+        for again in range(2):
+            client.items = [DEVELOPER, QUESTION, compaction_of(client)]
+            client.ask(f"And now, for the {again}th time?")
+        (found,) = running.store().conversations.newest()
+        assert (len(found.parts), found.title) == (3, "The harbour master is called Ingrid. Read on.")
+
+
+def test_a_client_with_a_smaller_window_than_its_model_gets_a_compaction_that_helps_it(tmp_path: Path) -> None:
+    server = ModelServer(clerk, knows_compaction=False)
+    with server, gateway(server, tmp_path, models=ROOMY) as (_, gpt):
+        client = Client(gpt)
+        for number in range(20):
+            words = f"Question {number}: " + f"the harbour master is called Ingrid, and quay {number} is long. " * 30
+            client.items += [{"type": "message", "role": role, "content": words} for role in ("user", "assistant")]
+        client.ask("Read on.")
+        before = count_value(server.requests[-1].body["input"])
+        client.items = [DEVELOPER, compaction_of(client)]
+        client.ask("And now?")
+        assert count_value(server.requests[-1].body["input"]) < 0.3 * before
+        assert "Ingrid" in server.model.asked[-1].text
 
 
 @pytest.mark.spec("4.6")

@@ -96,7 +96,7 @@ def test_lines_of_the_conversation_serve_where_the_model_writes_none(answer: Ans
         assert set(talk(running, "anthropic", tools=tools)) == {200}
         done = running.store().compactions()
         assert done
-        assert {one.summarizer for one in done} == {"extractive"}
+        assert {one.summarizer for one in done} == {"built-in rules"}
 
 
 # -- while a request waits ---------------------------------------------------------------------------------------------
@@ -150,28 +150,6 @@ def test_a_request_that_has_to_wait_gets_a_summary_of_its_own_model(
         assert len(model.rejections) == (0 if known == WINDOW else 1)
 
 
-def test_a_clients_cache_marker_is_where_the_summary_is_asked_for(tmp_path: Path) -> None:
-    def marked(text: str) -> list[Any]:
-        return [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]
-
-    words = "what the client says takes up some room in the window of the model " * 40
-    history: list[dict[str, Any]] = []
-    settings = {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": 20_000}}}
-    with (
-        ModelServer(writes, window=20_000) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
-    ):
-        for times in (2, 4, 4, 20):
-            for message in history:
-                if message["role"] == "user":
-                    message["content"] = [{"type": "text", "text": message["content"][0]["text"]}]
-            history.append({"role": "user", "content": marked(f"Question {len(history)}: {words * times}")})
-            assert ask(running, "anthropic", history) == 200
-        assert model.rejections == []
-        asked = next(record for record in model.requests if ASKED in json.dumps(record.body))
-    assert asked.usage["cache_read_input_tokens"] > 1_000
-
-
 def test_a_request_waits_no_longer_than_it_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "_WAIT_SECONDS", 0.4)
     go_on = threading.Event()
@@ -190,23 +168,7 @@ def test_a_request_waits_no_longer_than_it_may(tmp_path: Path, monkeypatch: pyte
             done = running.store().compactions()
         finally:
             go_on.set()
-        assert {one.summarizer for one in done} == {"extractive"}
-
-
-def test_streams_that_tell_no_usage_are_compacted_ahead_too(tmp_path: Path) -> None:
-    settings = {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": 20_000}}}
-    with (
-        ModelServer(writes, window=20_000) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
-    ):
-        history: list[dict[str, Any]] = []
-        for number in range(40):
-            history.append({"role": "user", "content": f"Question {number}: {WORDS * 2}"})
-            assert ask(running, "openai", history, stream=True) == 200
-            until(lambda: not running.gateway._compactor._ahead)
-        done = running.store().compactions()
-    assert {one.reason for one in done} == {"threshold"}
-    assert "own model" in {one.summarizer for one in done}
+        assert {one.summarizer for one in done} == {"built-in rules"}
 
 
 class SlowModel:
@@ -289,7 +251,7 @@ def test_a_summary_that_comes_late_takes_the_place_of_the_lines_that_served_mean
             while not (done := running.store().compactions()):
                 history.append({"role": "user", "content": f"Question {len(history)}: {WORDS}"})
                 assert ask(running, "anthropic", history) == 200
-            assert {one.summarizer for one in done} == {"extractive"}
+            assert {one.summarizer for one in done} == {"built-in rules"}
         finally:
             come.set()
         until(lambda: running.store().compactions()[-1].summarizer == "own model")
@@ -326,24 +288,8 @@ def test_a_large_max_tokens_is_refused_hardly_ever_and_costs_no_compactions(
     assert counts[1] <= counts[0] + 3
 
 
-def test_a_budget_for_thinking_stays_below_a_lowered_max_tokens(tmp_path: Path) -> None:
-    window = 20_000
-    settings = {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": window}}}
-    thinking = {"type": "enabled", "budget_tokens": 15_000}
-    with (
-        ModelServer(writes, window=window) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
-    ):
-        history: list[dict[str, Any]] = []
-        for number in range(10):
-            history.append({"role": "user", "content": f"Question {number}: {WORDS * 2}"})
-            assert ask(running, "anthropic", history, max_tokens=16_000, thinking=thinking) == 200
-        last = model.requests[-1].body
-    assert last["thinking"]["budget_tokens"] < last["max_tokens"] < 16_000
-
-
 @pytest.mark.spec("12.2")
-@pytest.mark.parametrize("summaries", [{}, {"summaries": "extractive"}])
+@pytest.mark.parametrize("summaries", [{}, {"summaries": "built-in"}])
 def test_a_key_in_the_environment_sends_no_conversation_anywhere_else(
     summaries: dict[str, Any], upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,7 +308,7 @@ def test_a_key_in_the_environment_sends_no_conversation_anywhere_else(
         assert set(talk(running, "anthropic")) == {200}
         done = running.store().compactions()
         assert done
-        assert {one.summarizer for one in done} <= {"own model", "extractive"}
+        assert {one.summarizer for one in done} <= {"own model", "built-in rules"}
         assert running.gateway.summaries.told.startswith("no model" if summaries else "each conversation's own model")
     assert upstream.requests == []
 

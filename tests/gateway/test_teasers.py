@@ -29,7 +29,7 @@ BEGINNING = "<everlong-recall>"
 
 def settings(recall: Any = "push") -> dict[str, Any]:
     return {
-        "gateway": {"routes": {"*": {"recall": recall}}, "summaries": "extractive"},
+        "gateway": {"routes": {"*": {"recall": recall}}, "summaries": "built-in"},
         "models": {name: {"context_length": WINDOW} for name in MODEL.values()},
         "compression": {"protect_last_n": 4, "protect_first_n": 0},
     }
@@ -206,21 +206,6 @@ def test_the_next_compaction_leaves_it_out(api: str, tmp_path: Path, server: Mod
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_another_gateway_on_the_same_store_sends_the_same_bytes(api: str, tmp_path: Path, server: ModelServer) -> None:
-    talk = Talk(api)
-    with served(tmp_path, server) as running, served(tmp_path, server) as other:
-        forget_by_talking(talk, running)
-        talk.say(other, "Is the other gateway there?")
-        first = len(server.requests)
-        talk.say(running, QUESTION)
-        (told,) = teasers(server)
-        running.store()
-        talk.say(other, "Thank you.")
-        assert teasers(server) == [told]
-        assert_prefixes_hold(server, first)
-
-
-@pytest.mark.parametrize("api", APIS)
 def test_the_model_opens_what_it_was_told_of(api: str, tmp_path: Path) -> None:
     def reads(ask: Ask) -> Answer | str:
         if ask.results:
@@ -233,24 +218,3 @@ def test_the_model_opens_what_it_was_told_of(api: str, tmp_path: Path) -> None:
         forget_by_talking(talk, running)
         assert FACT in talk.say(running, QUESTION)
         assert server.rejections == []
-
-
-@pytest.mark.parametrize("recall", [True, False])
-def test_without_push_there_are_no_teasers(recall: bool, tmp_path: Path, server: ModelServer) -> None:
-    talk = Talk("anthropic")
-    with served(tmp_path, server, recall) as running:
-        forget_by_talking(talk, running)
-        talk.say(running, QUESTION)
-        assert not teasers(server)
-        assert bool(server.requests[-1].body.get("tools")) is recall
-
-
-def test_an_edited_question_loses_the_teaser_of_the_first(tmp_path: Path, server: ModelServer) -> None:
-    talk = Talk("openai")
-    with served(tmp_path, server) as running:
-        forget_by_talking(talk, running)
-        talk.say(running, QUESTION)
-        assert teasers(server)
-        del talk.entries[-2:]
-        talk.say(running, "What is the capital of Portugal?")
-        assert not teasers(server)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from everlong.agent.accounting import AccountPrices, account
 from everlong.config import Settings
 from everlong.providers.anthropic_api import anthropic_usage
+from everlong.providers.openai_api import openai_usage
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask
 from tests.gateway.running import run_gateway
@@ -18,6 +20,7 @@ from tests.gateway.upstream import Upstream
 from tests.waiting import until
 
 KEYS = [("x-api-key", "mine"), ("anthropic-version", "2023-06-01")]
+DOLLARS = "everlong_dollars_total"
 PRICES = {"models": {"m": {"input_price": 3.0, "output_price": 15.0}}}
 TEXT = {"type": "output_text", "text": "hi", "annotations": []}
 ANSWERS: dict[str, dict[str, Any]] = {
@@ -53,35 +56,48 @@ def test_an_odd_usage_keeps_nobody_from_an_answer(path: str, usage: str, upstrea
         assert not any(running.gateway._journal._folder.glob("*.broken"))
 
 
-def test_summaries_are_paid_in_every_account_to_the_cent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("writer", ["own model", "configured model", "lcm"])
+def test_every_screen_has_the_upstreams_account_to_the_cent(
+    writer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also behind an upstream of the user's own, where the maker's prices hold."""
     window = 8_000
     words = "what the client says takes up some room in the window of the model " * 20
     history: list[dict[str, Any]] = []
-    settings = {"models": {"claude-sonnet-5": {"context_length": window}}, "auxiliary": {}}
 
     def script(ask: Ask) -> Answer:
-        asked = "Summarize the conversation above." in ask.last_user or "Update that summary" in ask.last_user
-        return Answer("## Goal\nSail to the harbour at dawn." if asked else "Go on.")
+        said = ask.last_user.lower()
+        return Answer("## Goal\nSail to the harbour at dawn." if "summar" in said else "Go on.")
 
-    with (
-        ModelServer(script, window=window) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
-    ):
-        for number in range(40):
-            history.append({"role": "user", "content": f"Question {number}: {words}"})
-            body = {"model": "claude-sonnet-5", "max_tokens": 200, "messages": history}
-            with running.raw() as raw:
-                assert raw.ask(json.dumps(body).encode(), headers=KEYS).status == 200
-            history.append({"role": "assistant", "content": "Go on."})
-        until(lambda: not running.gateway._compactor._ahead)
-        store = running.store()
-        read = Settings.model_validate(settings)
-        rates = AccountPrices(read).of("claude-sonnet-5", 1_000, 0.0)
-        assert rates is not None
-        billed = sum(rates.cost(anthropic_usage(record.usage)) for record in model.requests)
-        books = account(store, read)
-        assert books.total.kinds["summary"].calls >= 1
-        assert books.total.cost == billed
-        (found,) = store.conversations.newest()
-        assert found.cost == pytest.approx(float(billed))
+    with ModelServer(script, window=window) as model:
+        settings: dict[str, Any] = {
+            "models": {"claude-sonnet-5": {"context_length": window}, "w": PRICES["models"]["m"]}
+        }
+        if writer == "configured model":
+            monkeypatch.setenv("WRITER_KEY", "made-up-key")
+            settings["providers"] = {"shop": {"base_url": f"{model.url}/v1", "key_variable": "WRITER_KEY"}}
+            settings["gateway"] = {"summaries": "shop:w"}
+        if writer == "lcm":
+            settings["context"] = {"engine": "lcm"}
+        with run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running:
+            for number in range(40):
+                history.append({"role": "user", "content": f"Question {number}: {words}"})
+                body = {"model": "claude-sonnet-5", "max_tokens": 200, "messages": history}
+                with running.raw() as raw:
+                    assert raw.ask(json.dumps(body).encode(), headers=KEYS).status == 200
+                history.append({"role": "assistant", "content": "Go on."})
+            until(lambda: not running.gateway._compactor._ahead)
+            store, read = running.store(), Settings.model_validate(settings)
+            prices, billed = AccountPrices(read), Decimal(0)
+            for record in model.requests:
+                usage = anthropic_usage if record.path == "/v1/messages" else openai_usage
+                rates = prices.of(record.body["model"], 1_000, 0.0)
+                assert rates is not None
+                billed += rates.cost(usage(record.usage))
+            books = account(store, read)
+            assert books.total.kinds["summary"].calls >= 1
+            assert books.total.cost == billed
+            (found,) = store.conversations.newest()
+            assert found.cost == pytest.approx(float(billed))
+            counted = next(line for line in running.gateway.metrics.text().splitlines() if line.startswith(DOLLARS))
+            assert float(counted.split()[1]) == pytest.approx(float(billed))

@@ -56,18 +56,6 @@ def test_a_body_arrives_byte_for_byte(name: str, path: str, raw: Raw, upstream: 
     assert (answer.status, answer.body) == (400, b'{"error":"of the upstream"}')
 
 
-@pytest.mark.parametrize("name", ["spaces", "unicode escapes", "unknown fields", "lone surrogate", "null character"])
-def test_a_conversation_that_goes_on_arrives_byte_for_byte(name: str, raw: Raw, upstream: Upstream) -> None:
-    first = BODIES[name]
-    place = first.rindex(b"]")
-    longer = (
-        first[:place] + b' , {"role":"assistant", "content":"yes"},{ "content":"on","role":"user"} ' + first[place:]
-    )
-    for body in (first, longer, first, longer):
-        assert raw.ask(body).header("x-everlong-warning") is None
-        assert upstream.last.body == body
-
-
 def test_a_body_of_twenty_megabytes_arrives_byte_for_byte(raw: Raw, upstream: Upstream) -> None:
     turns = [{"role": "user" if n % 2 == 0 else "assistant", "content": f"{n} " + "word " * 40_000} for n in range(101)]
     body = json.dumps({"model": "m", "messages": turns}).encode()
@@ -190,16 +178,6 @@ def test_a_small_body_that_unpacks_to_more_than_it_may_is_refused(encoding: str,
     assert upstream.requests == []
 
 
-def test_a_chunked_body_arrives_whole(raw: Raw, upstream: Upstream) -> None:
-    body = BODIES["spaces"]
-    raw.begin(b"", headers=[("transfer-encoding", "chunked")])
-    for piece in (body[:7], body[7:30], body[30:]):
-        raw.send(f"{len(piece):x};ext=1\r\n".encode() + piece + b"\r\n")
-    raw.send(b"0\r\n\r\n")
-    assert raw.answer().status == 200
-    assert upstream.last.body == body
-
-
 def test_a_client_that_waits_to_be_told_to_continue_is_told(raw: Raw, upstream: Upstream) -> None:
     body = BODIES["spaces"]
     raw.begin(b"", headers=[("expect", "100-continue"), ("content-length", str(len(body)))])
@@ -254,18 +232,6 @@ def test_markers_of_ours_are_all_that_is_added(raw: Raw, upstream: Upstream) -> 
 
     assert b"cache_control" in upstream.last.body
     assert without_markers(json.loads(upstream.last.body)) == sent
-
-
-def test_a_client_that_sends_slowly_holds_nobody_up(raw: Raw, relay: Running, upstream: Upstream) -> None:
-    body = BODIES["spaces"]
-    raw.begin(body[:10], headers=[("content-length", str(len(body)))])
-    with relay.raw() as other:
-        assert other.ask(body).status == 200
-    raw.send(body[10:20])
-    assert len(upstream.requests) == 1
-    raw.send(body[20:])
-    assert raw.answer().status == 200
-    assert upstream.last.body == body
 
 
 def test_a_client_that_leaves_amid_its_body_leaves_nothing_behind(

@@ -164,30 +164,6 @@ def test_a_stream_that_breaks_off_breaks_off_for_the_client(
     assert (turn.status, turn.error) == ("failed", "the stream broke off")
 
 
-def test_a_stream_whose_length_was_told_is_stored_before_its_last_byte(
-    raw: Raw, relay: Running, upstream: Upstream
-) -> None:
-    whole = b"".join(GPT[:-1])  # no [DONE]: its length alone tells the end
-
-    def script(exchange: Exchange) -> None:
-        exchange.send(
-            b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n" % len(whole) + whole
-        )
-
-    upstream.script = script
-    assert raw.ask(ASKED, "/v1/chat/completions").body == whole
-    assert reply_in(relay) == HELLO
-
-
-def test_an_error_inside_of_a_stream_arrives_and_the_reply_is_kept_as_far_as_it_came(
-    raw: Raw, relay: Running, upstream: Upstream
-) -> None:
-    said = [START, *TEXT[:2], event("error", error={"type": "overloaded_error", "message": "Overloaded"})]
-    upstream.script = lambda exchange: exchange.stream(*said)
-    assert raw.ask(ASKED).body == b"".join(said)
-    assert (reply_in(relay), status_in(relay)) == ({"role": "assistant", "content": "Hel"}, "failed")
-
-
 def test_an_error_inside_of_a_stream_arrives_even_if_the_connection_ends_with_it(raw: Raw, upstream: Upstream) -> None:
     said = START + event("error", error={"type": "api_error", "message": "Internal server error"})
 
@@ -311,14 +287,3 @@ def test_a_client_that_hangs_up_at_the_last_event_has_its_reply(
     assert hung_up.wait(PATIENCE)
     assert (reply_in(relay), status_in(relay)) == (HELLO, "done")
     assert not caplog.records
-
-
-def test_a_slow_client_gets_everything(raw: Raw, upstream: Upstream) -> None:
-    big = [event("content_block_delta", index=0, delta={"type": "text_delta", "text": "x" * 100_000})] * 100
-    upstream.script = lambda exchange: exchange.stream(START, TEXT[0], *big, *END)
-    raw.begin(ASKED)
-    raw.head()
-    total = 0
-    while piece := raw.chunk():
-        total += len(piece)
-    assert total == sum(map(len, [START, TEXT[0], *big, *END]))

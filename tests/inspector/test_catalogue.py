@@ -21,12 +21,6 @@ def test_a_text_is_there_in_every_language_with_the_same_names() -> None:
         assert all(one == names[0] for one in names), key
 
 
-def test_templates_ask_only_for_texts_that_there_are() -> None:
-    for name, text in TEMPLATES.items():
-        for key in re.findall(r"""\bt\(["']([\w.]+)["'][,)]""", text):
-            assert key in load_texts(), f"{name} asks for {key}"
-
-
 def test_templates_have_no_words_of_their_own() -> None:
     """Words between tags come from the catalogue; names of formats and of the program may stand."""
     for name, text in TEMPLATES.items():

@@ -6,8 +6,7 @@ import pytest
 from sqlalchemy import update
 
 from everlong.config import Settings
-from everlong.inspector.pages.compactions import compaction_rows, read_compaction, summary_lines
-from everlong.inspector.pages.conversation_list import read_list
+from everlong.inspector.pages.compactions import compaction_rows, read_compaction
 from everlong.inspector.pages.cost import Ledgers, read_cost
 from everlong.inspector.pages.now import read_now
 from everlong.inspector.pages.search import marked_pieces
@@ -15,18 +14,9 @@ from everlong.inspector.pages.tree import agents_cost
 from everlong.store.schema import session
 from everlong.store.search.snippets import Snippet
 from tests.context.builders import user
-from tests.inspector.making import MODEL, SUMMARY, Ferry, make_long
+from tests.inspector.making import MODEL, Ferry
 
 SETTINGS = Settings()
-
-
-def test_lines_of_a_summary_know_their_section_and_whether_they_are_quoted() -> None:
-    lines = list(summary_lines(SUMMARY))
-    assert [line.number for line in lines] == list(range(1, len(lines) + 1))
-    assert [(line.text, line.section) for line in lines if line.is_key] == [
-        ("timeout = 4711 seconds", "Critical Context")
-    ]
-    assert [line.text for line in lines if line.kind == "heading"] == ["Goal", "Progress", "Done", "Critical Context"]
 
 
 def test_the_parts_of_the_context_add_up_to_all_of_its_messages(ferry: Ferry) -> None:
@@ -57,20 +47,6 @@ def test_a_snippet_with_a_secret_shows_neither_marks_nor_secret() -> None:
     assert secret not in piece.text
 
 
-def test_savings_by_cache_are_told_apart_by_what_the_provider_needs(ferry: Ferry) -> None:
-    page = read_cost(ferry.store, SETTINGS, Ledgers(), {"age": "all"})
-    assert page.caching_saved is not None
-    assert page.markers_saved == page.caching_saved > 0, "Claude keeps only what a marker names"
-    assert page.automatic_saved == 0
-    one = ferry.store.sessions.start(title="Another", model="openai:gpt-5.1")
-    at = ferry.store.record([user("Hello")], conversation=one.id)
-    turn = ferry.store.turns.begin(at, model="openai:gpt-5.1", session=one.id)
-    ferry.store.turns.finish(turn.id, usage={"input_tokens": 10, "cache_read_tokens": 90_000, "output_tokens": 1})
-    page = read_cost(ferry.store, SETTINGS, Ledgers(), {"age": "all"})
-    assert page.automatic_saved > 0
-    assert page.automatic_saved + page.markers_saved == page.caching_saved
-
-
 def test_the_cost_of_sub_agents_stands_on_their_parent(ferry: Ferry) -> None:
     agent = ferry.store.sessions.start(title="Scout", model=MODEL)
     works = update(session).where(session.c.id == agent.id).values(kind="agent", works_for=ferry.ident)
@@ -82,20 +58,3 @@ def test_the_cost_of_sub_agents_stands_on_their_parent(ferry: Ferry) -> None:
     assert rows[ferry.ident].agents == rows[agent.id].cost
     assert rows[agent.id].agents == 0
     assert agents_cost(ferry.store, ferry.ident) == pytest.approx(0.3)
-
-
-def test_every_filter_of_the_list_chooses(ferry: Ferry) -> None:
-    make_long(ferry.store, 4)
-    for query in (
-        {"client": "claude-code"},
-        {"folder": "/home/ada/ferry"},
-        {"cost": "0.05"},
-        {"compacted": "yes"},
-    ):
-        assert [row.id for row in read_list(ferry.store, query).rows] == [ferry.ident], query
-    assert ferry.ident not in [row.id for row in read_list(ferry.store, {"compacted": "no"}).rows]
-    assert len(read_list(ferry.store, {"model": MODEL}).rows) == 2
-    assert read_list(ferry.store, {"model": "another"}).rows == ()
-    long_ago = update(session).where(session.c.conversation == ferry.ident).values(active=1e9)
-    ferry.store.database.write(lambda connection: connection.execute(long_ago))
-    assert [row.title for row in read_list(ferry.store, {"age": "1d"}).rows] == ["A long one"]

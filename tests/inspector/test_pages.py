@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 from sqlalchemy import update
@@ -63,6 +64,34 @@ def test_now_shows_every_part_of_the_context_in_order(site: Site, ferry: Ferry) 
     assert "TidesReader" in page.words
 
 
+def test_now_tells_the_tokens_of_each_tool_and_of_each_file(site: Site, store: Store) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": '{"path": "data/tides.csv"}'}}
+    asked: Message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    result: Message = {"role": "tool", "tool_call_id": "c1", "content": "high water 06:12 " * 300}
+    one = store.sessions.start(title="tides")
+    at = store.record([user("Read it."), asked, result], conversation=one.id)
+    store.sessions.attach(one.id, at)
+    words = site.get(f"/inspector/c/{one.id}").words
+    for title, name in (("By tool", "read"), ("By file", "data/tides.csv")):
+        found = re.search(rf"{title}: calls and results\s+{name}\s+([\d,]+)\s+(\d+)%\s+calls: 1", words)
+        assert found is not None, title
+        assert int(found[1].replace(",", "")) > 1_000
+        assert int(found[2]) > 90
+
+
+def test_the_first_page_shows_on_which_days_there_were_conversations(site: Site, store: Store) -> None:
+    now = time.time()
+    for age in (0, 3, 3):
+        one = store.sessions.start(title="talk")
+        store.sessions.attach(one.id, store.record([user(f"hello {one.id}")], conversation=one.id))
+        moved = update(session).where(session.c.id == one.id).values(active=now - age * 86_400)
+        store.database.write(lambda connection, moved=moved: connection.execute(moved))
+    days = dict(re.findall(r"<title>([\d-]+): (\d+) conversations", site.get("/inspector/").text))
+    assert len(days) == 84
+    assert sorted(days.values())[-2:] == ["1", "2"]
+    assert "<figure" not in site.get("/inspector/?age=1d").text
+
+
 def test_the_transcript_shows_messages_calls_and_diffs(site: Site, ferry: Ferry) -> None:
     page = site.get(f"{ferry.link}/transcript")
     assert PORT_LINE in page.words
@@ -120,18 +149,6 @@ def test_a_key_line_has_its_exact_source_and_prose_a_probable_one(site: Site, fe
     probable = site.get(f"{ferry.link}/compactions/1/lines/{prose}", HX_Request="true")
     assert "probable" in probable.words
     assert "TidesReader" in probable.words
-
-
-def test_sub_agents_are_in_the_tree_with_their_cost(site: Site, store: Store, ferry: Ferry) -> None:
-    agent = store.sessions.start(title="Look up the tides", works_for=ferry.ident)
-    kind = update(session).where(session.c.id == agent.id).values(kind="agent")
-    store.database.write(lambda connection: connection.execute(kind).rowcount)
-    at = store.record([user("Find them."), assistant("Found.")], conversation=agent.id)
-    store.sessions.attach(agent.id, at)
-    page = site.get(f"{ferry.link}/tree")
-    assert "Look up the tides" in page.words
-    assert "sub-agent" in page.words
-    assert "this conversation" in site.get(f"/inspector/c/{agent.id}/tree").words
 
 
 @pytest.mark.parametrize("by", ["day", "model", "client", "session", "nonsense"])
@@ -211,14 +228,3 @@ def test_a_page_of_a_long_conversation_reads_only_that_page(store: Store, monkey
     ]
     assert [line.turn for line in lines] == list(range(1_401, 1_601))
     assert read == 200
-
-
-def test_the_newest_page_of_a_live_transcript_follows_it(site: Site, ferry: Ferry) -> None:
-    page = site.get(f"{ferry.link}/transcript")
-    found = re.search(r'hx-get="([^"]+after=(\d+))" hx-trigger="everlong:change', page.text)
-    assert found is not None
-    ferry.at = ferry.store.append(ferry.at, [{"role": "user", "content": "A brand new line."}])
-    more = site.get(found[1].replace("&amp;", "&"), HX_Request="true")
-    assert "A brand new line." in more.words
-    assert "Ship it." not in more.words
-    assert f"after={int(found[2]) + 1}" in more.text

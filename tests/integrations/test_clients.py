@@ -219,15 +219,6 @@ def test_many_turns_go_through_a_window_that_holds_a_few_of_them(
             print(figures(f"{type(talk).__name__}{', streamed' * talk.stream}", talk.turns, server))  # noqa: T201 - wanted
 
 
-def test_a_window_that_is_smaller_than_said_is_survived(loop: Callable[..., Any]) -> None:
-    with server_of() as server:
-        talk = loop(server, window=4 * WINDOW)
-        talk.say(FIRST)
-        for number in range(SHORT):
-            assert talk.say(errand(number)) == f"The total: {number * 1000 + 17}."
-        assert sum(record.status != 200 for record in server.requests) == 1
-
-
 def test_the_model_looks_things_up_and_the_caller_never_sees_it(loop: Callable[..., Any], tmp_path: Path) -> None:
     with server_of(looking("everlong_recall")) as server, Store.open(tmp_path / "talk.db") as store:
         talk = loop(server, store=store, recall=True)
@@ -316,21 +307,6 @@ def test_what_fits_goes_out_as_it_came_and_other_requests_are_left_alone() -> No
             client.chat.completions.create(model="gpt-4o", messages=[{"role": "nobody"}])  # type: ignore[typeddict-item]
 
 
-def test_copies_share_the_conversation_and_a_header_names_it(tmp_path: Path) -> None:
-    with server_of("Good.") as server, Store.open(tmp_path / "talk.db") as store:
-        client = wrap_client(openai_client(server), window=WINDOW, store=store)
-        hello: Any = [{"role": "user", "content": "Hello."}]
-        for name in ("one", "two"):
-            client.chat.completions.create(model="gpt-4o", messages=hello, extra_headers={"X-Everlong-Session": name})
-        named = client.with_options(default_headers={"x-everlong-session": "three"})
-        named.chat.completions.create(model="gpt-4o", messages=hello)
-        assert not any("x-everlong" in name.lower() for record in server.requests for name in record.headers)
-        branches = {store.record(hello, conversation=name).id for name in ("one", "two", "three")}
-        assert len(branches) == 3, "equal words under other names are other conversations"
-        client.chat.completions.create(model="gpt-4o", messages=hello, extra_headers={"x-everlong": "off"})
-        assert "x-everlong" not in server.requests[-1].headers
-
-
 def test_markers_of_the_caller_never_become_too_many() -> None:
     with server_of() as server:
         claude = Claude(wrap_client(anthropic_client(server), window=WINDOW))
@@ -344,17 +320,3 @@ def test_markers_of_the_caller_never_become_too_many() -> None:
                 claude.messages[-2]["content"][-1]["cache_control"] = {"type": "ephemeral"}
             claude.say(errand(number))
         assert server.rejections == []
-
-
-def test_an_engine_of_ones_own_is_made_for_each_conversation() -> None:
-    made: list[ContextCompressor] = []
-
-    def make() -> ContextCompressor:
-        made.append(ContextCompressor(WINDOW))
-        return made[-1]
-
-    with server_of("Good.") as server:
-        client = wrap_client(openai_client(server), make)
-        for text in ("Hello.", "Good morning."):
-            client.chat.completions.create(model="gpt-4o", messages=[{"role": "user", "content": text}])
-    assert len(made) == 2

@@ -42,12 +42,6 @@ def test_the_examples_of_the_documentation_answer() -> None:
     run_examples(*NAMES[:4])
 
 
-def test_importing_everlong_loads_neither_framework() -> None:
-    code = "import sys, everlong.integrations.history; print({'langchain', 'langgraph', 'agents'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
-
-
 @pytest.mark.parametrize("name", integrations.__all__)
 def test_every_public_name_is_documented(name: str) -> None:
     assert f"`{name}" in PAGE.read_text(encoding="utf-8")

@@ -54,17 +54,6 @@ class Lazy(Tail):
         return messages
 
 
-def test_new_messages_stand_behind_the_same_view_until_the_next_compaction() -> None:
-    engines = Engines(8_000)
-    keeper, messages = HistoryKeeper(engines), long_session(60)
-    first = keeper.fit(messages).messages
-    assert len(summaries(first)) == 1
-    for number in range(5):
-        messages = [*messages, assistant(f"Done {number}."), user("Go on.")]
-        assert keeper.fit(messages).messages == [*first, *messages[len(long_session(60)) :]]
-    assert engines.compactions == 1
-
-
 def test_a_fork_shares_what_was_compacted_before_it() -> None:
     engines = Engines(8_000)
     keeper, messages = HistoryKeeper(engines), long_session(60)
@@ -77,17 +66,6 @@ def test_a_fork_shares_what_was_compacted_before_it() -> None:
     assert len(engines.made) == 2, "an engine is led through one conversation only"
 
 
-def test_two_conversations_that_begin_alike_do_not_share_an_engine() -> None:
-    keeper = HistoryKeeper(Engines())
-    hello = [system(), user("Hello.")]
-    one = keeper.fit([*hello, assistant("Hello!"), user("My name is Ada.")]).engine
-    keeper.fit(hello)
-    other = keeper.fit([*hello, assistant("Hello!"), user("My name is Bob.")]).engine
-    assert one is not other
-    longer = [*hello, assistant("Hello!"), user("My name is Ada."), assistant("Good."), user("Go on.")]
-    assert keeper.fit(longer).engine is one
-
-
 def test_an_edited_history_is_compacted_anew() -> None:
     engines = Engines(8_000)
     keeper, messages = HistoryKeeper(engines), long_session(60)
@@ -95,22 +73,6 @@ def test_an_edited_history_is_compacted_anew() -> None:
     sent = keeper.fit([messages[0], user("Something else."), *messages[2:]]).messages
     assert "Something else." in str(sent)
     assert "Build the project" not in str(sent)
-
-
-def test_an_engine_without_a_preflight_check_is_asked_by_the_tokens_of_the_request() -> None:
-    made: list[Tail] = []
-
-    def make() -> Tail:
-        made.append(Tail())
-        return made[-1]
-
-    keeper = HistoryKeeper(make, platform="somewhere")
-    sent = keeper.fit(long_session(30), conversation="harbour").messages
-    assert sent == [*long_session(30)[:2], *long_session(30)[-4:]]
-    assert made[0].compression_count == 1
-    assert made[0].starts == [
-        ("harbour", {"platform": "somewhere", "conversation_id": "harbour", "context_length": 4_000})
-    ]
 
 
 def test_a_list_that_an_engine_cut_through_a_call_is_never_sent() -> None:

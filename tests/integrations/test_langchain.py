@@ -86,18 +86,6 @@ def test_many_turns_go_through_a_window_that_holds_a_few_of_them(
         print(figures("langchain", TURNS, server))  # noqa: T201 - wanted
 
 
-def test_a_window_that_is_smaller_than_said_is_survived(server: ModelServer) -> None:
-    engines = Engines(window=4 * WINDOW)
-    clerk = agent(server, EverlongMiddleware(engines))
-    say(clerk, FIRST)
-    for number in range(turns(40)):
-        assert say(clerk, errand(number)) == f"The total: {number * 1000 + 17}."
-    refused = [record for record in server.requests if record.status != 200]
-    assert refused, "the server's window was never reached"
-    assert len(refused) == 1, "the refusal told the real window"
-    assert engines.made[-1].context_length == WINDOW
-
-
 def test_with_a_store_every_message_is_kept_and_a_new_process_goes_on_from_the_view(
     server: ModelServer, tmp_path: Path
 ) -> None:
@@ -141,19 +129,6 @@ def test_messages_that_are_kept_are_the_very_objects_that_they_were(server: Mode
     assert isinstance(new[0], HumanMessage | AIMessage)
     assert sent[-1] == state[-2]
     assert isinstance(sent[-1], ToolMessage)
-
-
-def test_a_history_that_was_rewound_is_compacted_by_what_is_left_of_it(server: ModelServer) -> None:
-    engines = Engines()
-    clerk = agent(server, EverlongMiddleware(engines))
-    for number in range(turns(30)):
-        say(clerk, errand(number))
-    whole = clerk.get_state({"configurable": {"thread_id": "one"}}).values["messages"]
-    other = agent(server, EverlongMiddleware(engines))
-    left = [*whole[: 4 * turns(15)], HumanMessage(errand(7))]
-    done = other.invoke({"messages": left}, {"configurable": {"thread_id": "two"}})
-    assert done["messages"][-1].content == "The total: 7017."
-    assert server.rejections == []
 
 
 @pytest.mark.parametrize(

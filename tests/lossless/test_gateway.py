@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from everlong.agent.accounting import Account, account
+from everlong.config import Settings
 from everlong.context.literals import SUMMARY_PREFIX
 from everlong.testing import Answer, Ask, Call, ModelServer
 from tests.gateway.running import run_gateway
 from tests.gateway.test_engines import MODEL, WINDOW, Talk
 from tests.lossless.talks import faults_of
+from tests.waiting import until
 
 SETTINGS = {
     "context": {"engine": "lcm"},
@@ -54,3 +57,34 @@ def test_a_client_hears_the_answer_and_nothing_of_the_tools(api: str, tmp_path: 
         assert "lcm_" not in json.dumps(talk.history)
         at = store.branch(store.compactions()[-1].branch)
         assert faults_of(store, at) == []
+
+
+def spend(folder: Path, engine: str, steps: int = 40) -> Account:
+    """What a conversation costs with an engine."""
+    window, history = 32_000, []
+    settings = {"models": {"claude-sonnet-5": {"context_length": window}}, "context": {"engine": engine}}
+    summary = "## Goal\n- Sail to the harbour.\n## Progress\n" + "- The quay was read and found in order. " * 35
+
+    def script(ask: Ask) -> Answer:
+        return Answer(summary if "summar" in ask.last_user.lower() else "Go on.")
+
+    with (
+        ModelServer(script, window=window) as model,
+        run_gateway(model.url, str(folder / f"{engine}.db"), settings, summarizer=None) as running,
+        running.raw() as raw,
+    ):
+        for number in range(steps):
+            words = f"Question {number}: " + f"the tide gauge {number} was read again and found in order " * 90
+            history.append({"role": "user", "content": words})
+            body = {"model": "claude-sonnet-5", "max_tokens": 200, "messages": history}
+            keys = [("x-api-key", "k"), ("anthropic-version", "2023-06-01")]
+            assert raw.ask(json.dumps(body).encode(), headers=keys).status == 200
+            history.append({"role": "assistant", "content": "Go on."})
+            until(lambda: not running.gateway._compactor._ahead)
+        return account(running.store(), Settings.model_validate(settings)).total
+
+
+def test_a_conversation_costs_at_most_a_fifth_more_than_with_the_compressor(tmp_path: Path) -> None:
+    usual, lossless = spend(tmp_path, "compressor"), spend(tmp_path, "lcm")
+    assert lossless.kinds["summary"].calls
+    assert float(lossless.cost) <= 1.2 * float(usual.cost)

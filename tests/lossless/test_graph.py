@@ -70,13 +70,6 @@ def author_of(*answers: object) -> tuple[SummaryAuthor, Answers]:
 SAID = Source([{"role": "user", "content": "one two three four five six seven eight nine ten"}], tokens=100)
 
 
-@pytest.mark.parametrize("first", ["", None, "word " * 60, "I'm sorry, but I can't help with that."])
-def test_an_unusable_summary_is_asked_for_again_and_tighter(first: object) -> None:
-    author, model = author_of(first, "## Goal\n- one")
-    written = author.write(SAID, 20)
-    assert (written.text, written.state, model.budgets) == ("## Goal\n- one", "good", [20, 12])
-
-
 def test_after_two_unusable_summaries_the_sources_own_lines_are_taken() -> None:
     author, model = author_of("", "word " * 200)
     written = author.write(SAID, 20)
@@ -110,25 +103,6 @@ def test_a_dead_model_leaves_degraded_summaries_which_are_mended_when_it_is_back
     assert set(store.graph(at).count()) == {"good", "replaced"}
 
 
-def test_a_model_that_writes_the_same_words_again_mends_all_the_same(store: Store) -> None:
-    class Terse(Model):
-        def summarize(self, request: SummaryRequest) -> str:
-            super().summarize(request)
-            return "## Goal\n- go on"
-
-    now, model = [0.0], Terse()
-    engine = make(model, clock=lambda: now[0])
-    at = store.record(talk(30), conversation="a talk")
-    model.is_dead = True
-    store.compact(at, engine)
-    model.is_dead = False
-    now[0] += 3_600
-    at = grow(store, at, engine, talk(40, seed=2))  # writes summaries over degraded ones
-    work_until_done(engine, store, at)
-    assert set(store.graph(at).count()) <= {"good", "replaced"}
-    assert faults_of(store, at) == []
-
-
 # -- the same again ----------------------------------------------------------------------------------------------------
 
 
@@ -143,21 +117,6 @@ def test_after_a_restart_the_conversation_stands_on_the_same_summaries(store: St
     for node in known:  # grows while it is walked: what stands under the frontier comes after it
         known += [child for child in graph.newest(node.made.children) if child is not None]
     assert set(shown) <= {node.id for node in known}
-
-
-def test_the_same_turns_again_make_no_new_summaries(store: Store) -> None:
-    said = [SYSTEM, *talk(30)]
-    at = grow(store, None, make(), said)
-    before, context = rows(store), store.context(at)
-    while store.undo(at):
-        pass
-    again = store.record(said, conversation="a talk")
-    assert (again.id, again.depth) == (at.id, at.depth)
-    assert store.context(again) == said
-    store.compact(again, make())
-    assert faults_of(store, again) == []
-    assert {row[3] for row in before} <= {row[3] for row in rows(store)}
-    assert context != said
 
 
 def test_undo_brings_the_summaries_of_the_compaction_before_back(store: Store) -> None:
@@ -283,19 +242,3 @@ def test_processes_that_compact_at_once_leave_the_rows_of_one(tmp_path: Path) ->
         together = [row[:3] for row in rows(store)]
         assert len({(*row[:3], row[5]) for row in rows(store)}) == len(together), "one range, summarized twice"
         assert [row for row in alone if row not in together] == []
-
-
-def test_threads_add_one_summary_of_a_range(store: Store) -> None:
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only here
-
-    at = store.record(talk(30), conversation="a talk")
-
-    def work(_: int) -> str:
-        return store.compact(at, make(), lease_seconds=None).outcome
-
-    with ThreadPoolExecutor(3) as pool:
-        outcomes = list(pool.map(work, range(3)))
-    assert "compacted" in outcomes
-    found = rows(store)
-    assert len({(*row[:3], row[5]) for row in found}) == len(found)
-    assert faults_of(store, at) == []

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from everlong.context.invariants import check_all
-from everlong.context.literals import is_summary, summary_body
-from everlong.lossless import LosslessEngine, MemoryGraph
-from everlong.lossless.frontier_text import read_node_ids
+from everlong.lossless import LosslessEngine
 from everlong.model import Message, is_system
 from everlong.store import Store
 from everlong.store.database import Database
@@ -77,30 +75,3 @@ def test_broken_conversations_are_compacted_and_every_stored_message_can_be_read
     for entry in store.entries(at):
         if entry.id is not None:
             assert store.graph(at).read(entry.id.hex(), 1, 100) is not None
-
-
-@SHARED
-@given(st.lists(conversations(6), min_size=1, max_size=3), WINDOWS)
-def test_without_a_store_the_engine_remembers_every_message_itself(parts: list[list[Message]], window: int) -> None:
-    engine = engine_for(window, 4)
-    context: list[Message] = []
-    said: list[Message] = []
-    for piece in turns_of(joined(parts)):
-        context += piece
-        said += [message for message in piece if not is_system(message)]
-        if not engine.should_compress_preflight(context):
-            continue
-        context = engine.compress(context)
-        assert check_all(context) == []
-        if "left out" in str(context):  # a message that no window holds was shortened
-            return
-        told = [message for message in context if is_summary(message)]
-        ids = read_node_ids(summary_body(told[0])) if told else []
-        nodes = [node for ident in ids if (node := engine.graph.get(ident)) is not None]
-        assert len(nodes) == len(ids)
-        under = [message for node in nodes for _, message in engine.graph.messages(node.made.after, node.made.last)]
-        assert under == said[: len(under)]
-        tail = said[len(under) :]
-        shown = [message.get("role") for message in context if not is_system(message)]
-        assert not tail or shown[-len(tail) :] == [message.get("role") for message in tail]
-    assert isinstance(engine.graph, MemoryGraph)

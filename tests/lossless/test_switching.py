@@ -14,7 +14,7 @@ from everlong.lossless import LosslessEngine
 from everlong.model import Message
 from everlong.store import Store
 from everlong.tokens import REPLY_PRIMING
-from tests.lossless.talks import SYSTEM, faults_of, frontier_of, grow, talk
+from tests.lossless.talks import SYSTEM, faults_of, grow, talk
 from tests.plugins.making import engine_in
 
 SETTINGS = {"protect_last_n": 4, "threshold": 0.5}
@@ -50,29 +50,6 @@ def test_from_the_compressor_to_lcm_the_earlier_summary_is_carried_over(file_sto
     carried = next(node for node in graph.all() if node.made.model == "carried over")
     first = next(message for _, message in graph.messages(carried.made.after, carried.made.last))
     assert first["content"] == said[1]["content"]
-
-
-def test_from_lcm_to_the_compressor_and_back(file_store: Store) -> None:
-    store = file_store
-    at = grow(store, None, lossless(), [SYSTEM, *talk(20)])
-    at = store.append(at, talk(20, seed=2))
-    store.compact(at, compressor())
-    assert store.verify().problems == []
-    at = grow(store, at, lossless(), talk(20, seed=3))
-    assert faults_of(store, at) == []
-    assert frontier_of(store, at)
-
-
-def test_a_smaller_window_condenses_the_frontier(file_store: Store) -> None:
-    store = file_store
-    engine = lossless(16_000)
-    at = grow(store, None, engine, [SYSTEM, *talk(100, words=100)])
-    before = len(frontier_of(store, at))
-    engine.update_model("small", 3_000)
-    store.compact(at, engine)
-    assert faults_of(store, at) == []
-    assert engine.estimate_tokens(store.context(at)) <= engine.threshold_tokens
-    assert before
 
 
 @pytest.mark.parametrize("target", [600, 1_000, 2_500])

@@ -11,7 +11,7 @@ import pytest
 
 from everlong.context.literals import SUMMARY_PREFIX
 from everlong.context.summarizers import SummaryRequest
-from everlong.lossless import LosslessEngine, MemoryGraph, SummaryGraph
+from everlong.lossless import LosslessEngine, SummaryGraph
 from everlong.lossless.tools import PAGE_CHARS
 from everlong.model import Message, whole_text
 from everlong.store import Store
@@ -112,19 +112,6 @@ def test_grep_stays_in_the_conversation_unless_it_is_told_otherwise(spoken: Spok
     assert ask(engine, "lcm_grep", query="Quibblemere", scope="all")["hits"]
 
 
-def test_describe_and_status_tell_of_the_frontier(spoken: Spoken) -> None:
-    store, engine, at = spoken
-    context = store.context(at)
-    ids = [node.id for node in frontier_of(store, at)]
-    assert [one["id"] for one in ask(engine, "lcm_describe", context)["summaries"]] == ids
-    told = ask(engine, "lcm_describe", id=ids[0])
-    assert told["messages"] > 0
-    assert [child["id"] for child in told["under_it"]] == told["children"]
-    status = ask(engine, "lcm_status", context)
-    assert status["frontier"] == ids
-    assert status["summaries"]["good"] >= len(ids)
-
-
 class Answering(Model):
     """A model that answers questions with the first id that it is given."""
 
@@ -185,19 +172,6 @@ def assert_answers_all(engine: LosslessEngine) -> None:
 
 def test_whatever_the_arguments_are_the_tools_answer(store: Store) -> None:
     assert_answers_all(make(store.graph(store.record(talk(2), conversation="a talk"))))
-
-
-def test_whatever_the_arguments_are_the_tools_answer_without_a_store() -> None:
-    engine = make(MemoryGraph())
-    engine.compress(talk(20))
-    assert_answers_all(engine)
-
-
-@pytest.mark.parametrize("role", ["user", "summary"])
-def test_a_pattern_that_would_take_years_is_given_up(role: str) -> None:
-    engine = make(MemoryGraph())
-    engine.compress([{"role": "user", "content": "a" * 5_000 + "!"}, *talk(20)])
-    assert isinstance(ask(engine, "lcm_grep", query=r"(a|aa|a*)*$|(\w+\s?)+\z!", mode="regex", role=role), dict)
 
 
 def test_another_tenants_ids_open_nothing(spoken: Spoken, database: Database) -> None:

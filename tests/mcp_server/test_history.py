@@ -162,19 +162,6 @@ def test_a_conversation_is_read_page_by_page_without_a_gap(said: Said) -> None:
     assert [n for n in range(60) if f"> word{n} and" not in seen] == []
 
 
-def test_a_long_message_is_read_page_by_page(said: Said) -> None:
-    long = " ".join(f"word{n}" for n in range(3_000))
-    said.talk(long, "Noted.")
-    history = said.history(tokens=1_000)
-    (ident, *_) = ids_in(history.search("word7"))
-    first = history.read(ident)
-    pages = int(re.search(r"page 1 of (\d+)", first)[1])  # type: ignore[index]
-    words = " ".join(history.read(ident, page=n + 1).partition("\n")[2] for n in range(pages))
-    assert re.findall(r"word\d+", words) == long.split()
-    with pytest.raises(ToolError, match=f"no page {pages + 1}"):
-        history.read(ident, page=pages + 1)
-
-
 @pytest.mark.parametrize("ident", ["", " ", "%", "_", "'; DROP TABLE session; --", "0" * 32, "x" * 10_000, "\x00"])
 def test_an_id_that_was_made_up_is_unknown(said: Said, ident: str) -> None:
     said.talk("Hello.", "Yes.")
@@ -212,18 +199,3 @@ def test_the_handover_has_the_request_the_plan_the_rules_and_the_answer(said: Sa
         assert words in text
     assert count(said.history(tokens=200).handover()) <= 200
     assert said.history("/nowhere").handover() == ""
-
-
-def test_what_the_tools_themselves_answered_is_not_found_before_the_originals(said: Said) -> None:
-    said.talk("The port is 7431.", "Noted.")
-    for name in ("mcp__everlong__recall", "everlong_recall", "mcp__everlong__search_history"):
-        call = {"id": "c", "type": "function", "function": {"name": name, "arguments": '{"question": "which port"}'}}
-        said.hold(
-            [
-                {"role": "user", "content": "Look."},
-                {"role": "assistant", "content": None, "tool_calls": [call]},
-                {"role": "tool", "tool_call_id": "c", "content": "Found for 'which port':\n\nThe port is 7431."},
-            ]
-        )
-    first = said.history().recall("which port").split("\n\n")[1]
-    assert first.endswith("> The port is 7431.")

@@ -315,19 +315,3 @@ def test_over_http_without_keys_web_pages_are_not_let_in(said: Said, folder: Pat
         over_http(url, None, work)
         for headers in ({"Origin": "https://example.org"}, {"Host": "harbour.example"}):
             assert http.post(url, json={}, headers=headers).status_code == 403
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs a terminal of its own")
-def test_on_a_terminal_it_says_that_a_client_starts_it() -> None:
-    import pty  # noqa: PLC0415 - not on Windows
-
-    ours, theirs = pty.openpty()
-    try:
-        done = subprocess.run(
-            [*everlong_program(), "mcp"], stdin=theirs, capture_output=True, text=True, timeout=PATIENCE, check=False
-        )
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    assert done.returncode == 2
-    assert "claude mcp add everlong -- everlong mcp" in done.stderr

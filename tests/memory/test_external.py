@@ -10,7 +10,7 @@ import pytest
 
 from everlong.config import Settings
 from everlong.errors import ConfigError
-from everlong.memory import MemoryManager, external_provider, installed_providers
+from everlong.memory import MemoryManager, external_provider
 
 PROVIDER = """
 from everlong.memory import MemoryProvider
@@ -63,18 +63,6 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
 
 def settings(**memory: object) -> Settings:
     return Settings.model_validate({"memory": memory, "plugins": {"logbook": {"harbour": "Bergen"}}})
-
-
-def test_an_installed_provider_is_listed_but_never_active_by_itself(
-    install: Install, folder: Path, warnings: list[str]
-) -> None:
-    install("ship_logbook", logbook="ship_logbook:Logbook")
-    assert installed_providers() == ["logbook"]
-    manager = MemoryManager.from_settings(settings(), folder, warnings.append)
-    manager.start("s1")
-    assert manager.prompt_block() == ""
-    assert "ship_logbook" not in sys.modules
-    assert warnings == []
 
 
 @pytest.mark.spec("3.1")

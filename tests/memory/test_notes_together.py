@@ -53,21 +53,6 @@ def test_three_processes_that_write_at_once_lose_nothing(notes: NotesMemory, fol
     assert sorted(path.name for path in folder.iterdir()) == [".lock", "MEMORY.md"]
 
 
-def test_a_process_that_dies_with_the_lock_leaves_it_free(notes: NotesMemory, folder: Path) -> None:
-    folder.mkdir()
-    code = """
-import os, sys
-from pathlib import Path
-from everlong.memory.files import hold_lock
-with hold_lock(Path(sys.argv[1]), 300):
-    os._exit(9)
-"""
-    process = start(code, str(folder))
-    process.communicate()
-    assert process.returncode == 9
-    assert notes.add("memory", "still here") == "still here"
-
-
 def test_a_person_who_saves_the_file_meanwhile_is_not_overwritten(
     notes: NotesMemory, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

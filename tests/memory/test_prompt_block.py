@@ -56,18 +56,6 @@ def test_where_not_all_fits_the_newest_notes_stay_in_order_and_the_rest_is_count
     assert shown == list(range(60 - len(shown), 60))
     assert len(shown) > 10
     assert f"({60 - len(shown)} older notes in this file are not shown; memory_search finds them.)" in block
-    answer = json.loads(notes.handle_tool_call("memory_add", {"target": "memory", "text": "One fact more."}))
-    assert f"{61 - len(shown)} of the oldest notes no longer fit" in answer["hint"]
-
-
-@pytest.mark.parametrize("budget", [0, 1, 90])
-def test_a_budget_with_no_room_for_notes_keeps_them_out_of_the_prompt_but_not_from_the_tools(
-    folder: Path, budget: int
-) -> None:
-    notes = NotesMemory(folder, budget_tokens=budget)
-    notes.add("memory", "The gateway listens on 8437.")
-    assert started(notes) == ""
-    assert notes.search("gateway")[0].text == "The gateway listens on 8437."
 
 
 HOSTILE = [

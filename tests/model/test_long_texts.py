@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from everlong.model.long_texts import LONG, find_long_texts, read_in_steps, text_end, write_in_steps
+from everlong.model.long_texts import LONG, read_in_steps, write_in_steps
 
 PIECES = ["a", "é", "中", "😀", "\n", '"', "\\", "\\\\", "/", "\x7f", "\\u00e9", "x" * 40]
 ESCAPED = [r"\u4e2d", r"\ud83d\ude00", r"\n", r"\"", r"\\", r"\/", r"\u00e9", "a", "中", "😀", r"\\\"", r"\\\\"]
@@ -42,20 +42,3 @@ def test_what_is_read_in_steps_means_the_same(seed: int) -> None:
 def test_what_is_written_in_steps_is_the_same_bytes(dumps: Any, seed: int) -> None:
     value = {"a": [1, mixed(PIECES, seed), {"b": mixed(PIECES, seed + 9)}, None], "c": "d"}
     assert write_in_steps(value, dumps) == dumps(value)
-
-
-@pytest.mark.parametrize(
-    "text", [b'"' + rb"\\" * 700_000 + b'"', b'"' + rb"\"" * 700_000 + b'"', b'"' + b" " * 1_400_000 + b'"']
-)
-def test_a_text_is_found_to_its_end(text: bytes) -> None:
-    data = b"[" + text + b',"x"]'
-    assert list(find_long_texts(data)) == [(1, 1 + len(text))]
-    with pytest.raises(ValueError, match="no end"):
-        text_end(text[:-1], 0, len(text) - 1)
-
-
-@pytest.mark.parametrize("broken", [rb"\q", rb"\u12z", b"\x01", b"\xff"])
-def test_what_is_no_json_is_refused(broken: bytes) -> None:
-    data = b'["' + b"a" * LONG + broken + b"a" * LONG + b'"]'
-    with pytest.raises(ValueError, match=r".+"):
-        read_in_steps(data, orjson.loads)

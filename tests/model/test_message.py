@@ -11,18 +11,8 @@ from everlong.model import (
     ToolCall,
     calls_of,
     checked_messages,
-    text_of,
-    with_part_appended,
     without_thinking,
 )
-
-
-def test_text_is_read_from_strings_parts_and_nothing() -> None:
-    assert text_of({"role": "user", "content": "hello"}) == "hello"
-    assert text_of({"role": "user", "content": None}) == ""
-    assert text_of({"role": "user"}) == ""
-    parts = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "x"}}, "b"]
-    assert text_of({"role": "user", "content": parts}) == "a\nb"
 
 
 def test_thinking_is_taken_away_but_not_before_a_call_unless_all_of_it_must_go() -> None:
@@ -50,15 +40,6 @@ def test_thinking_is_taken_away_but_not_before_a_call_unless_all_of_it_must_go()
 )
 def test_calls_are_read_as_far_as_they_go(entry: dict[str, Any], expected: ToolCall) -> None:
     assert calls_of({"role": "assistant", "tool_calls": [entry, "nonsense"]}) == [expected]
-
-
-def test_appending_a_part_keeps_the_old_content_as_a_part_of_its_own() -> None:
-    message = {"role": "system", "content": "be kind"}
-    assert with_part_appended(message, "note") == {
-        "role": "system",
-        "content": [{"type": "text", "text": "be kind"}, {"type": "text", "text": "note"}],
-    }
-    assert message == {"role": "system", "content": "be kind"}
 
 
 @pytest.mark.parametrize(

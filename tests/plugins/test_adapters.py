@@ -10,14 +10,12 @@ import pytest
 
 from everlong.config import Settings
 from everlong.config.paths import data_home
-from everlong.errors import PluginError, RequestRefused
+from everlong.errors import PluginError
 from everlong.plugins.adapters.host import hermes_constants
 from everlong.plugins.adapters.host.agent import auxiliary_client, context_compressor, context_engine, model_metadata
-from everlong.plugins.adapters.host.gateway import session_context
 from everlong.plugins.adapters.host.hermes_cli import config, runtime_provider
 from everlong.plugins.adapters.host_state import Host, running_in
-from everlong.testing import Ask, ModelServer
-from tests.agent.conftest import connected
+from everlong.testing import ModelServer
 from tests.testing_server.conftest import Serve
 
 MESSAGES = [{"role": "user", "content": "Summarize the log."}]
@@ -48,28 +46,6 @@ def test_the_auxiliary_model_answers_in_the_shape_of_openais_client(inside: Mode
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 0
     assert auxiliary_client.extract_content_or_reasoning(answer) == "small-one: 0.3"
     assert inside.requests[0].body["max_tokens"] == 50
-
-
-def test_a_model_that_takes_no_temperature_is_asked_without(serve: Serve) -> None:
-    def script(ask: Ask) -> str:
-        return f"temperature {ask.body.get('temperature')}"
-
-    server = serve(script, window=8_000)
-    asked: list[Any] = []
-    main = connected(server, "openai", settings())
-
-    def ask(provider: Any, messages: Any, call: Any) -> Any:
-        asked.append(call["options"])
-        if call["options"]:
-            raise RequestRefused("unsupported value: temperature")
-        return provider.complete(messages, **call)
-
-    chosen = settings(auxiliary={"compression": {"provider": "main"}})
-    with running_in(Host(chosen, main=lambda: main, ask=ask)):
-        answer = auxiliary_client.call_llm(messages=MESSAGES, temperature=0.3)
-    assert answer.choices[0].message.content == "temperature None"
-    assert asked == [{"temperature": 0.3}, None]
-    main.close()
 
 
 # -- configuration -----------------------------------------------------------------------------------------------------
@@ -112,17 +88,6 @@ def test_the_home_is_everlongs_unless_the_environment_says_another(
     assert hermes_constants.get_hermes_home() == tmp_path / "h"
 
 
-def test_facts_of_the_session_come_from_the_host_and_else_from_the_environment(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("HERMES_SESSION_ID", "from-outside")
-    assert session_context.get_session_env("HERMES_SESSION_ID") == "from-outside"
-    with running_in(Host(settings(), session={"session_id": "s1", "conversation_id": "c1"})):
-        assert session_context.get_session_env("HERMES_SESSION_ID") == "s1"
-        assert session_context.get_session_env("AIGENLABS_SESSION_KEY") == "c1"
-        assert session_context.get_session_env("HERMES_SESSION_USER", "nobody") == "nobody"
-
-
 # -- the rest ----------------------------------------------------------------------------------------------------------
 
 
@@ -145,22 +110,3 @@ def test_what_other_hosts_have_in_the_base_class_can_be_passed_on_and_does_nothi
     assert said(engine, phase="compress", default_message=" Compacting ") == "Compacting"
     engine.emit_automatic_compaction_status = False
     assert said(engine, phase="compress", default_message="Compacting") is None
-
-
-def test_an_engine_can_be_copied_for_one_more_agent() -> None:
-    class Least(context_engine.ContextEngine):
-        name = "least"
-        kept: list[str]
-
-        def update_from_response(self, usage: dict[str, Any]) -> None: ...
-
-        def should_compress(self, prompt_tokens: int | None = None) -> bool:
-            return prompt_tokens is not None
-
-        def compress(self, messages: list[Any], *_: Any, **__: Any) -> list[Any]:
-            return messages
-
-    engine = Least()
-    engine.kept = ["one"]
-    engine.clone_for_agent().kept.append("two")
-    assert engine.kept == ["one"]

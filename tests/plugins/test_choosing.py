@@ -155,22 +155,6 @@ def test_a_plugin_that_fails_is_one_warning_and_the_built_in_engine(home: Path, 
         assert not {name for name in set(sys.modules) - before if "bad" in name}
 
 
-def test_a_plugin_that_fails_half_way_leaves_nothing_that_it_registered(home: Path) -> None:
-    code = """
-        def register(ctx):
-            ctx.register_command("tide", print)
-            ctx.register_tool(name="tide", schema={}, handler=print)
-            ctx.register_hook("pre_compress", print)
-            raise ValueError("no tide")
-        """
-    write(home / "plugins" / "half", code)
-    settings = Settings.model_validate({"plugins": {"enabled": ["half"]}})
-    plugins = Plugins(settings, home)
-    plugins.load()
-    assert "no tide" in str(plugins.failed["half"])
-    assert plugins.registered.of("half") == []
-
-
 @pytest.mark.spec("2.3")
 def test_being_there_loads_nothing(home: Path) -> None:
     write(home / "plugins" / "loud", "raise SystemExit('it was imported')")

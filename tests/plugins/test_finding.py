@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from everlong.config import Settings
-from everlong.errors import PluginError
-from everlong.plugins.discovery import FoundPlugin, check_name, read_manifest
+from everlong.plugins.discovery import FoundPlugin
 from everlong.plugins.manager import Plugins
 from tests.plugins.making import engine_in, write
 
@@ -73,20 +72,6 @@ def test_a_broken_manifest_is_told_and_hides_nothing(home: Path, manifest: bytes
     folder = engine_in(home / "plugins" / "context_engine" / "odd")
     (folder / "plugin.yaml").write_bytes(manifest)
     assert problem in found(home)["odd"].problem
-
-
-def test_what_a_manifest_says_is_shown_in_one_line_without_control_characters(tmp_path: Path) -> None:
-    text = 'name: x\nversion: 1.10\ndescription: "a\\e[31mred\\nline \\u202e"\n'
-    manifest = read_manifest(engine_in(tmp_path / "x", manifest=text))
-    assert manifest.description == "a [31mred line"
-    assert manifest.version == "1.10"
-    assert len(read_manifest(engine_in(tmp_path / "y", manifest=f"description: {'y' * 9_000}\n")).description) == 300
-
-
-@pytest.mark.parametrize("name", ["paths", "enabled", "compressor", "context_engine", "", "-x", "a b", "a/b", "x" * 65])
-def test_a_plugin_cannot_have_just_any_name(name: str) -> None:
-    with pytest.raises(PluginError, match="cannot be called"):
-        check_name(name)
 
 
 def test_a_plugin_with_a_name_that_it_cannot_have_is_listed_with_the_reason_and_answers_to_nothing(home: Path) -> None:

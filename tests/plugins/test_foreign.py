@@ -15,11 +15,9 @@ import pytest
 import everlong
 from everlong.agent import AgentEvent, CompactionFinished, ToolFinished
 from everlong.config.paths import data_home
-from everlong.context import ContextCompressor
 from everlong.plugins.adapters.host_state import host_path
-from everlong.plugins.guard import GuardedEngine, compressor_of
+from everlong.plugins.guard import GuardedEngine
 from everlong.store import Store
-from tests.agent.conftest import Opened
 from tests.examples import length
 from tests.plugins.conftest import FOLDERS, WINDOW, WithEngine, notices, talk, talker
 from tests.testing_server.conftest import Serve
@@ -85,35 +83,6 @@ def test_many_turns_a_tool_a_command_and_a_restart(
     assert store.verify().problems == []
 
 
-def test_a_foreign_engine_may_be_made_from_the_compressor(serve: Serve, opened: Opened, tmp_path: Path) -> None:
-    folder = tmp_path / "plugs" / "derived"
-    folder.mkdir(parents=True)
-    (folder / "__init__.py").write_text(
-        "from agent.context_compressor import ContextCompressor, SUMMARY_PREFIX\n"
-        "class Derived(ContextCompressor):\n"
-        "    name = 'derived'\n"
-        "    def __init__(self):\n"
-        "        super().__init__(model='derived-boot', quiet_mode=True, config_context_length=200_000,\n"
-        "                         threshold_percent=0.5, protect_last_n=4, summary_target_ratio=0.9, api_key='')\n"
-        "    def compress(self, messages, current_tokens=None, focus_topic=None, **more):\n"
-        "        return super().compress(messages, current_tokens, focus_topic, **more)\n",
-        encoding="utf-8",
-    )
-    server = serve(talker, window=WINDOW)
-    settings = {"context": {"engine": "derived"}, "plugins": {"paths": [str(folder.parent)]}}
-    agent = opened(server, settings=settings)
-    inside = compressor_of(agent.engine)
-    assert isinstance(inside, ContextCompressor)
-    assert (inside.context_length, inside.protect_last_n, inside.quiet_mode) == (WINDOW, 4, True)  # type: ignore[attr-defined]
-    assert inside.summarizer is not None  # models write its summaries
-    assert inside.overhead_tokens > 0
-    talk(agent, 20)
-    assert agent.compactor.count >= 2
-    report = agent.engine.last_report  # type: ignore[attr-defined]
-    assert report.summarizer
-    assert server.rejections == []
-
-
 # -- the folder for PYTHONPATH -----------------------------------------------------------------------------------------
 
 
@@ -141,34 +110,6 @@ def test_a_foreign_plugins_own_tests_pass_against_the_host_folder(tmp_path: Path
     done = in_another_process("-m", "pytest", *options, str(tests / "check_ledger.py"), cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "8 passed" in done.stdout
-
-
-def test_the_host_folder_has_every_name_that_is_adapted(tmp_path: Path) -> None:
-    script = """
-        from agent.context_engine import ContextEngine, sanitize_memory_context, automatic_compaction_status_message
-        from agent.auxiliary_client import call_llm, async_call_llm, extract_content_or_reasoning
-        from agent.auxiliary_client import get_text_auxiliary_client, resolve_provider_client
-        from agent.context_compressor import ContextCompressor, SUMMARY_PREFIX, LEGACY_SUMMARY_PREFIX
-        from agent.prompt_caching import apply_anthropic_cache_control
-        from agent.model_metadata import estimate_messages_tokens_rough, estimate_tokens_rough
-        from agent.model_metadata import estimate_request_tokens_rough, get_model_context_length
-        from agent.memory_provider import MemoryProvider
-        from agent.redact import redact_sensitive_text
-        from hermes_constants import get_hermes_home, display_hermes_home, get_hermes_dir
-        from hermes_cli.config import get_hermes_home as again, load_config, cfg_get, save_config
-        from hermes_cli.plugins import get_plugin_manager
-        from hermes_cli.auth import PROVIDER_REGISTRY
-        from hermes_cli.runtime_provider import _get_named_custom_provider
-        from gateway.session_context import get_session_env
-        from tools.registry import tool_error, tool_result
-        import everlong.context
-        assert ContextEngine is everlong.context.ContextEngine
-        assert issubclass(ContextCompressor, everlong.context.ContextCompressor)
-        assert get_hermes_home() == again()
-        print(estimate_tokens_rough("abcde"), get_model_context_length("nobody's", config_context_length=7))
-    """
-    done = in_another_process("-c", "\n".join(line.strip() for line in script.splitlines()), cwd=tmp_path)
-    assert (done.stdout, done.stderr) == ("2 7\n", "")
 
 
 # -- the names for a whole process -------------------------------------------------------------------------------------

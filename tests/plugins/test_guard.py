@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,10 +16,8 @@ from everlong.errors import PluginError, TargetUnreachable
 from everlong.model import Message
 from everlong.plugins import checking
 from everlong.plugins.adapters.host_state import Host
-from everlong.plugins.checking import EngineFault
 from everlong.plugins.engines import adopt
 from everlong.plugins.guard import GuardedEngine
-from everlong.plugins.running import Overrun, Runner, time_of_others
 from everlong.store import views
 from tests.waiting import PATIENCE
 
@@ -80,16 +76,6 @@ def with_compress(compress: Callable[[list[Message]], Any]) -> Plain:
 
 
 # -- what passes through -----------------------------------------------------------------------------------------------
-
-
-def test_a_good_engines_list_is_passed_on_as_it_is() -> None:
-    messages = conversation()
-    warned: list[str] = []
-    engine = guarded(Plain(), warned=warned)
-    assert engine.compress(messages) == [messages[0], *messages[-2:]]
-    assert warned == []
-    assert engine.last_fault is None
-    assert engine.last_prompt_tokens == engine.estimate_tokens([messages[0], *messages[-2:]])
 
 
 def test_the_stores_marks_are_hidden_from_the_engine_and_put_back() -> None:
@@ -176,45 +162,6 @@ def test_an_engine_of_no_base_class_is_an_engine() -> None:
 # -- what is kept from the host ----------------------------------------------------------------------------------------
 
 
-def test_every_fault_is_recorded_and_told_once_per_kind() -> None:
-    def fail(_: list[Message]) -> list[Message]:
-        raise ValueError("no")
-
-    warned: list[str] = []
-    recorded: list[EngineFault] = []
-    engine = GuardedEngine(
-        with_compress(fail), lambda: ContextCompressor(8_000), warn=warned.append, record=recorded.append
-    )
-    messages = conversation(40)
-    assert len(engine.compress(messages)) < len(messages)
-    engine.compress(messages)
-    assert len(warned) == 1
-    assert [fault.method for fault in recorded] == ["compress", "compress"]
-    assert "ValueError: no" in recorded[0].traceback
-    assert engine.last_report is not None
-    assert "raised ValueError in compress()" in (engine.last_report.fallback_reason or "")
-
-
-def test_an_engine_that_hangs_is_never_called_again() -> None:
-    calls: list[str] = []
-
-    class Hanging(Plain):
-        def should_compress(self, prompt_tokens: int | None = None) -> bool:  # noqa: ARG002
-            calls.append("should_compress")
-            threading.Event().wait()
-            return True
-
-    warned: list[str] = []
-    engine = guarded(Hanging(), seconds=0.1, warned=warned)
-    assert engine.should_compress(10) is False
-    assert engine.is_off
-    assert engine.should_compress(7_000) is True
-    engine.update_from_response({"prompt_tokens": 123})
-    assert engine.last_prompt_tokens == 123
-    assert json.loads(engine.handle_tool_call("x", {}))["error"]
-    assert (calls, len(warned)) == (["should_compress"], 1)
-
-
 @pytest.mark.parametrize("value", [None, "many", -1, float("nan"), True, [5]])
 def test_a_figure_that_makes_no_sense_is_not_believed(value: Any) -> None:
     class Odd(Plain):
@@ -278,39 +225,3 @@ def test_a_compaction_can_be_interrupted_while_the_engine_is_at_it() -> None:
     released.set()
     assert not engine.is_off
     assert engine.get_status()["engine"] == "plain"  # it is there again
-
-
-# -- lists that are mended ---------------------------------------------------------------------------------------------
-
-
-def test_a_dropped_system_prompt_is_put_back() -> None:
-    messages = conversation()
-    warned: list[str] = []
-    result = guarded(with_compress(lambda given: given[-2:]), warned=warned).compress(messages)
-    assert result == [messages[0], *messages[-2:]]
-    assert "dropped the system prompt" in warned[0]
-
-
-# -- the thread --------------------------------------------------------------------------------------------------------
-
-
-def test_time_that_others_take_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    passed, is_seen = [0.0], threading.Event()
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + passed[0])
-    monkeypatch.setattr("everlong.workers.time", clock)
-    monkeypatch.setattr("everlong.plugins.running.time", clock)
-
-    def idle_for_an_hour() -> str:
-        passed[0] += 3_600.0
-        is_seen.wait(PATIENCE)
-        return "answered"
-
-    def ask_others() -> str:
-        with time_of_others():
-            return idle_for_an_hour()
-
-    looks = iter(range(3))  # at the clock, after the hour has passed
-    with pytest.raises(Overrun):
-        Runner("three", PATIENCE).call(idle_for_an_hour, check=lambda: None)
-    answer = Runner("four", PATIENCE).call(ask_others, check=lambda: is_seen.set() if next(looks, 3) == 3 else None)
-    assert answer == "answered"

@@ -52,29 +52,6 @@ def test_relative_imports_and_sub_packages_work_at_import_and_in_functions(tmp_p
     unload(module)
 
 
-def test_a_plugin_may_call_itself_by_its_folders_name(tmp_path: Path) -> None:
-    folder = plugin(
-        tmp_path,
-        "selfish",
-        __init__="from selfish.engine import NAME\nimport selfish.engine\nAGAIN = selfish.engine.NAME",
-        engine="NAME = 'own'\ndef whole():\n    import selfish\n    return selfish.NAME",
-    )
-    module = load_folder(folder, "selfish")
-    assert (module.NAME, module.AGAIN, module.engine.whole()) == ("own", "own", "own")
-    assert "selfish" not in sys.modules
-    unload(module)
-
-
-def test_two_plugins_with_equal_module_names_never_meet(tmp_path: Path) -> None:
-    path = "import sys, pathlib\nsys.path.insert(0, str(pathlib.Path(__file__).parent))\nfrom tools import WHO"
-    first = load_folder(plugin(tmp_path / "one", "same", __init__=path, tools="WHO = 1"), "same")
-    second = load_folder(plugin(tmp_path / "two", "same", __init__=path, tools="WHO = 2"), "same")
-    assert (first.WHO, second.WHO) == (1, 2)
-    assert "tools" not in sys.modules
-    unload(first)
-    unload(second)
-
-
 def test_a_plugins_folders_do_not_stay_on_the_path_of_the_program(tmp_path: Path) -> None:
     before = list(sys.path)
     folder = plugin(
@@ -148,28 +125,3 @@ def test_a_foreign_base_class_is_everlongs_own_to_the_plugin_and_to_nobody_else(
     with pytest.raises(ModuleNotFoundError):
         __import__("agent.context_engine")
     unload(module)
-
-
-def test_an_installed_package_behind_a_plugin_sees_the_adapters_and_others_do_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = tmp_path / "site"
-    for name, text in {
-        "tidal_engine/__init__.py": "",
-        "tidal_engine/core.py": "from agent.context_engine import ContextEngine\n",
-        "tidal_engine/late.py": "def base():\n    import agent.context_engine as host\n    return host.ContextEngine\n",
-        "plain_helper.py": "def find():\n    import agent\n",
-    }.items():
-        file = site / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text, encoding="utf-8")
-    monkeypatch.syspath_prepend(str(site))
-    shim = "from tidal_engine.core import ContextEngine\nfrom tidal_engine.late import base\nimport plain_helper"
-    module = load_folder(plugin(tmp_path, "tidal", __init__=shim), "tidal")
-    assert module.ContextEngine is ContextEngine
-    assert module.base() is ContextEngine
-    with pytest.raises(ModuleNotFoundError):
-        module.plain_helper.find()
-    unload(module)
-    for name in ("tidal_engine", "tidal_engine.core", "tidal_engine.late", "plain_helper"):
-        monkeypatch.delitem(sys.modules, name)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from everlong import ContextCompressor
 from tests.plugins.making import ENGINE, engine_in
 from tests.plugins.test_choosing import REGISTERS, chosen
 
@@ -47,13 +46,3 @@ def test_engines_and_plugins_of_packages_are_found_after_folders(install: Instal
         assert (engine.name, engine.context_length, said) == (name, 50_000, [])
     engine_in(home / "plugins" / "tide", name="nearer")
     assert chosen(home, "tide")[0].name == "nearer"
-
-
-def test_a_package_that_cannot_be_imported_is_a_warning_and_leaves_nothing_behind(install: Install, home: Path) -> None:
-    install("pkg_bad", "import pkg_bad.more", engines="bad = pkg_bad:Engine")
-    (home.parent / "site" / "pkg_bad" / "more.py").write_text("raise ValueError('no tide')")
-    engine, (said,) = chosen(home, "bad")
-    assert isinstance(engine, ContextCompressor)
-    assert "ValueError: no tide" in said
-    assert "everlong plugins doctor bad" in said
-    assert not {name for name in sys.modules if name.startswith("pkg_bad")}

@@ -171,25 +171,6 @@ def test_what_cannot_be_registered_is_one_warning(loaded: Loaded, call: str, sai
     assert "last" in plugins.registered.commands  # what follows is registered all the same
 
 
-def test_a_tool_that_fails_to_say_whether_it_is_there_or_has_a_taken_name_is_left_out(
-    serve: Serve, opened: Opened, heard: list[AgentEvent], home: Path
-) -> None:
-    code = """
-        def register(ctx):
-            ctx.register_tool(name="maybe", schema={}, handler=print, check_fn=lambda: 1 / 0)
-            ctx.register_tool(name="read_file", schema={}, handler=print)
-            ctx.register_tool(name="odd", schema={"parameters": 5}, handler=print)
-        """
-    write(home / "plugins" / "p", code)
-    agent = opened(serve("Hi."), "openai", settings={"plugins": {"enabled": ["p"]}})
-    said = notices(heard)
-    assert len(said) == 3
-    assert "its tool maybe is left out: ZeroDivisionError" in said[0]
-    assert "its tool odd is left out" in said[1]
-    assert "'read_file'" in said[2]
-    assert agent.run("Hello.").text == "Hi."
-
-
 def test_every_event_and_everything_that_the_context_has_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text(encoding="utf-8")
     assert [event for event in EVENTS if f"| `{event}` |" not in page] == []

@@ -113,30 +113,3 @@ def test_an_engine_in_a_wheel_keeps_a_long_session_and_survives_a_restart(
     second = ran(wheel_python, file, "tally", HALF, HALF, first["session"], cwd=tmp_path, **env)
     check(second, "tally")
     assert int(tally.read_text(encoding="utf-8")) > dropped > int(HALF)
-
-
-@pytest.mark.spec("2.6")
-def test_the_engine_of_a_wheel_is_listed_by_what_its_package_says_and_chosen_by_its_name(
-    tmp_path: Path, home: Path, wheel_python: Path
-) -> None:
-    def everlong_program(*arguments: str) -> str:
-        code = "from everlong.cli.main import main; main()"
-        env = {**os.environ, "EVERLONG_HOME": str(home), "PYTHONPATH": "", "TALLY_FILE": str(tmp_path / "tally")}
-        run = subprocess.run(
-            [str(wheel_python), "-c", code, *arguments],
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=tmp_path,
-            env=env,
-        )
-        return run.stdout
-
-    (listed,) = [
-        one for one in json.loads(everlong_program("plugins", "list", "--json"))["plugins"] if one["name"] == "tally"
-    ]
-    assert listed["version"] == "2.0.1"
-    assert listed["description"] == "Counts what it drops."
-    assert (listed["origin"], listed["kind"], listed["active"]) == ("package", "engine", False)
-    everlong_program("plugins", "use", "tally")
-    assert "ok" in everlong_program("plugins", "doctor", "tally")

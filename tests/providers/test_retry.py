@@ -31,15 +31,6 @@ def test_what_may_pass_is_tried_again_after_growing_waits(
     assert len(server.requests) == 3
 
 
-@both_apis
-def test_the_wait_that_the_api_asks_for_is_obeyed_and_a_little_more(serve: Serve, connected: Connect, api: str) -> None:
-    server, clock = serve("ok"), ManualClock()
-    server.fail_next(Fault("rate_limit", retry_after=8), Fault("overloaded", retry_after=0.25))
-    Retrying(connected(api, server), sleep=clock.sleep).complete([HELLO])
-    assert 8 <= clock.slept[0] <= 10
-    assert 0.25 <= clock.slept[1] <= 0.5
-
-
 def test_after_the_last_attempt_the_error_is_raised_and_every_retry_was_told(serve: Serve, connected: Connect) -> None:
     server, clock = serve("ok", faults=lambda _: Fault("overloaded")), ManualClock()
     told: list[tuple[str, int]] = []

@@ -102,15 +102,6 @@ def test_a_stream_tells_what_comes_in_order_and_ends_with_the_whole(serve: Serve
     assert kinds.count(TextDelta) > 1
 
 
-@both_apis
-def test_a_stream_that_is_closed_early_lets_go_of_its_connection(serve: Serve, connected: Connect, api: str) -> None:
-    provider = connected(api, serve("word " * 500))
-    events = provider.stream([HELLO])
-    assert isinstance(next(events), TextDelta)
-    events.close()  # type: ignore[attr-defined]
-    assert provider.complete([HELLO]).stop == "end"
-
-
 def test_reasoning_of_other_servers_is_thinking_and_goes_back_to_them_only(serve: Serve, connected: Connect) -> None:
     script: Callable[[Ask], Answer] = lambda _: Answer("Yes.", thinking="Because.")  # noqa: E731 - it is used twice
     for dialect, field in (("vllm", "reasoning_content"), ("openrouter", "reasoning")):
@@ -153,20 +144,6 @@ def test_a_conversation_with_traces_of_other_providers_is_taken_by_the_strictest
     reply = asked(connected(api, server), MIXED, streamed=streamed, tools=TOOLS, max_tokens=99)
     assert reply.text == "ok"
     assert server.rejections == []
-
-
-def test_markers_reach_anthropic_and_its_cache_is_told_in_the_usage(serve: Serve, connected: Connect) -> None:
-    marked: Message = {
-        "role": "system",
-        "content": [{"type": "text", "text": "word " * 2_000, "cache_control": {"type": "ephemeral", "ttl": "1h"}}],
-    }
-    provider = connected("anthropic", serve("ok"))
-    first = provider.complete([marked, HELLO]).usage
-    second = asked(provider, [marked, HELLO], streamed=True).usage
-    assert (first.cache_write_tokens, first.cache_write_1h_tokens, first.cache_read_tokens) == (2_000, 2_000, 0)
-    assert (second.cache_write_tokens, second.cache_read_tokens, second.input_tokens) == (0, 2_000, 6)
-    assert second.prompt_tokens == first.prompt_tokens
-    assert provider.takes_markers
 
 
 @pytest.mark.spec("1.1")

@@ -19,7 +19,7 @@ from everlong.cli.archive.scan import Scan, ScanResult
 from everlong.config.trust import folder_wishes, remember_folder
 from everlong.mcp.history import History
 from everlong.store import Store
-from everlong.store.stateless import Sender, StatelessRequest
+from everlong.store.identity import Sender, StatelessRequest
 from everlong.store.turns import FinishedTurn
 from tests.archive import samples
 from tests.security.conftest import Program
@@ -51,7 +51,7 @@ def store(home: Path, house: Path) -> Iterator[Store]:  # noqa: ARG001 - a home 
 def work_in(store: Store, folder: Path, name: str = "mine/", *, is_told: bool = True) -> str:
     """Hold a conversation of the user's in a folder, as the gateway stores it."""
     sender = Sender("gateway", name, None, "claude-code", str(folder) if is_told else None)
-    placed = store.stateless.place(StatelessRequest(MINE[:1], store.chain.trace(MINE[:1]), sender))
+    placed = store.identity.place(StatelessRequest(MINE[:1], store.chain.trace(MINE[:1]), sender))
     store.turns.add_finished(placed.at, FinishedTurn(MINE[1], session=placed.session))
     return placed.session
 

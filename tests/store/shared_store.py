@@ -26,8 +26,8 @@ from everlong.store import Store
 from everlong.store.compaction import Occasion
 from everlong.store.content import Blob, blob, encoded
 from everlong.store.conversations import CompactionMark
+from everlong.store.identity import PlacedRequest, Sender, StatelessRequest
 from everlong.store.schema import branch as branches, session as sessions
-from everlong.store.stateless import PlacedRequest, Sender, StatelessRequest
 from everlong.store.tree import Branch
 from everlong.store.turns import FinishedTurn, NewMessages
 from tests.store.engines import ScriptedEngine, summarizing
@@ -296,19 +296,14 @@ class _Server:
             return
         store = self.store
         trace = store.chain.trace(map(store.cleaned, messages))
-        placed = store.stateless.place(StatelessRequest(messages, trace, client.sender, client.preamble(store)))
+        placed = store.identity.place(StatelessRequest(messages, trace, client.sender, client.preamble(store)))
         self._put(client, messages, placed)
         if how == "begin":
             self.turn = store.turns.begin(placed.at, model="m", session=placed.session).id
 
     def _new(self, line: _Line, messages: list[Message]) -> NewMessages:
-        store, said, known = self.store, list(messages), self.store.stateless.known_additions
-        beside: dict[int, tuple[Message, ...]] = {}
-        lasting = known.without(said[-1])
-        if lasting != said[-1]:
-            beside, said[-1] = {len(said) - 1: (said[-1],)}, lasting
-        trace = store.chain.trace(said, line.at.node)
-        return NewMessages(said, trace, None if line.mark == line.at.head else line.mark, beside)
+        trace = self.store.chain.trace(messages, line.at.node)
+        return NewMessages(list(messages), trace, None if line.mark == line.at.head else line.mark)
 
     def _put(self, client: Client, messages: list[Message], placed: PlacedRequest) -> None:
         self.line = _Line(messages, placed.at, placed.mark, placed.session, placed.opened, client.session)
@@ -346,7 +341,7 @@ class _Server:
         asked = StatelessRequest(
             said, Trace(ids, trace.blocks, trace.ends), client.sender, client.preamble(store), at, mark
         )
-        self._put(client, messages, store.stateless.place(asked))
+        self._put(client, messages, store.identity.place(asked))
 
     def compact(self, first: int, count: int) -> None:
         """Compact the conversation, as a gateway does before it sends a request."""
@@ -437,7 +432,6 @@ class Client:
             return Step(self.name, "look", (rng.randrange(2),))
         if self.kind == "plain":
             return Step(self.name, "say", (word, extra))
-        # An edit that only takes off an addition is one or is none, which depends on what others have taught the store.
         verbs = ("rename", "reprompt", "clear", "rewind", "edit", "repeat")[: 6 if self.kind == "wild" else 2]
         if chance < 0.05 * len(verbs):
             verb = verbs[int(chance / 0.05)]

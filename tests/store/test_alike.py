@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import json
-import uuid
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from everlong.model import Message
-from everlong.store import Store, alike
-from everlong.store.alike import contents_with
-from everlong.store.database import Database
-from everlong.testing.strategies import conversations
-from tests.examples import examples
-from tests.retellings import retellings
-from tests.store.engines import ScriptedEngine, summarizing
+from everlong.store import Store
 
 SECRET = "The harbour's vault opens with pelican-4711"  # noqa: S105 - made up
 
@@ -77,29 +69,3 @@ def test_a_call_is_found_however_its_arguments_are_written(store: Store, argumen
     store.record([{"role": "user", "content": "two"}, told])
     index_all(store)
     assert store.forget([at.head]).messages == 2
-
-
-@settings(
-    max_examples=examples(30),
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-@given(conversations(4), conversations(3), st.data())
-def test_the_index_finds_what_a_look_at_everything_finds(
-    database: Database, talk: list[Message], others: list[Message], data: st.DataObject
-) -> None:
-    store = Store(database, uuid.uuid4().hex)
-    store.record(talk)
-    store.record([{"role": "user", "content": "Another beginning"}, *others, *data.draw(retellings(talk))])
-    indexed: bool = data.draw(st.booleans())
-    if indexed:
-        index_all(store)
-    at = store.record([{"role": "user", "content": "A third"}, *data.draw(retellings(talk))])
-    store.compact(at, ScriptedEngine(summarizing(0, 2)))
-    places: list[int] = data.draw(st.lists(st.integers(0, 30), max_size=3))
-    chosen = [talk[place % len(talk)] for place in places]
-    with database.read() as connection, pytest.MonkeyPatch.context() as patch:
-        found = contents_with(store, connection, chosen)
-        patch.setattr(alike, "MOST_LOOKUPS", -1)
-        assert found == contents_with(store, connection, chosen)

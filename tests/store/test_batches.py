@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
-import threading
 import uuid
 from pathlib import Path
 
@@ -13,13 +10,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from sqlalchemy import event
 
-from everlong.errors import MessageError, NotStored, StoreError, StoreFull
+from everlong.errors import MessageError, NotStored, StoreFull
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.database import Database
 from everlong.testing.strategies import conversations
 from tests.examples import examples
-from tests.waiting import PATIENCE
 
 
 def talk(number: int, length: int = 3) -> list[Message]:
@@ -90,47 +86,6 @@ def test_a_full_disk_is_told_at_the_latest_when_the_batch_ends(tmp_path: Path) -
         store.database.engine.dispose()
         assert store.verify().problems == []
         assert store.context(store.record(talk(0))) == talk(0)
-
-
-KILLED = """
-import os, sys
-from everlong.store import Store
-store = Store.open(sys.argv[1])
-with store.batch():
-    store.record([{"role": "user", "content": "first"}])
-with store.batch():
-    store.record([{"role": "user", "content": "second"}])
-    os.kill(os.getpid(), 9)
-"""
-
-
-def test_a_process_killed_in_a_batch_keeps_the_batches_before(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "store.db")], check=False, timeout=PATIENCE)
-    with Store.open(tmp_path / "store.db") as store:
-        assert store.verify().messages == 1
-        assert store.verify().problems == []
-
-
-def test_two_batches_in_each_others_way_both_come_through(store: Store, url: str) -> None:
-    failed: list[BaseException] = []
-
-    def run(numbers: list[int]) -> None:
-        try:
-            with Store.open(url, store.tenant, wait=60) as own, own.batch():
-                for number in numbers:
-                    own.record(talk(number))
-        except StoreError as error:
-            failed.append(error)
-
-    numbers = list(range(30))
-    threads = [threading.Thread(target=run, args=(order,)) for order in (numbers, numbers[::-1])]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert failed == []
-    assert store.verify().messages == 90
-    assert store.verify().problems == []
 
 
 @settings(

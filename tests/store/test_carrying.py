@@ -66,12 +66,6 @@ def test_results_that_the_client_cleared_before_the_cover_keep_the_view(store: S
     assert store.context(store.record(more)) == [*before, *more[-2:]]
 
 
-def test_old_messages_that_the_client_dropped_keep_the_view_if_all_that_is_new_is_there(store: Store) -> None:
-    before = compacted(store)
-    dropped = [TALK[0], *TALK[8:]]
-    assert store.context(store.record([*dropped, NEXT])) == [*before, NEXT]
-
-
 @pytest.mark.parametrize(
     "sent",
     [

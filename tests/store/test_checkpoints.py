@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import threading
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +16,6 @@ from everlong.store.checkpoints import Checkpoints
 from everlong.store.database import Database
 from everlong.testing.strategies import wild_conversations
 from tests.examples import examples
-from tests.waiting import PATIENCE
 
 
 def talk(length: int, name: str = "one") -> list[Message]:
@@ -61,36 +59,6 @@ def test_only_what_grew_is_hashed(store: Store, hashed: Callable[[], int]) -> No
     assert store.verify().problems == []
 
 
-def test_an_earlier_message_edited_in_place_is_noticed(store: Store, hashed: Callable[[], int]) -> None:
-    said = talk(100)
-    first = store.record(said)
-    hashed()
-    said[7]["content"] = "edited"
-    second = store.record(said)
-    assert hashed() == 93  # what stands before the edit is known
-    assert second.id != first.id
-    assert store.context(second) == said
-    assert store.context(first) == talk(100)
-
-
-def test_memory_is_bounded_and_the_newest_are_kept(hashed: Callable[[], int]) -> None:
-    kept = Checkpoints(HashChain(), most_blocks=250, least=1)
-    for number in range(10):
-        kept.traced(talk(100, f"list {number}"), as_given)
-        assert kept.blocks <= 250
-    hashed()
-    kept.traced(talk(100, "list 9"), as_given)
-    kept.traced(talk(100, "list 8"), as_given)
-    assert hashed() == 0
-    kept.traced(talk(100, "list 0"), as_given)
-    assert hashed() == 100
-    for length in range(100, 120):  # one that grows does not push the others out
-        kept.traced(talk(length, "list 9"), as_given)
-        assert kept.blocks <= 250
-    kept.traced(talk(900, "long"), as_given)
-    assert kept.blocks <= 250
-
-
 def test_a_store_that_redacts_cleans_only_what_grew(database: Database) -> None:
     cleaned: list[Message] = []
 
@@ -106,26 +74,6 @@ def test_a_store_that_redacts_cleans_only_what_grew(database: Database) -> None:
     assert len(cleaned) <= 3
     assert [m["content"] for m in store.context(at)[-2:]] == ["it is [redacted]", "[redacted], then"]
     assert store.verify().problems == []
-
-
-def test_several_threads_may_use_them_at_once() -> None:
-    chain = HashChain()
-    kept = Checkpoints(chain, most_blocks=400, least=1)
-    wrong: list[int] = []
-
-    def run(seed: int) -> None:
-        for step in range(60):
-            said = talk(1 + (step * 7 + seed) % 90, f"list {(step + seed) % 5}")
-            if kept.traced(said, as_given) != chain.trace(said):
-                wrong.append(step)
-
-    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE)
-    assert wrong == []
-    assert kept.blocks <= 400
 
 
 ODD: list[Any] = [None, float("nan"), 1, 1.0, True, "1", [], {}, 0.0, -0.0, 2**70, "\ud800"]

@@ -8,8 +8,6 @@ from everlong.errors import AmbiguousName, NotStored
 from everlong.model import Message
 from everlong.store import Branch, Session, Store
 from everlong.store.conversations import CompactionMark, ConversationLine
-from everlong.store.search import Filters
-from everlong.store.shown_path import find_message, newest_messages
 from tests.context.builders import assistant, user
 from tests.store.engines import ScriptedEngine, summarizing
 
@@ -102,16 +100,6 @@ def test_a_lineage_is_one_conversation_from_the_first_word_by_any_of_its_ids(sto
         assert store.conversations.get(part) == store.conversations.find(part) == one
         assert transcript(store, part) == WHOLE
     assert turns(store, ferry.first) == [1, 2, 3, 4, 5, 6, 7, 8]
-
-
-def test_the_figures_are_those_of_all_parts_and_of_the_calls_on_their_side(store: Store, ferry: Talk) -> None:
-    for part in store.conversations.get(ferry.first).parts:
-        store.sessions.add_usage(part, {"input_tokens": 10, "output_tokens": 1}, 0.25)
-    store.receipts.add(ferry.first, "summary", usage={"input_tokens": 5, "output_tokens": 2}, cost=0.125)
-    one = store.conversations.get(ferry.session.id)
-    assert (one.input_tokens, one.output_tokens, one.api_calls, one.cost) == (35, 5, 4, 0.875)
-    assert one.to_dict()["parts"] == list(one.parts)
-    assert one.to_dict()["is_open"] is one.is_open is True
 
 
 # -- going back ----------------------------------------------------------------------------------------------------
@@ -207,28 +195,6 @@ def test_a_list_can_be_filtered_by_source_time_title_and_folder(store: Store) ->
     assert store.conversations.count() == 2
 
 
-# -- finding what was said -----------------------------------------------------------------------------------------
-
-
-def test_hits_name_the_conversation_and_count_over_all_parts(store: Store, ferry: Talk) -> None:
-    (hit,) = store.search("four.", mode="substring").hits
-    assert (hit.session, hit.title, hit.turn) == (ferry.first, "Ferry", 8)
-    for part in store.conversations.get(ferry.first).parts:
-        found = store.search("one", filters=Filters(session=part, role="user")).hits
-        assert [one.turn for one in found] == [1]
-    summaries = store.search("what was said", filters=Filters(session=ferry.session.id, role="summary")).hits
-    assert {hit.session for hit in summaries} == {ferry.first}
-
-
-def test_messages_are_found_by_the_beginning_of_their_id_and_listed_with_their_turn(store: Store, ferry: Talk) -> None:
-    node = store.conversations.node_at(ferry.first, 6)
-    assert node is not None
-    found = find_message(store, node.hex()[:12])
-    assert (found.session, found.turn, found.role) == (ferry.first, 6, "assistant")
-    assert [(one.session, one.turn) for one in newest_messages(store, 2)] == [(ferry.first, 7), (ferry.first, 8)]
-    assert store.conversations.node_at(ferry.first, 99) is None
-
-
 # -- taking out ----------------------------------------------------------------------------------------------------
 
 
@@ -257,3 +223,23 @@ def test_a_conversation_is_unanswered_while_every_request_in_it_has_failed(store
     alone = store.sessions.start(vain, from_depth=0)
     store.turns.finish(store.turns.begin(vain, session=alone.id).id, status="failed", error="status 429")
     assert store.conversations.unanswered(store.conversations.newest()) == {alone.id}
+
+
+def test_messages_are_numbered_one_by_one_however_many_blocks_they_have(store: Store) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    said: list[Message] = [
+        {"role": "user", "content": [{"type": "text", "text": "A heron."}, {"type": "text", "text": "Here is more."}]},
+        {"role": "assistant", "content": "I look.", "tool_calls": [call, {**call, "id": "c2"}]},
+        {"role": "tool", "tool_call_id": "c1", "content": "A pelican."},
+        {"role": "tool", "tool_call_id": "c2", "content": "A gull."},
+        {"role": "assistant", "content": "A pelican and a gull."},
+    ]
+    made = store.sessions.start(store.record(said, conversation="numbers"), from_depth=0)
+    (one,) = store.conversations.newest()
+    assert one.messages == 5
+    assert turns(store, made.id) == [1, 2, 3, 4, 5]
+    third = [line for line in store.conversations.entries(made.id, after=2, to=3) if isinstance(line, ConversationLine)]
+    assert [(line.turn, line.entry.message["content"]) for line in third] == [(3, "A pelican.")]
+    assert store.conversations.node_at(made.id, 3) == third[0].entry.id
+    (hit,) = store.search("heron").hits
+    assert hit.turn == 1

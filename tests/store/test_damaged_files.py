@@ -17,7 +17,7 @@ import pytest
 from everlong.errors import StoreDamaged
 from everlong.model import Message
 from everlong.store import Store
-from everlong.store.verification_log import newest_mark
+from everlong.store.upkeep.verify import newest_mark
 from tests.examples import length
 
 pytestmark = pytest.mark.spec("12.7")
@@ -112,15 +112,6 @@ def test_a_log_that_was_deleted_is_noticed_and_not_forgotten_again(tmp_path: Pat
         assert store.verify().problems == [problem]
     path.with_name(".store.db.tally").unlink()
     assert is_well(path)
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGKILL on Windows")
-def test_a_log_that_held_everything_is_noticed_too(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    write_and_die(path, 5)
-    Path(f"{path}-wal").unlink()
-    assert path.stat().st_size < 10 * PAGE
-    assert not is_well(path)
 
 
 @pytest.mark.spec("12.7")

@@ -9,8 +9,8 @@ from sqlalchemy import func, select, update
 from everlong.context import CompletionSummarizer, ContextCompressor
 from everlong.model import Message
 from everlong.store import Branch, Occasion, Store
-from everlong.store.maintenance import vacuum
 from everlong.store.schema import evidence
+from everlong.store.upkeep.maintenance import vacuum
 from tests.context.builders import assistant, user
 
 SECRET = "sk-ant-api03-" + "Qx7Lm2Rt9Vb4Wz1K" * 3
@@ -78,13 +78,6 @@ def test_forgetting_a_conversation_forgets_its_evidence(store: Store) -> None:
     store.forget_session(ident)
     assert count_rows(store) == 0
     assert store.verify().problems == []
-
-
-def test_forgetting_one_message_forgets_the_evidence_that_may_repeat_it(store: Store) -> None:
-    _, at, ident = compacted(store, Model())
-    node = next(entry.id for entry in store.entries(at) if entry.id is not None)
-    store.forget([node])
-    assert store.evidence([ident]) == {}
 
 
 def test_vacuum_removes_the_evidence_of_messages_that_are_gone(store: Store) -> None:

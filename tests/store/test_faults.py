@@ -16,7 +16,7 @@ import pytest
 from bench.store.server import binaries
 from sqlalchemy import event
 
-from everlong.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreUnavailable
+from everlong.errors import StoreBusy, StoreDamaged, StoreFull
 from everlong.model import Message
 from everlong.store import Store
 from tests.examples import length
@@ -71,32 +71,6 @@ def test_a_full_disk_is_told_and_nothing_is_damaged(tmp_path: Path) -> None:
         assert store.append(at, TALK[:1]).depth == 11
 
 
-LIMITED = """
-import resource, signal, sys, os
-from everlong.errors import StoreError
-from everlong.store import Store
-with Store.open(sys.argv[1]) as store:
-    at = store.record([{"role": "user", "content": "before"}])
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    size = os.path.getsize(sys.argv[1] + "-wal") + 4096
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-    try:
-        store.append(at, [{"role": "user", "content": os.urandom(200_000).hex()}])
-    except StoreError as error:
-        print(type(error).__name__, error)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="file size limits are a POSIX thing")
-def test_a_write_that_the_system_refuses_is_told_and_nothing_is_damaged(tmp_path: Path) -> None:
-    ran = run(LIMITED, str(tmp_path / "store.db"))
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.split()[0] in {"StoreFull", "StoreUnavailable"}, ran.stdout
-    with Store.open(tmp_path / "store.db") as store:
-        assert store.verify().problems == []
-        assert store.verify().messages == 1
-
-
 READ_ONLY = """
 import os, sys
 import everlong.store.sqlite  # while all of Python's own modules can be read
@@ -133,18 +107,6 @@ def test_a_read_only_file_is_told(what: str) -> None:
         assert "permissions" in ran.stdout
         with Store.open(path) as store:
             assert store.context(at) == TALK
-
-
-def test_a_place_that_cannot_be_created_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(StoreUnavailable, match=r"cannot be created.*store\.url"):
-        Store.open(tmp_path / "file" / "store.db")
-    with pytest.raises(StoreUnavailable, match="is a folder"):
-        Store.open(tmp_path)
-    with pytest.raises(StoreError, match="a store lives in a file"):
-        Store.open(":memory:")
-    with pytest.raises(StoreError, match=r"'mysql' is not known; allowed are sqlite:///.* and postgresql://"):
-        Store.open("mysql://host/db")
 
 
 def test_a_damaged_file_is_told(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -128,21 +127,3 @@ def test_an_export_becomes_one_conversation_with_the_same_id_and_all_words_in_an
         assert (3, "cancelled", "stopped by the user", assistant("At ha")) in told(store)
         assert other.conversations.system_prompt(ferry) == "Be brief."
         assert other.verify().problems == []
-
-
-def test_what_an_export_has_in_the_shape_of_another_provider_comes_back_as_it_is(store: Store) -> None:
-    use = {"type": "tool_use", "id": "t1", "name": "ls", "input": {"path": "."}}
-    result = {"type": "tool_result", "tool_use_id": "t1", "content": "a b"}
-    said: list[Message] = [
-        user("look"),
-        {"role": "assistant", "content": [use]},
-        {"role": "user", "content": [result]},
-        assistant("seen"),
-    ]
-    made = store.sessions.start(store.record(said, conversation="blocks"), from_depth=0)
-    found = exported(store, made.id)
-    other = Store(store.database, uuid.uuid4().hex)
-    body = {**(found.body or {}), "id": "20260131_142501_a1b2c3"}
-    done = Importer(other).add(replace(found, body=body), FILE)
-    assert done.session is not None
-    assert [line.entry.message for line in other.conversations.lines(done.session)] == said

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select, update
 
-from everlong.errors import StoreDamaged, StoreUnavailable
+from everlong.errors import StoreUnavailable
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.content import OBJECT
 from everlong.store.database import Database
-from everlong.store.maintenance import backup, stats
 from everlong.store.object_place import ObjectPlace, drop_kept, read_reference, use_place
 from everlong.store.objects import (
     STALE_SECONDS,
@@ -27,6 +26,7 @@ from everlong.store.objects import (
     sweep_objects,
 )
 from everlong.store.schema import content
+from everlong.store.upkeep.maintenance import backup, stats
 from tests.examples import few
 from tests.store.s3_stand_in import BUCKET, StandIn, serving
 
@@ -172,19 +172,6 @@ def test_a_bucket_that_takes_nothing_leaves_the_message_in_the_database(
     assert store.verify().problems == []
 
 
-@pytest.mark.parametrize("fault", ["500", "hang", "cut"])
-def test_a_bucket_that_gives_nothing_back_is_named(store: Store, bucket: StandIn, place: str, fault: str) -> None:
-    at = store.record(talk())
-    move_large(store.database, place, OVER)
-    forget_memory(store)
-    with (
-        failing(bucket, place, fault),
-        pytest.raises((StoreUnavailable, StoreDamaged), match=rf"s3://{BUCKET}/"),
-    ):
-        store.context(at)
-    assert store.context(at) == talk()
-
-
 @pytest.mark.parametrize(
     ("change", "told"), [(lambda data: data[:-1], "bytes and should have"), (bytes.swapcase, "changed")]
 )
@@ -242,24 +229,6 @@ def test_a_move_that_was_killed_leaves_nothing_behind(
     assert sweep_objects(store.database) == 1
     assert len(bucket.objects) == 1
     forget_memory(store)
-    assert store.context(at) == talk()
-
-
-def test_a_mover_taken_for_dead_does_not_point_at_a_deleted_object(
-    store: Store, bucket: StandIn, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at = store.record(talk())
-    put = ObjectPlace.put
-
-    def slow(self: ObjectPlace, key: str, data: bytes) -> None:
-        put(self, key, data)
-        mine = stored_object.c.key == key
-        store.database.write(lambda c: c.execute(update(stored_object).where(mine).values(ts=0.0)))
-        assert sweep_objects(store.database) == 1
-
-    monkeypatch.setattr(ObjectPlace, "put", slow)
-    assert move_large(store.database, place, OVER).contents == 0
-    assert bucket.objects == {}
     assert store.context(at) == talk()
 
 

@@ -11,9 +11,9 @@ from everlong.errors import ConfigError, NotStored
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.database import Database
-from everlong.store.maintenance import stats, vacuum
 from everlong.store.opening import redacted_message
 from everlong.store.schema import content, output
+from everlong.store.upkeep.maintenance import stats, vacuum
 from tests.store.test_forget import stored_text
 
 WHOLE = "".join(f"{number}: pelican-4711 rows past\n" for number in range(1_000))
@@ -74,14 +74,6 @@ def test_it_goes_when_its_message_is_forgotten_and_does_not_come_back(store: Sto
     assert store.verify().problems == []
 
 
-def test_the_messages_whose_output_holds_a_text_are_found(store: Store) -> None:
-    first, second = store.record(talk("c1")), store.record(talk("c2"))
-    store.outputs.keep(first.head, "x" * 9_000 + " PELICAN-4711\n rows")
-    store.outputs.keep(second.head, "nothing")
-    assert store.outputs.holding("Pelican-4711 ROWS") == [first.head]
-    assert store.outputs.holding("zebra") == []
-
-
 def test_a_vacuum_keeps_it_as_long_as_its_message_and_no_longer(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     with Store.open(path) as store:
@@ -126,4 +118,4 @@ def test_damage_is_found(store: Store) -> None:
     assert store.verify().problems == [f"the whole output of message {at.head.hex()} is not there"]
     store.outputs.keep(at.head, WHOLE)
     store.database.write(lambda connection: connection.execute(update(output).where(mine).values(node=bytes(16))))
-    assert store.verify().problems == [f"an output is kept with message {'00' * 16}, which is not there"]
+    assert store.verify().problems == [f"message {'00' * 16}, with which an output is kept, is not there"]

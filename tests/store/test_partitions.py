@@ -10,9 +10,9 @@ from sqlalchemy import text
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.database import Database
-from everlong.store.garbage import collect_garbage
 from everlong.store.partitions import count_partitions
 from everlong.store.upgrade import open_database
+from everlong.store.upkeep.garbage import collect_garbage
 
 TENANTS = [f"tenant {number}" for number in range(24)]
 
@@ -31,20 +31,6 @@ def test_a_store_is_divided_when_it_is_created_and_stays_so(schema_url: str) -> 
     for asked in (8, 0, 4):
         with Store(open_database(schema_url, partitions=asked)) as store, store.database.read() as connection:
             assert count_partitions(connection) == 8
-
-
-def test_tenants_spread_and_each_is_in_one_part_of_each_table(partitioned: Database) -> None:
-    for tenant in TENANTS:
-        Store(partitioned, tenant).record(talk(tenant))
-    used: dict[str, set[str]] = {tenant: set() for tenant in TENANTS}
-    with partitioned.read() as connection:
-        for table in ("content", "node"):
-            rows = connection.execute(text(f"SELECT DISTINCT tenant, tableoid::regclass::text FROM {table}"))  # noqa: S608
-            for tenant, part in rows:
-                used[tenant].add(re.sub(r"\D+", "", part))
-    assert {len(parts) for parts in used.values()} == {1}
-    assert len(set.union(*used.values())) > 4
-    partitioned.close()
 
 
 def test_the_same_answers_as_without_partitions(partitioned: Database, file_store: Store) -> None:

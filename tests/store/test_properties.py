@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import uuid
-from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 from sqlalchemy import select
@@ -13,12 +12,12 @@ from sqlalchemy import select
 from everlong.model import HashChain, Message, blocks_of
 from everlong.store import Branch, Store
 from everlong.store.database import Database
-from everlong.store.garbage import collect_garbage
-from everlong.store.maintenance import stats
 from everlong.store.schema import content, node
 from everlong.store.tombstones import PLACEHOLDER
 from everlong.store.tree import RecordRequest, find_deepest
 from everlong.store.upgrade import open_database
+from everlong.store.upkeep.garbage import collect_garbage
+from everlong.store.upkeep.maintenance import stats
 from everlong.testing.strategies import conversations, wild_conversations
 from tests.examples import examples
 from tests.retellings import retellings
@@ -175,22 +174,6 @@ def test_the_same_request_gives_the_same_bytes_after_a_restart_and_on_another_re
 
 
 @SHARED
-@given(conversations(3))
-def test_equal_texts_of_two_tenants_are_unrelated(database: Database, talk: list[Message]) -> None:
-    mine, theirs = fresh(database), fresh(database)
-    mine.record(talk)
-    theirs.record(talk)
-
-    def names(store: Store, column: Any) -> set[bytes]:
-        with database.read() as connection:
-            rows = connection.execute(select(column).where(column.table.c.tenant == store.tenant))
-            return {bytes(value) for value in rows.scalars()}
-
-    for column in (node.c.id, content.c.digest):
-        assert names(mine, column).isdisjoint(names(theirs, column))
-
-
-@SHARED
 @given(conversations(3), st.integers(0, 20), step_lists(), st.data())
 def test_what_was_forgotten_stays_away_however_it_is_sent_again(
     database: Database, talk: list[Message], place: int, steps: list[Step], data: st.DataObject
@@ -255,18 +238,3 @@ def test_what_comes_after_the_cover_never_changes_a_view_that_can_be_used_again(
     ]
     for end in ends:
         assert store.context(end)[: len(compacted)] == compacted
-
-
-@SHARED
-@given(conversations(3), conversations(2))
-def test_a_summary_made_with_hindsight_does_not_reach_a_fork_that_lacks_those_turns(
-    database: Database, talk: list[Message], later: list[Message]
-) -> None:
-    store = fresh(database)
-    early = store.record([*talk, {"role": "user", "content": "go on"}])
-    full = store.append(early, [{"role": "assistant", "content": "later"}, *later])
-    store.compact(full, ScriptedEngine(summarizing(0, 1, "with hindsight")))
-    fork = store.append(early, [{"role": "assistant", "content": "another way"}])
-    assert "with hindsight" not in bytes_of(store.context(fork))
-    assert "with hindsight" not in bytes_of(store.context(early))
-    assert "with hindsight" in bytes_of(store.context(full))

@@ -11,7 +11,7 @@ import pytest
 
 from everlong.model import Message, Trace
 from everlong.store import Store
-from everlong.store.stateless import PlacedRequest, Sender, StatelessRequest
+from everlong.store.identity import PlacedRequest, Sender, StatelessRequest
 from everlong.store.turns import FinishedTurn
 from tests.waiting import PATIENCE, until
 
@@ -30,7 +30,7 @@ def replicas(postgres_url: str) -> Iterator[tuple[Store, Store]]:
 
 
 def placed(store: Store, messages: list[Message], sender: Sender = ME) -> PlacedRequest:
-    return store.stateless.place(StatelessRequest(messages, store.chain.trace(messages), sender))
+    return store.identity.place(StatelessRequest(messages, store.chain.trace(messages), sender))
 
 
 def answered(store: Store, at: PlacedRequest) -> str | None:
@@ -57,7 +57,7 @@ def test_a_reply_that_is_sent_back_while_it_is_being_stored_is_one_message(
 ) -> None:
     one, other = replicas
     at = placed(one, FIRST)
-    aside = meanwhile(monkeypatch, one.recognizer, "known", lambda: placed(other, SECOND))
+    aside = meanwhile(monkeypatch, one.identity.recognizer, "known", lambda: placed(other, SECOND))
     assert answered(one, at) == at.session
     aside.join()
     assert one.conversations.count() == 1
@@ -70,7 +70,7 @@ def test_a_reply_that_is_stored_while_it_is_being_sent_back_is_one_message(
 ) -> None:
     one, other = replicas
     at = placed(one, FIRST)
-    aside = meanwhile(monkeypatch, other.recognizer, "find_more", lambda: answered(one, at))
+    aside = meanwhile(monkeypatch, other.identity.recognizer, "find_more", lambda: answered(one, at))
     assert placed(other, SECOND).session == at.session
     aside.join()
     assert one.conversations.count() == 1
@@ -82,7 +82,7 @@ def test_a_reply_that_is_stored_while_it_is_being_sent_back_is_one_message(
 def test_a_first_turn_that_is_stored_after_the_second_is_the_same_conversation(store: Store, sender: Sender) -> None:
     begun = placed(store, FIRST, sender)
     with_reply = placed(store, SECOND, sender)
-    late = store.stateless.place(StatelessRequest([], Trace([], [], []), sender, after=begun.at, mark=begun.mark))
+    late = store.identity.place(StatelessRequest([], Trace([], [], []), sender, after=begun.at, mark=begun.mark))
     assert answered(store, late) == answered(store, with_reply)
     assert store.conversations.count() == 1
     assert store.verify().problems == []

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from everlong import ContextCompressor
-from everlong.errors import AmbiguousName, NotStored, StoreError
+from everlong.errors import StoreError
 from everlong.model import Message
 from everlong.store import Branch, Occasion, Store, leases
 from everlong.store.schema import session
@@ -64,17 +64,6 @@ def test_a_compaction_ends_the_session_and_opens_a_child_that_takes_over_everyth
     assert store.sessions.roll_over(child.id).title == "Harbour plan #3"
     assert [entry.message for entry in store.sessions.entries(old.id)] == TALK
     assert store.sessions.entries(child.id) == []
-
-
-def test_titles_need_not_be_unique_and_one_that_several_have_lists_them(store: Store) -> None:
-    first, second = store.sessions.start(title="Plan"), store.sessions.start(title="Plan")
-    with pytest.raises(AmbiguousName, match="'Plan'") as raised:
-        store.sessions.find("Plan")
-    assert first.id in str(raised.value)
-    assert second.id in str(raised.value)
-    assert store.sessions.roll_over(first.id).title == store.sessions.roll_over(second.id).title == "Plan #2"
-    assert store.sessions.rename(first.id, "Else").title == "Else"
-    assert store.sessions.find("Plan").id == second.id
 
 
 @pytest.mark.spec("7.2")
@@ -143,15 +132,6 @@ def test_resuming_lands_at_the_newest_end_that_has_a_conversation(store: Store) 
     assert store.sessions.resume(empty.id).id == third.id
     alone = store.sessions.start()
     assert store.sessions.resume(alone.id).id == alone.id
-
-
-def test_sessions_are_found_by_id_by_title_and_by_the_beginning_of_an_id(store: Store) -> None:
-    made = store.sessions.start(title="Plan")
-    assert store.sessions.find(made.id) == store.sessions.find("Plan") == store.sessions.find(made.id[:-2])
-    with pytest.raises(NotStored, match="'nonsense'"):
-        store.sessions.find("nonsense")
-    with pytest.raises(NotStored):
-        store.sessions.get("nonsense")
 
 
 @pytest.mark.spec("7.4", "9.5")

@@ -11,7 +11,7 @@ import pytest
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.content import Blob, blob, encoded
-from everlong.store.stateless import PlacedRequest, Sender, StatelessRequest
+from everlong.store.identity import PlacedRequest, Sender, StatelessRequest
 from everlong.store.turns import FinishedTurn
 from tests.examples import length
 from tests.store.shared_store import Step, World
@@ -226,7 +226,7 @@ def preamble_of(store: Store, prompt: str) -> Blob:
 
 def placed(store: Store, messages: list[Message], prompt: str = PROMPT) -> PlacedRequest:
     trace = store.chain.trace(messages)
-    return store.stateless.place(StatelessRequest(messages, trace, Sender("gateway"), preamble_of(store, prompt)))
+    return store.identity.place(StatelessRequest(messages, trace, Sender("gateway"), preamble_of(store, prompt)))
 
 
 def answered(store: Store, at: PlacedRequest, words: str) -> str:

@@ -14,8 +14,8 @@ from everlong.model import Message, text_of
 from everlong.store import Store
 from everlong.store.content import blob, encoded
 from everlong.store.database import Database
+from everlong.store.identity import PlacedRequest, Sender, StatelessRequest
 from everlong.store.schema import branch
-from everlong.store.stateless import PlacedRequest, Sender, StatelessRequest
 from everlong.store.turns import FinishedTurn
 
 SYSTEM = {"system": [{"role": "system", "content": "You help."}], "tools": None}
@@ -60,7 +60,7 @@ class Statements:
 def place(store: Store, messages: list[Message], session: str | None = None) -> PlacedRequest:
     preamble = blob(store.tenant, encoded(SYSTEM))
     asked = StatelessRequest(messages, store.chain.trace(messages), Sender("gateway", session=session), preamble)
-    return store.stateless.place(asked)
+    return store.identity.place(asked)
 
 
 def answer(store: Store, at: PlacedRequest, reply: Message) -> None:
@@ -157,18 +157,6 @@ def test_a_request_costs_no_more_where_very_many_conversations_begin_alike(file_
     multiply(file_store, 10_000)
     for before, after in zip(few, costs("e"), strict=True):
         assert after < before + 1_000, (few, before, after)
-
-
-def test_a_long_text_that_a_client_takes_off_again_is_not_read_with_every_request(store: Store) -> None:
-    said: list[Message] = []
-    for number in range(4):
-        said.append({"role": "user", "content": f"Question {number}, please."})
-        longer = {"role": "user", "content": said[-1]["content"] + "\n\nNOTE: " + "mind the gap " * 10_000}
-        answer(store, place(store, [*said[:-1], longer]), numbered(number))
-        said.append(numbered(number))
-    (one,) = store.conversations.newest(limit=None)
-    assert one.api_calls == 4
-    assert not store.stateless.known_additions
 
 
 def test_a_turn_that_has_no_place_in_its_conversation_is_stored_as_one_of_its_own(file_store: Store) -> None:

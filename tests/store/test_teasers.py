@@ -6,7 +6,6 @@ import pytest
 
 from everlong.model import Message
 from everlong.store import Branch, Store
-from everlong.store.maintenance import vacuum
 from everlong.store.search.confidence import read_signs
 from everlong.store.teasers import MOST_TOKENS, find_teaser
 from everlong.tokens import counter_for
@@ -62,16 +61,6 @@ def test_a_fork_behind_it_has_it_and_one_before_it_has_not(store: Store) -> None
     assert store.teasers.texts(first) == store.teasers.texts(second) == texts
     other = store.append(start, [user("How high is the tide?")])
     assert store.teasers.texts(other) == {}
-
-
-def test_it_is_never_shown_or_found_and_survives_a_vacuum(store: Store) -> None:
-    at = asked(store, hidden(store))
-    assert all("everlong-recall" not in str(entry.message) for entry in store.entries(at))
-    assert not store.search("everlong-recall", mode="substring").hits
-    store.sessions.start(at, from_depth=0)
-    vacuum(store)
-    assert store.teasers.texts(at)
-    assert store.verify().problems == []
 
 
 def test_forgetting_the_message_forgets_the_quotation(store: Store) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import re
 import subprocess
 import sys
 import uuid
@@ -17,12 +15,10 @@ from everlong.errors import NotStored, StoreError
 from everlong.model import Message
 from everlong.store import Branch, Store
 from everlong.store.database import Database
-from everlong.store.garbage import collect_garbage
 from everlong.store.turns import FinishedTurn
 from everlong.store.upgrade import open_database
 from everlong.testing.strategies import conversations, messages
 from tests.examples import examples
-from tests.retellings import retellings
 from tests.store.engines import ScriptedEngine, summarizing
 from tests.waiting import PATIENCE
 
@@ -168,22 +164,6 @@ def test_another_reply_at_the_same_place_is_a_fork(store: Store, other: Message)
     assert [entry.message for entry in store.entries(store.branch(at.id))] == [ASK, CALL]
 
 
-def test_garbage_takes_its_turns_along_and_leaves_the_others(store: Store) -> None:
-    at = store.record([ASK])
-    made = store.sessions.start(at, from_depth=0)
-    kept = store.turns.begin(at, session=made.id)
-    store.turns.finish(kept.id, CALL)
-    other = store.record([ASK, ANSWER, NEXT])  # a fork that nobody has asked anything in
-    lost = store.turns.begin(other)
-    collect_garbage(store, min_age=-1.0)
-    assert store.turns.get(kept.id).echo_node == store.branch(at.id).head
-    assert store.turns.reply(kept.id) == CALL
-    with pytest.raises(NotStored):
-        store.turns.get(lost.id)
-    assert store.context(store.branch(at.id)) == [ASK, CALL]
-    assert store.verify().problems == []
-
-
 CRASH = """
 import os, sys
 from everlong.store import Store
@@ -238,24 +218,6 @@ def test_whatever_an_engine_is_given_to_compact_is_in_the_database_already(
     assert [*again] == [m for m in [*talk, ASK, reply, NEXT] if m["role"] != "system"]
 
 
-@SHARED
-@given(conversations(3), messages("assistant"), st.data())
-def test_a_reply_told_again_in_another_shape_is_there_once(
-    database: Database, talk: list[Message], reply: Message, data: st.DataObject
-) -> None:
-    store = Store(database, uuid.uuid4().hex)
-    at = store.record([*talk, ASK])
-    begun = store.turns.begin(at)
-    store.turns.finish(begun.id, reply)
-    told = data.draw(retellings([copy.deepcopy(reply)]))
-    later = store.record([*talk, ASK, *told, NEXT])
-    said = [*talk, ASK, reply, NEXT]
-    count = sum(1 for one in said if store.chain.trace([one]).ids)
-    assert sum(1 for entry in store.entries(later) if entry.id is not None) == count
-    assert store.turns.reply(begun.id) == reply
-    assert store.verify().problems == []
-
-
 def test_a_reply_is_found_by_its_names_and_only_by_its_tenant(store: Store) -> None:
     at = store.record([ASK])
     first = store.turns.finish(store.turns.begin(at, began=10.0).id, ANSWER, names=["resp_1", "conv_1"])
@@ -290,24 +252,3 @@ def test_a_name_is_stored_together_with_the_end_of_its_turn(store: Store, monkey
     assert (store.turns.named("resp_1"), store.turns.get(begun.id).status) == (None, "open")
     done = store.turns.finish(begun.id, ANSWER, names=["resp_1"])
     assert store.turns.named("resp_1") == done
-
-
-@pytest.mark.parametrize("before", [None, 5.0])
-def test_a_name_is_found_without_going_through_all_turns(
-    file_store: Store, before: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[str, Any]] = []
-    run = file_store.turns._names._run
-
-    def noted(connection: Any, statement: str, values: Any = ()) -> Any:
-        asked.append((statement, values))
-        return run(connection, statement, values)
-
-    monkeypatch.setattr(file_store.turns._names, "_run", noted)
-    file_store.turns.named("resp_1", before=before)
-    ((statement, values),) = asked
-    with file_store.database.read() as connection:
-        plan = [row[-1] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", values)]
-    names, turns = plan  # no scan, and nothing is sorted
-    assert re.fullmatch(r"SEARCH reply_name USING .*INDEX \S+ \(tenant=\? AND name=\?\)", names)
-    assert turns == "SEARCH turn USING INTEGER PRIMARY KEY (rowid=?)"

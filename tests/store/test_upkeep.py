@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import random
-import stat
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +14,14 @@ from sqlalchemy import Connection, func, select
 from everlong.config.settings import StoreSettings
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message
-from everlong.store import Store, garbage, sqlite
-from everlong.store.garbage import collect_garbage
-from everlong.store.maintenance import backup, size_of, stats, vacuum
+from everlong.store import Store
 from everlong.store.opening import open_store
-from everlong.store.retention import retain
-from everlong.store.schema import addition, alias, annex, content
+from everlong.store.schema import alias, content
 from everlong.store.tree import Branch, Match, RecordRequest
+from everlong.store.upkeep import garbage
+from everlong.store.upkeep.garbage import collect_garbage
+from everlong.store.upkeep.maintenance import backup, size_of, stats, vacuum
+from everlong.store.upkeep.retention import retain
 from tests.examples import length
 from tests.store.engines import ScriptedEngine, summarizing
 from tests.store.test_forget import talk_with_additions
@@ -103,7 +101,7 @@ def test_what_was_asked_and_answered_in_a_session_is_never_garbage(store: Store)
     assert store.verify().problems == []
 
 
-def test_with_a_deleted_conversation_its_further_names_and_what_was_learnt_from_it_go(store: Store) -> None:
+def test_with_a_deleted_conversation_its_further_names_go(store: Store) -> None:
     talk_with_additions(store, "ada")
     (made,) = store.sessions.newest()
 
@@ -113,7 +111,7 @@ def test_with_a_deleted_conversation_its_further_names_and_what_was_learnt_from_
                 connection.execute(
                     select(func.count()).select_from(table).where(table.c.tenant == store.tenant)
                 ).scalar_one()
-                for table in (alias, addition, annex, content)
+                for table in (alias, content)
             ]
 
     assert 0 not in count()
@@ -122,7 +120,7 @@ def test_with_a_deleted_conversation_its_further_names_and_what_was_learnt_from_
     assert store.verify().problems == []
     store.sessions.delete(made.id)
     collect_garbage(store, min_age=-1.0)
-    assert count() == [0, 0, 0, 0]
+    assert count() == [0, 0]
 
 
 def test_removed_words_leave_the_pages_of_the_index_while_others_write(tmp_path: Path) -> None:
@@ -182,26 +180,9 @@ def test_retention_by_size_deletes_the_oldest_first(tmp_path: Path) -> None:
         assert retain(store, max_bytes=10**12) == []
 
 
-def ended(store: Store, name: str, at: Branch, started: float) -> str:
-    made = store.sessions.start(at, started=started, from_depth=0, title=name)
-    store.sessions.end(made.id, "exit")
-    return made.id
-
-
 def talk_about(name: str, count: int = 50) -> list[Message]:
     chance = random.Random(name)
     return [{"role": "user", "content": f"{name} {n} {chance.randbytes(200).hex()}"} for n in range(count)]
-
-
-def test_retention_never_deletes_what_it_cannot_free(store: Store) -> None:
-    said = talk_about("shared")
-    at = store.record(said)
-    names = [ended(store, str(n), at, 1_000.0 + n) for n in range(12)]
-    used = store.record([*said, *talk_about("open", 5)])
-    store.sessions.start(used, started=2_000.0, from_depth=0)
-    assert retain(store, max_bytes=1) == []
-    assert {one.id for one in store.sessions.newest()} >= set(names)
-    assert store.context(at) == said
 
 
 def test_a_collection_leaves_what_is_used_again_meanwhile(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,52 +244,6 @@ def test_a_backup_is_made_while_another_process_writes(tmp_path: Path) -> None:
             thread.join(PATIENCE)
         assert written
     with Store.open(tmp_path / "copy.db") as copy:
-        assert copy.verify().problems == []
-
-
-def test_the_log_is_cut_off_although_readers_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "LOG_BYTES", 200_000)
-    monkeypatch.setattr(sqlite, "_LOG_PAUSE", 0.0)
-    path, log = tmp_path / "store.db", tmp_path / "store.db-wal"
-    with Store.open(path) as store, Store.open(path) as reader:
-        store.record([{"role": "user", "content": "first"}])
-        is_done = threading.Event()
-
-        def read() -> None:
-            with ExitStack() as stack:
-                while not is_done.is_set():
-                    later = ExitStack()
-                    connection = later.enter_context(reader.database.read())
-                    connection.exec_driver_sql("SELECT count(*) FROM node").scalar_one()
-                    stack.close()  # the reader before ends after the next one has begun
-                    stack.push(later)
-
-        thread = threading.Thread(target=read)
-        thread.start()
-        try:
-            for number in range(150):
-                store.record([{"role": "user", "content": f"{number} {os.urandom(20_000).hex()}"}])
-            for number in range(1_000):  # at the latest a later commit finds a moment
-                if log.stat().st_size < 2_000_000:
-                    break
-                store.record([{"role": "user", "content": f"one more {number}"}])
-        finally:
-            is_done.set()
-            thread.join(PATIENCE)
-        assert log.stat().st_size < 2_000_000
-
-
-def test_a_backup_is_a_whole_store_for_its_owner(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "store.db") as store:
-        at = store.record(TALK)
-        backup(store, tmp_path / "copy.db")
-        with pytest.raises(StoreError, match="is there already"):
-            backup(store, tmp_path / "copy.db")
-        with pytest.raises(StoreError, match="failed"):
-            backup(store, tmp_path / "nowhere" / "copy.db")
-    assert stat.S_IMODE((tmp_path / "copy.db").stat().st_mode) == 0o600
-    with Store.open(tmp_path / "copy.db") as copy:
-        assert copy.context(at) == TALK
         assert copy.verify().problems == []
 
 

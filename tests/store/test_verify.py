@@ -12,10 +12,10 @@ from sqlalchemy import Connection, delete, select, update
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.content import blob, encoded
+from everlong.store.identity import Sender, StatelessRequest
 from everlong.store.schema import alias, annex, branch, content, node, reply_name, session, turn, view, view_item
-from everlong.store.stateless import Sender, StatelessRequest
 from everlong.store.turns import FinishedTurn
-from everlong.store.verification_log import VerificationLog, VerifiedMark, newest_mark
+from everlong.store.upkeep.verify import VerificationLog, VerifiedMark, newest_mark
 from tests.store.engines import ScriptedEngine, summarizing
 
 TALK: list[Message] = [
@@ -38,7 +38,7 @@ def filled(store: Store) -> Store:
     )
     question: list[Message] = [{"role": "user", "content": "the same question"}]
     for client in ("one", "two"):  # the second one gets a root of its own
-        placed = store.stateless.place(StatelessRequest(question, store.chain.trace(question), Sender(session=client)))
+        placed = store.identity.place(StatelessRequest(question, store.chain.trace(question), Sender(session=client)))
     name = {"id": b"by another name.", "node": placed.at.head, "tenant": store.tenant}
     store.database.write(lambda connection: connection.execute(alias.insert().values(name)).rowcount)
     return store
@@ -117,22 +117,22 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     ),
     "wrong head": (of(branch, head_depth=2), "ends at"),
     "lost branch": (gone(branch), "which does not lead to it"),
-    "lost view": (gone(view), "shows a view that is not there"),
+    "lost view": (gone(view), "shows is not there"),
     "torn view": (broken_items, "the items end at 3"),
     "blind view": (of(view, saw_depth=1), "in sight"),
-    "lost place of a session": (of(session, branch=999_999_999), "on a branch that is not there"),
+    "lost place of a session": (of(session, branch=999_999_999), "the branch of session"),
     "lost prompt": (of(session, system_prompt=bytes(16)), "the system prompt of session"),
     "lost aside": (of(annex, digest=bytes(16)), "beside branch"),
-    "lost turn": (of(reply_name, turn=999_999_999), "a name is that of the reply of turn 999999999"),
-    "lost session of a turn": (of(turn, session="nobody"), "is in a session that is not there"),
-    "lost part": (of(session, parent="nobody"), "goes on from a session that is not there"),
-    "lost first prompt": (of(session, preamble=bytes(16)), "the first system prompt and tools of session"),
+    "lost turn": (of(reply_name, turn=999_999_999), "turn 999999999, whose reply has a name"),
+    "lost session of a turn": (of(turn, session="nobody"), "the session of turn"),
+    "lost part": (of(session, parent="nobody"), "goes on from is not there"),
+    "lost first prompt": (of(session, preamble=bytes(16)), "the first prompt and tools of session"),
     "torn conversation": (where_set(session, session.c.parent, conversation="x"), "a part of another conversation"),
     "two beginnings": (where_set(session, session.c.parent, parent=None), "goes on from no part of it"),
     "no beginning": (of(session, conversation="x"), "goes on from no part of it"),
     "two that go on": (twice_continued, "both go on from session"),
     "circle": (continued_by_itself, "is the first part of its conversation and goes on from session"),
-    "lost named message": (of(alias, node=bytes(16)), f"a further name is that of message {bytes(16).hex()}"),
+    "lost named message": (of(alias, node=bytes(16)), f"message {bytes(16).hex()}, which has a further name"),
     "wrong mark": (where_set(node, node.c.mark, mark=bytes(16)), "has a mark that does not follow from its words"),
     "other root": (where_set(branch, branch.c.parent, root=bytes(16)), "has another root than branch"),
     "lost preamble": (of(branch, preamble=bytes(16)), "the system messages of branch"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import uuid
 
-import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from everlong.model import Message, without_thinking
@@ -101,32 +100,3 @@ def test_the_store_sends_exactly_what_the_engine_returned_and_what_came_after(
     while store.undo(at):
         pass
     assert store.context(at) == talk
-
-
-def test_kept_messages_are_the_stores_own_bytes(store: Store) -> None:
-    talk: list[Message] = [{"role": "user", "content": "a", "x": 1}, {"role": "assistant", "content": "b"}]
-    at = store.record(talk)
-
-    def reorder(messages: list[Message]) -> list[Message]:
-        turned = [dict(reversed(message.items())) for message in messages]
-        return [*turned, {"role": "user", "content": "summary"}]
-
-    done = store.compact(at, engine_of([]))
-    assert done.outcome == "unchanged"
-    engine = engine_of([])
-    engine.change = reorder
-    store.compact(at, engine)
-    assert [list(message) for message in store.context(at)[:2]] == [["role", "content", "x"], ["role", "content"]]
-
-
-@pytest.mark.parametrize("drop_tags", [False, True])
-def test_a_summary_covers_what_it_replaced_and_the_tail_stays_raw(store: Store, drop_tags: bool) -> None:
-    talk: list[Message] = [
-        {"role": "user" if n % 2 == 0 else "assistant", "content": f"message {n}"} for n in range(20)
-    ]
-    at = store.record(talk)
-    steps: list[Step] = [("summarize", 2, 15)]
-    store.compact(at, engine_of([("untag", 0, 0), *steps] if drop_tags else steps))
-    items, cover = store.view_items(at)
-    assert cover == 15
-    assert [(item.kind, item.from_depth, item.to_depth) for item in items] == [("keep", 0, 2), ("new", 2, 15)]

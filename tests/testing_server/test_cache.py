@@ -44,37 +44,6 @@ def test_an_entry_lives_five_minutes_from_its_last_use(serve: Serve) -> None:
     assert asked(server, block(WORDS, MARK)) == (0, 1_504, 0)
 
 
-def test_a_short_prefix_is_silently_not_cached(serve: Serve) -> None:
-    server = serve()
-    few = block("word " * 600, MARK)
-    assert asked(server, few, model="claude-sonnet-4-5") == (604, 0, 0)
-    assert asked(server, few, model="claude-opus-5") == (0, 604, 0)
-
-
-def test_the_walk_back_ends_after_twenty_positions(serve: Serve) -> None:
-    server = serve()
-    asked(server, block(WORDS, MARK))
-    near = [block(f"n{n}") for n in range(18)]
-    assert asked(server, block(WORDS), *near, block("end", MARK))[2] == 1_504
-    far = [block(f"f{n}") for n in range(19)]
-    assert asked(server, block(WORDS), *far, block("end", MARK))[2] == 0
-
-
-def test_a_run_of_calls_or_of_results_is_one_position(serve: Serve) -> None:
-    server = serve()
-    first = {"role": "user", "content": [block(WORDS, MARK)]}
-    uses = [{"type": "tool_use", "id": f"t{n}", "name": "bash", "input": {}} for n in range(30)]
-    results: list[dict[str, Any]] = [
-        {"type": "tool_result", "tool_use_id": f"t{n}", "content": "ok"} for n in range(30)
-    ]
-    results[-1] = {**results[-1], "cache_control": MARK}
-    body: dict[str, Any] = {"model": "claude-opus-5", "max_tokens": 9}
-    post(server, "/v1/messages", {**body, "messages": [first]})
-    again = [first, {"role": "assistant", "content": uses}, {"role": "user", "content": results}]
-    again[0] = {"role": "user", "content": [block(WORDS)]}
-    assert post(server, "/v1/messages", {**body, "messages": again}).json["usage"]["cache_read_input_tokens"] == 1_504
-
-
 def gpt_usage(server: ModelServer, model: str, *texts: str) -> tuple[int, int]:
     messages = [{"role": "user", "content": text} for text in texts]
     details = post(server, "/v1/chat/completions", {"model": model, "messages": messages}).json["usage"]

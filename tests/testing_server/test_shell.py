@@ -85,17 +85,6 @@ def test_it_prints_its_addresses_and_answers_both_apis(shell: type[Shell]) -> No
     assert text.endswith("…")
 
 
-def test_a_small_window_refuses_what_does_not_fit(shell: type[Shell]) -> None:
-    server = shell("--window", "300")
-    assert "a window of 300 tokens" in server.printed
-    with (
-        openai.OpenAI(base_url=server.variables["OPENAI_BASE_URL"], api_key="any", max_retries=0) as gpt,
-        pytest.raises(openai.BadRequestError) as refused,
-    ):
-        gpt.chat.completions.create(model="gpt-4o", messages=[{"role": "user", "content": "word " * 500}])
-    assert refused.value.code == "context_length_exceeded"
-
-
 def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import copy
 import random
 from pathlib import Path
 from typing import Any
@@ -47,15 +46,6 @@ def test_after_one_report_the_next_turns_are_within_2_percent(vocabulary: str, k
         assert calibration.estimate(messages[:end], "some-model") == pytest.approx(true, rel=0.02)
 
 
-def test_the_same_words_are_recognised_in_other_objects_and_with_cache_markers() -> None:
-    calibration = Calibration()
-    messages = conversation(["english"], 3)
-    calibration.observe(messages, 777, "m")
-    again = copy.deepcopy(messages)
-    again[0]["content"] = [{"type": "text", "text": again[0]["content"], "cache_control": {"type": "ephemeral"}}]
-    assert calibration.estimate(again, "m") == 777
-
-
 @pytest.mark.parametrize("report", [0, -5, None, True, float("nan"), float("inf"), 10**12, "12"])
 def test_a_report_that_cannot_be_is_ignored(report: Any) -> None:
     calibration = Calibration()
@@ -63,24 +53,6 @@ def test_a_report_that_cannot_be_is_ignored(report: Any) -> None:
     calibration.observe(messages, report, "m")
     assert calibration.scale("m") == 1.0
     assert calibration.estimate(messages, "m") == calibration.counter.total(messages)
-
-
-def test_the_scale_never_leaves_its_bounds() -> None:
-    calibration = Calibration()
-    for turns, factor in ((5, 3.4), (9, 3.49), (13, 0.31), (17, 0.3001), (20, 50)):
-        messages = conversation(["english"], turns)[1:]
-        calibration.observe(messages, round(calibration.counter.total(messages) * factor), "m")
-        assert 0.3 <= calibration.scale("m") <= 3.5
-
-
-def test_a_providers_own_instructions_do_not_inflate_the_scale() -> None:
-    calibration = Calibration()
-    messages = conversation(["english", "python"])
-    hidden = 400
-    for end in range(2, len(messages), 4):
-        calibration.observe(messages[:end], calibration.counter.total(messages[:end]) + hidden, "m")
-    assert calibration.scale("m") == pytest.approx(1.0, abs=0.03)
-    assert calibration.estimate(messages, "m") == pytest.approx(calibration.counter.total(messages) + hidden, rel=0.01)
 
 
 def test_a_chat_of_short_turns_is_learned_from_too() -> None:

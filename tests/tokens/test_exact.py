@@ -16,12 +16,6 @@ def test_every_bundled_vocabulary_counts(vocabulary: str) -> None:
     assert 2 <= counter.count_text("Hello, world") <= 8
 
 
-def test_a_long_text_is_counted_in_pieces_without_changing_the_count() -> None:
-    line = "The 3 quick brown foxes jump over the lazy dog.\n"
-    counter = ExactCounter("o200k_base")
-    assert counter.count_text(line * 60_000) == 60_000 * counter.count_text(line)
-
-
 @pytest.mark.parametrize(
     ("model", "vocabulary"),
     [

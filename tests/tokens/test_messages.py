@@ -3,26 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
 
 from everlong.tokens import MessageCounter
 from everlong.tokens.messages import MESSAGE_OVERHEAD, REPLY_PRIMING
-
-junk = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=()), max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["type", "text", "function", "name", "arguments", "id", "image_url", "source", "data", "x"])
-            | st.text(max_size=4),
-            inner,
-            max_size=4,
-        )
-    ),
-    max_leaves=12,
-)
-fields = ["content", "tool_calls", "tool_call_id", "name", "reasoning_content", "thinking_blocks", "function_call"]
-junk_message = st.dictionaries(st.sampled_from(["role", *fields]), junk, max_size=6)
 
 
 class Tally:
@@ -67,31 +50,6 @@ def test_reasoning_counts_once_however_many_fields_repeat_it() -> None:
     assert counter.count({"role": "assistant", "content": [*blocks, {"type": "text", "text": "done"}]}) == plain + 9
 
 
-def test_sealed_thinking_counts_by_its_length_and_not_as_text() -> None:
-    sealed = {"type": "redacted_thinking", "data": "A" * 6_000}
-    assert MessageCounter().count({"role": "assistant", "content": [sealed]}) == 1_000 + MESSAGE_OVERHEAD
-
-
-def test_a_text_is_counted_only_once() -> None:
-    tally = Tally()
-    counter = MessageCounter(tally)
-    messages = [user(f"message {index}") for index in range(50)]
-    first = counter.counts(messages)
-    assert counter.counts([dict(message) for message in messages]) == first
-    assert tally.asked == 50
-
-
-def test_the_cache_forgets_the_oldest_and_never_grows_beyond_its_bound() -> None:
-    tally = Tally()
-    counter = MessageCounter(tally, capacity=10)
-    for index in range(100):
-        counter.count_text(f"text {index}")
-    assert len(counter._cache) <= 10
-    counter.count_text("text 99")
-    assert tally.asked == 100
-    assert counter.count_text("text 0") == len("text 0")
-
-
 @pytest.mark.parametrize(
     "message",
     [
@@ -125,12 +83,3 @@ def test_circles_and_deep_nesting_do_not_raise() -> None:
         deep = [deep]
     call = {"id": "c", "function": {"name": "f", "arguments": circle}}
     assert MessageCounter().count({"role": "assistant", "tool_calls": [call], "content": deep}) > 0
-
-
-@given(st.lists(junk_message, max_size=4))
-def test_any_message_has_a_count_and_the_cache_does_not_change_it(messages: list[dict[str, Any]]) -> None:
-    counter = MessageCounter()
-    first = counter.counts(messages)
-    assert counter.counts(messages) == first == [MessageCounter().count(message) for message in messages]
-    assert all(count >= MESSAGE_OVERHEAD for count in first)
-    assert counter.total(messages) == sum(first) + REPLY_PRIMING

@@ -71,18 +71,6 @@ def test_any_openai_conversation_comes_back_from_anthropic_as_it_was(messages: l
     assert messages == before
 
 
-@given(messages=conversations())
-def test_all_results_of_a_turn_are_in_the_next_message_and_nothing_private_is_sent(messages: list[Message]) -> None:
-    converted = sendable(to_anthropic(messages)[1])
-    for place, message in enumerate(converted):
-        assert set(message) == {"role", "content"}
-        blocks = message["content"] if isinstance(message["content"], list) else []
-        calls = [block["id"] for block in blocks if block["type"] == "tool_use"]
-        if calls:
-            answers = converted[place + 1]["content"]
-            assert sorted(block["tool_use_id"] for block in answers[: len(calls)]) == sorted(calls)
-
-
 def assert_same_nodes(anthropic: list[dict[str, Any]], openai: list[Message]) -> None:
     """Every message end of the one is a message end of the other, and they end alike."""
     ids = iter(HashChain().nodes(openai))
@@ -96,19 +84,7 @@ def test_both_forms_of_an_anthropic_body_have_the_same_nodes(body: dict[str, Any
     assert_same_nodes(body["messages"], to_openai(body))
 
 
-@given(messages=conversations())
-def test_both_forms_of_an_openai_conversation_have_the_same_nodes(messages: list[Message]) -> None:
-    assert_same_nodes(to_anthropic(messages)[1], messages)
-
-
 # -- the system prompt ------------------------------------------------------------------------------------------------
-
-
-def test_a_system_prompt_is_the_first_message_with_its_blocks_and_markers() -> None:
-    assert to_openai([], "Be brief.") == [{"role": "system", "content": "Be brief."}]
-    blocks = [text("You are an agent."), text("Be brief.", **MARKER)]
-    assert to_openai({"system": blocks, "messages": []}) == [{"role": "system", "content": blocks}]
-    assert to_openai({"messages": []}) == []
 
 
 def test_instructions_amid_a_conversation_are_reminders_that_come_back_as_instructions() -> None:
@@ -119,21 +95,6 @@ def test_instructions_amid_a_conversation_are_reminders_that_come_back_as_instru
 
 
 # -- calls and results ------------------------------------------------------------------------------------------------
-
-
-def test_calls_and_their_results_become_tool_calls_and_tool_messages() -> None:
-    messages = [
-        assistant(text("I look."), use("a", path="x.py"), use("b")),
-        user(result("b"), result("a", [text("1")]), text("And now?")),
-    ]
-    openai = sendable(to_openai(messages))
-    assert openai == [
-        {"role": "assistant", "content": [text("I look.")], "tool_calls": [call("a", '{"path": "x.py"}'), call("b")]},
-        tool("b"),
-        tool("a", [text("1")]),
-        {"role": "user", "content": [text("And now?")]},
-    ]
-    assert there_and_back(*messages) == messages
 
 
 def test_a_message_between_a_call_and_its_results_goes_behind_them() -> None:
@@ -215,14 +176,6 @@ def test_a_result_that_was_cleared_in_between_keeps_its_id_and_marker_but_not_it
 def test_every_openai_part_comes_back_as_it_was(part: Any) -> None:
     messages: list[Message] = [{"role": "assistant", "content": [part]}, {"role": "user", "content": [part]}]
     assert back_and_there(messages) == messages
-
-
-def test_thinking_stays_byte_for_byte_and_in_place() -> None:
-    thinking = {"type": "thinking", "thinking": "  Hm…\n", "signature": "c2ln+/=="}
-    redacted = {"type": "redacted_thinking", "data": "ZW5j"}
-    message = assistant(thinking, redacted, text("So."), use("a"), thinking, use("b"))
-    assert to_openai([message])[0]["content"] == [thinking, redacted, text("So."), thinking]
-    assert there_and_back(message) == [message]
 
 
 # -- what is odd ------------------------------------------------------------------------------------------------------

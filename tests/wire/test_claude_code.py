@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from everlong.errors import TranscriptError
-from everlong.model import find_groups
 from everlong.wire import read_transcript
 from everlong.wire.claude_code import ClaudeCodeLog, read_log
 from tests.steps import steps_of
@@ -306,17 +305,6 @@ def test_whatever_the_links_a_log_is_read_or_refused_in_words(entries: list[Entr
     with suppress(TranscriptError):
         transcript = read_transcript(jsonl(entries))
         transcript.render([conversation.messages for conversation in transcript.conversations])
-
-
-@given(count=st.integers(1, 6), order=st.randoms(use_true_random=False))
-def test_in_whatever_order_results_were_written_every_call_has_its_own(count: int, order: Any) -> None:
-    calls = [replies(f"a{n}", f"a{n - 1}" if n else "u1", "m1", use(f"t{n}")) for n in range(count)]
-    results = [answers(f"r{n}", f"a{n}", f"t{n}") for n in range(count)]
-    order.shuffle(results)
-    transcript = read_transcript(jsonl([SIMPLE[0], *calls, *results]))
-    grouping = find_groups(transcript.conversations[0].messages)
-    assert [(len(group.answers), group.missing) for group in grouping.groups] == [(count, [])]
-    assert grouping.orphans == []
 
 
 @pytest.mark.parametrize("kind", ["progress", "user"])

@@ -36,22 +36,6 @@ def test_truncated_json_says_where_it_ends_and_what_was_expected(text: str, wher
     assert "cut off" in message
 
 
-@pytest.mark.parametrize(
-    ("text", "part"),
-    [
-        (f"[{USER},]", "a value was expected"),
-        (f"[{USER}] x", "nothing more was expected"),
-        ("[]\n[]", "line 2, column 1"),
-        ("{'role': 'user'}", "a name in double quotes was expected"),
-        ('[{"role": "user", "content": "a\nb"}]', "raw control character (0x0a)"),
-    ],
-)
-def test_malformed_json_says_what_was_expected(text: str, part: str) -> None:
-    message = refusal(text)
-    assert part in message
-    assert "cut off" not in message
-
-
 def test_a_truncated_last_line_is_named_with_how_to_drop_it() -> None:
     message = refusal(f'{USER}\n{USER}\n{{"role": "us')
     assert "line 3" in message

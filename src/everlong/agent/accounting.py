@@ -7,15 +7,13 @@ store is read once, oldest first; the name of its model gives the price of a cal
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
 from everlong.caching.misses import REASONS
-from everlong.caching.plot import Chart
 from everlong.providers.base import Usage
 from everlong.providers.catalogue import Catalogue
 from everlong.providers.endpoints import Endpoint, ModelName, priced_as
@@ -41,7 +39,6 @@ __all__ = [
     "MissSum",
     "Tokens",
     "account",
-    "charts_of",
     "first_sessions",
     "paid_again",
 ]
@@ -62,8 +59,6 @@ _FIVE_MINUTES, _HOUR = 300.0, 3_600.0
 
 PromptKind = Literal["plain", "cache_read", "cache_write_5m", "cache_write_1h"]
 """The fields of `Tokens` that stand for parts of a prompt."""
-
-_MOST_POINTS = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +141,8 @@ class BookEntry:
     """Tokens that lay in the cache and were paid again; the cost is the price above reading them."""
     missed_by: str = ""
     """The reason for the miss, one of `everlong.caching.misses`; empty where there was none."""
+    calls: int = 1
+    """Calls that the tokens are of; a client's log may only tell the sum of many."""
 
 
 @dataclass(slots=True)
@@ -204,10 +201,10 @@ class Account:
     def add(self, entry: BookEntry) -> None:
         """Count one call."""
         mine = self.kinds[entry.kind]
-        mine.calls += 1
+        mine.calls += entry.calls
         mine.tokens += entry.tokens
         if entry.cost is None or entry.uncached_cost is None:
-            self.unpriced_calls += 1
+            self.unpriced_calls += entry.calls
         else:
             mine.cost += entry.cost
             self.uncached_cost += entry.uncached_cost
@@ -315,7 +312,9 @@ class _Bookkeeper:
         self._store = store
         self._books = books
         self._prices = AccountPrices(settings)
-        self._roots = first_sessions(store.sessions.newest())
+        sessions = store.sessions.newest()
+        self._roots = first_sessions(sessions)
+        self._logs = {one.id: _paid_log(one) for one in sessions if (one.origin or {}).get("import")}
         self._only = None if session is None else self._roots.get(session, session)
 
     def keep(self) -> Books:
@@ -338,33 +337,38 @@ class _Bookkeeper:
         return books
 
     def _calls(self) -> Iterator[_Paid | Turn]:
-        """Return every call, oldest first; a request without an answer comes as its turn."""
+        """Yield every call, oldest first; a request without an answer comes as its turn, and logs come last."""
         turns: Iterator[_Paid | Turn] = (_paid_turn(turn) for turn in self._store.turns.since())
         receipts: Iterator[_Paid | Turn] = (_paid_receipt(one) for one in self._store.receipts.since())
-        return heapq.merge(turns, receipts, key=_moment)
+        yield from heapq.merge(turns, receipts, key=_moment)
+        yield from (log for log in self._logs.values() if log.calls > 0)
 
     def _enter(self, call: _Paid, effects: Effects) -> None:
-        rates = self._prices.of(call.model, call.tokens.prompt, call.at)
+        rates = self._prices.of(call.model, call.tokens.prompt // max(1, call.calls), call.at)
         done = Estimate(), Estimate()
         if call.turn is not None:
             done = effects.take_turn(call.turn, call.tokens, rates)
+            if call.session in self._logs:
+                self._logs[call.session] = self._logs[call.session].without(call, call.turn.cost)
         elif call.receipt is not None:
             effects.take_receipt(call.receipt, call.tokens)
         if not self._is_meant(call.session, call.at):
             return
         usage = call.tokens.usage
+        told = call.dollars or None
         entry = BookEntry(
             call.at,
             call.receipt.kind if call.receipt is not None else "conversation",
             call.model or UNNAMED,
             call.session,
             call.tokens,
-            None if rates is None else rates.cost(usage),
-            None if rates is None else rates.uncached_cost(usage),
+            told if told or rates is None else rates.cost(usage),
+            told if rates is None else max(told or _NOTHING, rates.uncached_cost(usage)),
             *done,
             *_missed(call, rates),
+            call.calls,
         )
-        if rates is None:
+        if entry.cost is None:
             self._prices.miss(entry.model)
         self._books.entries.append(entry)
         for one in self._accounts(call.model, call.session, call.at):
@@ -393,7 +397,7 @@ class _Bookkeeper:
 
 @dataclass(frozen=True, slots=True)
 class _Paid:
-    """A call that was answered: a turn, or one on the side."""
+    """A call that was answered: a turn, one on the side, or all those of a client's log."""
 
     at: float
     model: str | None
@@ -401,6 +405,24 @@ class _Paid:
     tokens: Tokens
     turn: Turn | None = None
     receipt: Receipt | None = None
+    calls: int = 1
+    dollars: Decimal = _NOTHING
+    """The cost that the log tells; 0 if it tells none."""
+
+    def without(self, call: _Paid, dollars: float) -> _Paid:
+        """Return the calls of a log without one that is counted by itself."""
+        rest = Tokens(*(getattr(self.tokens, name) - getattr(call.tokens, name) for name in Tokens.__slots__))
+        return replace(self, tokens=rest, calls=self.calls - 1, dollars=self.dollars - _exact(dollars))
+
+
+def _exact(dollars: float) -> Decimal:
+    return Decimal(str(round(dollars, 9)))
+
+
+def _paid_log(one: Session) -> _Paid:
+    """Return the calls of a session that a client's log tells about."""
+    tokens = Tokens(one.input_tokens, one.cache_read_tokens, one.cache_write_tokens, 0, one.output_tokens)
+    return _Paid(one.active, one.model, one.id, tokens, calls=one.api_calls, dollars=_exact(one.cost))
 
 
 def _paid_turn(turn: Turn) -> _Paid | Turn:
@@ -575,42 +597,3 @@ def paid_again(moved: int, tokens: Tokens, rates: Rates | None) -> Estimate:
     short = min(moved - hour, tokens.cache_write_5m)
     paid = Tokens(plain=moved - hour - short, cache_write_5m=short, cache_write_1h=hour)
     return Estimate(moved, rates.cost(paid.usage) - rates.cost(Tokens(cache_read=moved).usage))
-
-
-# -- the picture -------------------------------------------------------------------------------------------------------
-
-
-def charts_of(books: Books) -> list[Chart]:
-    """Return the books as two charts of running totals in US dollars."""
-    entries = [entry for entry in books.entries if entry.cost is not None]
-    paid = {
-        "paid": _running(entry.cost or Decimal(0) for entry in entries),
-        "without a cache": _running(entry.uncached_cost or Decimal(0) for entry in entries),
-    }
-    compaction = {
-        "not sent (estimated)": _running(entry.unsent.cost for entry in entries),
-        "sent anew (estimated)": _running(entry.rewritten.cost for entry in entries),
-        "summaries": _running(_if_summary(entry) for entry in entries),
-    }
-    form = ",.2f" if books.total.uncached_cost >= 1 else ",.4f"
-    last = len(entries)
-    return [
-        Chart(f"Paid so far over {last:,} calls", "call", "US dollars", paid, form, 0, last),
-        Chart("What compactions saved and cost so far", "call", "US dollars", compaction, form, 0, last),
-    ]
-
-
-def _if_summary(entry: BookEntry) -> Decimal:
-    return (entry.cost or Decimal(0)) if entry.kind == "summary" else Decimal(0)
-
-
-def _running(amounts: Iterable[Decimal]) -> list[float]:
-    return _thin([float(total) for total in accumulate(amounts, initial=Decimal(0))])
-
-
-def _thin(values: Sequence[float]) -> list[float]:
-    """Return at most `_MOST_POINTS` of the values, evenly, with the first and the last."""
-    if len(values) <= _MOST_POINTS:
-        return list(values)
-    last = len(values) - 1
-    return [values[last * place // (_MOST_POINTS - 1)] for place in range(_MOST_POINTS)]

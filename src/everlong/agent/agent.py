@@ -384,13 +384,13 @@ class _AgentCompactionHooks(CompactionHooks):
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
 
-    def before(self) -> str | None:
+    def prepare(self) -> str | None:
         kept = self._agent.watch.call(self._agent.flush_memory)
         self._agent.todos.pin()
         return kept
 
-    def spent(self) -> float | None:
-        return self._agent.side_calls.spent()
+    def take_cost(self) -> float | None:
+        return self._agent.side_calls.take_cost()
 
     def session_facts(self) -> dict[str, Any]:
         return self._agent.session_facts()

@@ -55,10 +55,10 @@ _log = logging.getLogger("everlong.agent")
 class CompactionHooks:
     """Calls around a compaction; each does nothing unless it is overridden."""
 
-    def before(self) -> str | None:
+    def prepare(self) -> str | None:
         """Prepare a compaction, while everything still stands; return what the summary should keep."""
 
-    def spent(self) -> float | None:
+    def take_cost(self) -> float | None:
         """Return the US dollars that summaries have cost since the last call."""
 
     def session_facts(self) -> dict[str, Any]:
@@ -263,9 +263,9 @@ class Compactor:
         options: dict[str, Any] = {"focus_topic": focus_topic, "force": force, "current_tokens": tokens}
         if target_tokens is not None:
             options["target_tokens"] = target_tokens
-        if context := self._hooks.before():
+        if context := self._hooks.prepare():
             options["memory_context"] = context
-        done = conversation.compact(engine, reason, str(engine.context_length), spent=self._hooks.spent, **options)
+        done = conversation.compact(engine, reason, str(engine.context_length), spent=self._hooks.take_cost, **options)
         if done.outcome == "compacted":
             self.count += 1
         if conversation.session_id != parent:

@@ -131,8 +131,7 @@ def _parts(messages: Sequence[Message], rules: StandingRules) -> Iterator[Quote]
 
 def _tail(store: Store, one: Conversation) -> list[Message]:
     """Return the last messages of a conversation."""
-    runs = store.conversations.path(one.id).runs
-    total = runs[-1].before + runs[-1].high - runs[-1].low if runs else 0
+    total = store.conversations.count_turns(one.id)
     lines = store.conversations.entries(one.id, after=max(0, total - _TURNS))
     return [
         line.entry.message

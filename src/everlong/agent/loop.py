@@ -76,7 +76,7 @@ class Spent:
         self.usage += usage
         self.cost += cost or 0.0
 
-    def reached(self, limits: Limits) -> str | None:
+    def limit_reached(self, limits: Limits) -> str | None:
         """Return the limit that is reached, in words; None where there is room for another answer."""
         if limits.steps is not None and self.steps >= limits.steps:
             return f"{self.steps} of {limits.steps} answers (agent.max_steps)"
@@ -236,7 +236,7 @@ class Loop:
             if prompt is not None:
                 self.say({"role": "user", "content": prompt if isinstance(prompt, str) else list(prompt)})
             while stop is None:
-                if detail := self.spent.reached(self.limits) or "":
+                if detail := self.spent.limit_reached(self.limits) or "":
                     stop = "limit"
                     break
                 reply = self.step()

@@ -153,7 +153,7 @@ class SideCalls:
         except StoreError as error:
             self._warn(f"a {kind} call could not be stored, so `everlong usage` misses it: {error}")
 
-    def spent(self) -> float | None:
+    def take_cost(self) -> float | None:
         """Return the US dollars since the last call of this method; None where nothing with a price was spent."""
         with self._lock:
             spent, self._spent = self._spent, 0.0

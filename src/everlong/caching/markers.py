@@ -54,36 +54,43 @@ def apply_anthropic_cache_control(
     >>> sum("cache_control" in str(message) for message in marked)
     4
     """
-    marker = cache_marker(cache_ttl)
     # One by one, so that a message that is listed twice is marked once.
-    marked = [copy.deepcopy(_bare_message(message, texts=False)) for message in list_messages(messages)]
+    return [copy.deepcopy(message) for message in mark_newest(messages, cache_ttl, native_anthropic)]
+
+
+def mark_newest(messages: Sequence[Message], cache_ttl: str, native_anthropic: bool) -> list[Message]:
+    """Return the messages with the markers of `apply_anthropic_cache_control`; those without one are the same objects.
+
+    A request of the plain strategy is made anew for every call of a long session, so it copies no more than four.
+    """
+    marker = cache_marker(cache_ttl)
+    marked: list[Message] = [_bare_message(message, texts=False) for message in list_messages(messages)]
     if marked and marked[0].get("role") == "system":
-        _mark(marked[0], marker, native_anthropic=native_anthropic)
+        marked[0] = _mark(marked[0], marker, native_anthropic=native_anthropic) or marked[0]
     left = _RECENT
-    for message in reversed(marked):
+    for at in range(len(marked) - 1, -1, -1):
         if not left:
             break
-        if message.get("role") != "system" and _mark(message, marker, native_anthropic=native_anthropic):
+        if marked[at].get("role") != "system" and (
+            made := _mark(marked[at], marker, native_anthropic=native_anthropic)
+        ):
+            marked[at] = made
             left -= 1
     return marked
 
 
-def _mark(message: Message, marker: dict[str, str], *, native_anthropic: bool) -> bool:
-    """Mark a message; return False if it cannot carry a marker."""
+def _mark(message: Message, marker: dict[str, str], *, native_anthropic: bool) -> Message | None:
+    """Return a message with a marker; None if it cannot carry one."""
     content = message.get("content")
     if message.get("role") == "tool":
-        if native_anthropic:
-            message["cache_control"] = dict(marker)
-        return native_anthropic
+        return {**message, "cache_control": dict(marker)} if native_anthropic else None
     if not content:
-        message["cache_control"] = dict(marker)
-    elif isinstance(content, str):
-        message["content"] = [{"type": "text", "text": content, "cache_control": dict(marker)}]
-    elif isinstance(content, list) and isinstance(content[-1], dict) and takes_marker(content[-1].get("type", "text")):
-        content[-1] = {**content[-1], "cache_control": dict(marker)}  # the same part may stand in the list before it
-    else:
-        return False
-    return True
+        return {**message, "cache_control": dict(marker)}
+    if isinstance(content, str):
+        return {**message, "content": [{"type": "text", "text": content, "cache_control": dict(marker)}]}
+    if isinstance(content, list) and isinstance(content[-1], dict) and takes_marker(content[-1].get("type", "text")):
+        return {**message, "content": [*content[:-1], {**content[-1], "cache_control": dict(marker)}]}
+    return None
 
 
 def estimate_messages_tokens_rough(messages: Sequence[Message]) -> int:

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from everlong.arguments import check_text
 from everlong.caching.blocks import Count, Layout, layout_of, rough_count
 from everlong.caching.ledger import CacheMark, Ledger, last_markable, place
-from everlong.caching.markers import apply_anthropic_cache_control, strip_markers, with_markers
+from everlong.caching.markers import mark_newest, strip_markers, with_markers
 from everlong.caching.rules import (
     CacheRules,
     ModelRules,
@@ -275,12 +275,12 @@ class PromptCache:
         """Apply the plain strategy to a request of any layout."""
         ttl = self.settings.cache_ttl
         if layout != "anthropic":
-            messages = apply_anthropic_cache_control(request["messages"], ttl, layout == "openai")
+            messages = mark_newest(request["messages"], ttl, layout == "openai")
             return {**request, "messages": messages}
         body = strip_markers(request, texts=False)
         system = body.get("system")
         listed = [{"role": "system", "content": system}] if system else []
-        marked = apply_anthropic_cache_control([*listed, *body["messages"]], ttl, native_anthropic=True)
+        marked = mark_newest([*listed, *body["messages"]], ttl, native_anthropic=True)
         prompt = {"system": marked[0]["content"]} if listed else {}
         return {**body, **prompt, "messages": marked[len(listed) :]}
 

@@ -25,6 +25,7 @@ from everlong.caching.view import RequestView, switches_of
 from everlong.model import Message
 
 __all__ = [
+    "MODEL",
     "STRATEGIES",
     "CacheOutcome",
     "CacheSimulator",
@@ -38,6 +39,8 @@ __all__ = [
 Measure: TypeAlias = Callable[[Mapping[str, Any]], Sequence[int]]
 """A function that returns the tokens of every block of a request in order: tools, system, messages."""
 _ORACLE_WRITE = 1.25
+MODEL = "claude-sonnet-4-6"
+"""The model whose rules hold for a conversation that names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +119,7 @@ class CacheSimulator:
     gives the provider's own token count of a request's blocks; without it, ``count`` counts each block's text.
     """
 
-    model: str = "claude-sonnet-4-6"
+    model: str = MODEL
     provider: str = ""
     per_block: bool = True
     count: Count = rough_count

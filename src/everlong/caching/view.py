@@ -94,22 +94,35 @@ class RequestView:
 
     def _grow(self, messages: list[Message], layout: Layout, leading: int) -> None:
         same = self._same_messages(messages)
+        known: list[tuple[Message, list[Block]]] = []
         if same < len(self._messages):
             start = self._starts[same]
+            ends = [*self._starts[same + 1 :], len(self.blocks)]
+            pieces = [self.blocks[low:high] for low, high in zip(self._starts[same:], ends, strict=True)]
+            known = list(zip(self._messages[same:], pieces, strict=True))
             del self._messages[same:]
             self._images -= sum(block.kind == "image" for block in self.blocks[start:])
             del self.blocks[start:], self._starts[same:]
             for places in (self.frontiers, self.ephemerals, self.marked):
                 del places[bisect_left(places, start) :]
         self.kept = len(self.blocks)
-        self._extend(messages[same:], layout, leading)
+        self._extend(messages[same:], layout, leading, known)
 
-    def _extend(self, messages: list[Message], layout: Layout, leading: int) -> None:
-        for message in messages:
+    def _extend(
+        self,
+        messages: list[Message],
+        layout: Layout,
+        leading: int,
+        known: Sequence[tuple[Message, list[Block]]] = (),
+    ) -> None:
+        """Append messages; ``known`` has the messages that stood in their places, with their blocks."""
+        for offset, message in enumerate(messages):
             at = len(self._messages)
             self._messages.append(message)
             self._starts.append(len(self.blocks))
-            added = message_blocks(at, message, layout, self._count, leads=at < leading)
+            before, added = known[offset] if offset < len(known) else (None, [])
+            if before is not message:
+                added = message_blocks(at, message, layout, self._count, leads=at < leading)
             for place, block in enumerate(added, len(self.blocks)):
                 self._images += block.kind == "image"
                 if block.is_frontier:

@@ -8,8 +8,6 @@ library, which takes half a second: import it where a bot is started.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import json
 import logging
 import os
@@ -17,8 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import urlsplit
+from typing import Any, Literal
 
 import httpx
 from telegram import (
@@ -62,9 +59,6 @@ from everlong.channels.telegram_markup import Entity, read_piece, utf16_length, 
 from everlong.channels.telegram_updates import ALLOWED_UPDATES, PLATFORM, read_update
 from everlong.config.channels import TelegramSettings
 
-if TYPE_CHECKING:
-    from aiohttp import web
-
 __all__ = ["API_BASE", "TelegramPlatform"]
 
 API_BASE = "https://api.telegram.org"
@@ -78,8 +72,6 @@ _POLL_SECONDS = 30
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _TOKEN = re.compile(r"[0-9]+:[A-Za-z0-9_-]+")
 _CHUNK = 65_536
-_MOST_UPDATE = 1_000_000
-"""Bytes of one update that the webhook reads."""
 _GONE = ("message to delete not found", "message can't be deleted for everyone", "message_id_invalid")
 _EXPIRED = ("query is too old", "query id is invalid", "query_id_invalid")
 _log = logging.getLogger("everlong.channels")
@@ -96,7 +88,7 @@ class TelegramPlatform:
 
     Args:
         token: The bot's token.
-        settings: ``api_base`` and the webhook's settings are read here.
+        settings: ``api_base`` is read here.
         poll_seconds: How long Telegram may hold a request for updates.
     """
 
@@ -176,10 +168,7 @@ class TelegramPlatform:
             with pauses.between_failures():
                 await self.identify()
             await pauses.wait()
-        if self._settings.webhook_url is not None:
-            await self._serve_webhook(receive, self._settings.webhook_url)
-        else:
-            await self._poll(receive)
+        await self._poll(receive)
 
     async def _poll(self, receive: Receive) -> None:
         """Fetch updates for ever. The offset moves on when an update is stored."""
@@ -247,53 +236,6 @@ class TelegramPlatform:
         except Exception as error:  # noqa: BLE001 - as above
             _log.warning("telegram: update %s cannot be read (%s)", update.update_id, type(error).__name__)
             return None
-
-    # -- the webhook ---------------------------------------------------------------------------------------------------
-    async def _serve_webhook(self, receive: Receive, url: str) -> None:
-        """Listen for updates until cancelled. One that could not be stored is answered with 500, and comes again."""
-        from aiohttp import web  # noqa: PLC0415 - only the webhook needs a server
-
-        secret = hmac.new(self._token.encode(), b"everlong webhook", hashlib.sha256).hexdigest()
-        in_order = asyncio.Lock()
-
-        async def handle(request: web.Request) -> web.Response:
-            given = request.headers.get("X-Telegram-Bot-Api-Secret-Token", "").encode("utf-8", "surrogateescape")
-            if not hmac.compare_digest(given, secret.encode()):
-                return web.Response(status=403)
-            try:
-                raw = json.loads(await request.read())
-            except ValueError:
-                return web.Response(status=400)
-            async with in_order:
-                update = self._parse(raw)
-                event = None if update is None else self._event(update)
-                if event is not None:
-                    try:
-                        await receive(event)
-                    except Exception as error:  # noqa: BLE001 - whatever it is, the update must come again
-                        _log.warning("telegram: an update could not be stored, and will come again: %s", error)
-                        return web.Response(status=500)
-            return web.Response()
-
-        app = web.Application(client_max_size=_MOST_UPDATE)
-        app.router.add_post(urlsplit(url).path or "/", handle)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, self._settings.webhook_host, self._settings.webhook_port)
-            await site.start()
-            pauses = _Pauses()
-            is_set = False
-            while not is_set:
-                with pauses.between_failures(), self._translate_errors("setting the webhook"):
-                    await self._bot.set_webhook(
-                        url, allowed_updates=list(ALLOWED_UPDATES), secret_token=secret, max_connections=1
-                    )
-                    is_set = True
-                await pauses.wait()
-            await asyncio.Event().wait()
-        finally:
-            await runner.cleanup()
 
     # -- sending -------------------------------------------------------------------------------------------------------
     def pieces(self, markdown: str) -> list[str]:

@@ -29,12 +29,12 @@ def cache_sim_command(file: str, model: str | None, gap: float, as_json: bool) -
 
     FILE is anything that `everlong compress` reads. Costs are those of the input, at the list price of the model.
     """
-    from everlong.caching.simulation import replay, requests_of  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.caching.simulation import MODEL, replay, requests_of  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.tokens import MessageCounter, counter_for  # noqa: PLC0415 - as above
 
     results: list[Replay] = []
     for one in tracked(read_input(file).conversations, "simulating"):
-        chosen = model or one.model or "claude-sonnet-4-6"
+        chosen = model or one.model or MODEL
         calls = requests_of(one.messages, one.tools, gap=gap)
         results.append(replay(one.id or "", calls, chosen, count=MessageCounter(counter_for(chosen)).count_text))
     prices = [_input_price(result) for result in results]
@@ -86,19 +86,19 @@ def _print(result: Replay, price: float | None) -> None:
     any_totals = next(iter(totals.values()))
     costs = {strategy: one.cost for strategy, one in totals.items()} | {"best possible": any_totals.oracle}
     amounts = {strategy: _amount(cost, price) for strategy, cost in costs.items()}
+    rows = [
+        [strategy for strategy in amounts if amounts[strategy] == amount] for amount in dict.fromkeys(amounts.values())
+    ]  # strategies that cost the same are one row
     width = max(map(len, [*amounts.values(), "input cost"]))
+    label = max(len(", ".join(names)) for names in rows) + 2
     unit = "" if price else "  (in tokens: the price is not known)"
-    out.print(Text(f"{'strategy':<20}{'input cost':>{width}}{'saved':>8}{'cached':>8}{unit}"))
-    shown: dict[tuple[float, str], str] = {}
-    for strategy, cost in costs.items():
-        cached = f"{totals[strategy].hit_share:.0%}" if strategy in totals else ""
-        saved = f"{1 - cost / any_totals.uncached:.0%}" if any_totals.uncached else ""
-        same = shown.setdefault((cost, cached), strategy)
-        if same != strategy:  # a row that tells the same again says only so
-            out.print(Text(f"{strategy:<20}the same as {same}", style="dim"))
-            continue
-        row = Text(f"{strategy:<20}{amounts[strategy]:>{width}}{saved:>8}{cached:>8}")
-        row.append(fit(f"  {_ABOUT.get(strategy, '')}", max(1, out.width - len(row))), style="dim")
+    out.print(Text(f"{'strategy':<{label}}{'input cost':>{width}}{'saved':>8}{'cached':>8}{unit}"))
+    for first, *others in rows:
+        saved = f"{1 - costs[first] / any_totals.uncached:.0%}" if any_totals.uncached else ""
+        cached = f"{totals[first].hit_share:.0%}" if first in totals else ""
+        row = Text(f"{', '.join([first, *others]):<{label}}{amounts[first]:>{width}}{saved:>8}{cached:>8}")
+        if not others:
+            row.append(fit(f"  {_ABOUT[first]}", max(1, out.width - len(row))), style="dim")
         out.print(row)
     for strategy, one in totals.items():
         reasons = [f"{reason} {tokens:,}" for reason, tokens in one.reasons.items() if tokens]

@@ -23,7 +23,7 @@ from everlong.errors import NotStored, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
     from everlong.config.settings import StoreSettings
-    from everlong.store import Conversation, Session, Store
+    from everlong.store import Conversation, Store
     from everlong.store.search.embedder import Embedder
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -141,7 +141,7 @@ def is_for_all_tenants() -> bool:
 
 
 def _tenant_names() -> list[str]:
-    from everlong.store.maintenance import tenants  # noqa: PLC0415 - loads the database
+    from everlong.store.upkeep.maintenance import tenants  # noqa: PLC0415 - loads the database
 
     with open_chosen_store() as store:
         return tenants(store.database)
@@ -243,7 +243,7 @@ def _embedder() -> Embedder | None:
 
 
 def _check_tenant(store: Store) -> None:
-    from everlong.store.maintenance import tenants  # noqa: PLC0415 - loads the database
+    from everlong.store.upkeep.maintenance import tenants  # noqa: PLC0415 - loads the database
 
     known = tenants(store.database)
     if store.tenant not in known:
@@ -256,7 +256,7 @@ def _check_tenant(store: Store) -> None:
 def open_for_all_tenants() -> Iterator[list[Store]]:
     """Open the chosen store once for each tenant."""
     from everlong.store import Store  # noqa: PLC0415 - loads the database
-    from everlong.store.maintenance import tenants  # noqa: PLC0415 - as above
+    from everlong.store.upkeep.maintenance import tenants  # noqa: PLC0415 - as above
 
     with open_chosen_store() as store:
         yield [Store(store.database, name) for name in tenants(store.database)]
@@ -320,14 +320,6 @@ def find_conversation(store: Store, name: str) -> Conversation:
     """
     try:
         return store.conversations.find(name)
-    except NotStored as error:
-        raise _with_suggestions(store, name, error) from error
-
-
-def find_part(store: Store, name: str) -> Session:
-    """Return one part of a conversation, named like a conversation."""
-    try:
-        return store.sessions.find(name)
     except NotStored as error:
         raise _with_suggestions(store, name, error) from error
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +17,7 @@ import click
 import everlong.context
 from everlong import config, providers
 from everlong.cli.files import read_input, write_output
-from everlong.cli.output import counted, print_values, tracked
+from everlong.cli.output import counted, print_values, say, tracked
 from everlong.cli.picture import print_changes
 from everlong.cli.trust import tell_notices
 from everlong.context.literals import is_summary, summary_body
@@ -76,7 +77,7 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     found = [] if why is None else _find_lines(transcript, compacted, why)
     if output:
         write_output(output, transcript.render(compacted))
-        click.echo(f"everlong: wrote {output}", err=True)
+        say(f"wrote {output}")
     if as_json:
         print_values(_json_report(transcript, reports, found, compacted if diff else []))
     else:
@@ -105,7 +106,10 @@ def _compact(
         target = None if budget is None else _subtract_overhead(budget, engine.overhead_tokens)
         results.append(engine.compress(conversation.messages, focus_topic=focus, force=True, target_tokens=target))
         assert engine.last_report is not None  # noqa: S101 - compress always leaves one
-        reports.append(engine.last_report)
+        # As `inspect` counts the file: with the schemas of its tools, and without repairs.
+        before = sum(engine.counter.counts(conversation.messages)) + engine.overhead_tokens
+        after = engine.last_report.tokens_after + engine.overhead_tokens
+        reports.append(replace(engine.last_report, tokens_before=before, tokens_after=after))
     return results, reports
 
 
@@ -222,36 +226,35 @@ def _find_lines(transcript: Transcript, compacted: list[list[Message]], text: st
 def _print_lines(transcript: Transcript, found: list[list[SoughtLine]]) -> None:
     for conversation, lines in zip(transcript.conversations, found, strict=False):
         for one in lines:
-            where = "in the summary" if one.in_summary else f"kept, message {one.now} of the result"
-            now = "not in the context" if one.now is None else where
-            click.echo(f"{_name(conversation, len(found))}message {one.message}, {one.role}: {now}: {one.line}")
+            now = "not in the context"
+            if one.now is not None:
+                now = "in the summary" if one.in_summary else f"kept, message {one.now + 1} of the result"
+            click.echo(f"{_name(conversation, len(found))}message {one.message + 1}, {one.role}: {now}: {one.line}")
 
 
 def _tell_search(text: str, lines: list[SoughtLine]) -> None:
     """Say how to find lines that are not in the context."""
     if not lines:
-        click.echo(f"everlong: no line contains {text!r}", err=True)
+        say(f"no line contains {text!r}")
     elif gone := sum(line.now is None for line in lines):
-        click.echo(
-            f"everlong: {counted(gone, 'line')} of {len(lines):,} not in the context; in a stored conversation "
-            f'`everlong why "{text}"` and the model\'s own search find them',
-            err=True,
+        say(
+            f"{counted(gone, 'line')} of {len(lines):,} not in the context; in a stored conversation "
+            f'`everlong why "{text}"` and the model\'s own search find them'
         )
 
 
 def _print_reports(transcript: Transcript, reports: list[CompactionReport]) -> None:
     pairs = list(zip(transcript.conversations, reports, strict=True))
     for conversation, report in pairs[:20]:
-        click.echo(f"everlong: {_name(conversation, len(pairs))}{describe(report)}", err=True)
+        say(f"{_name(conversation, len(pairs))}{describe(report)}")
     if len(pairs) > 20:
         before = sum(report.tokens_before for report in reports)
         after = sum(report.tokens_after for report in reports)
-        click.echo(f"everlong: … {len(pairs) - 20} more; in all {before:,} → {after:,} tokens", err=True)
+        say(f"… {len(pairs) - 20} more; in all {before:,} → {after:,} tokens")
     if all(report.outcome == "unchanged" for report in reports):
-        click.echo(
-            "everlong: nothing to compact: all messages are protected. Use a smaller --context-length, or --budget N "
-            "for an exact size",
-            err=True,
+        say(
+            "nothing to compact: all messages are protected. Use a smaller --context-length, or --budget N "
+            "for an exact size"
         )
 
 

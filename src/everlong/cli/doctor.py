@@ -160,20 +160,6 @@ def check_config(_: DoctorSituation) -> Iterator[Finding]:
         yield Finding("warn", notice, "look at the file; everlong trust list shows what you have trusted")
 
 
-def check_folder(_: DoctorSituation) -> Iterator[Finding]:
-    """Check whether this folder's settings and instructions are trusted."""
-    from everlong.config.trust import folder_wishes, folders_at, is_folder_trusted  # noqa: PLC0415 - may be broken
-
-    folder = folders_at()[0]
-    if is_folder_trusted():
-        yield Finding("ok", f"{folder} is trusted: its instructions count, and the settings that a folder may make")
-    elif folder_wishes(folder).instructions:
-        advice = "everlong trust add shows what it wants and trusts it"
-        yield Finding("warn", f"{folder} is not trusted: its instructions do not count", advice)
-    else:
-        yield Finding("ok", f"{folder} has no instructions that would need trust")
-
-
 def check_sandbox(situation: DoctorSituation) -> Iterator[Finding]:
     """Check the sandbox of the agent's commands."""
     from everlong.agent.tools.sandbox import Confinement, find_sandbox  # noqa: PLC0415 - may be broken
@@ -252,25 +238,15 @@ def check_summaries(situation: DoctorSituation) -> Iterator[Finding]:
         yield Finding("ok", f"in the gateway by {describe_writer(situation.settings)}")
 
 
-def check_local_servers(situation: DoctorSituation) -> Iterator[Finding]:
-    """Report the models that servers on this machine offer."""
-    from everlong.cli.first_run.found_models import find_served_models  # noqa: PLC0415 - may be broken
-
-    if situation.may_call:
-        yield Finding("ok", ", ".join(one.value for one in find_served_models()) or "none answers")
-    else:
-        yield Finding("ok", "not looked for; --call does that")
-
-
 # -- data --------------------------------------------------------------------------------------------------------------
 
 
 def check_store(situation: DoctorSituation) -> Iterator[Finding]:
     """Check that the store can be opened, is Everlong's, has a known version, and is whole."""
     from everlong.store.database import Database  # noqa: PLC0415 - may be broken
-    from everlong.store.maintenance import stats  # noqa: PLC0415 - as above
     from everlong.store.opening import location, open_store  # noqa: PLC0415 - as above
     from everlong.store.upgrade import HEAD, backend_for, version_of  # noqa: PLC0415 - as above
+    from everlong.store.upkeep.maintenance import stats  # noqa: PLC0415 - as above
 
     settings = situation.settings.store
     backend = backend_for(location(settings), 5.0)
@@ -363,22 +339,6 @@ def check_archive(situation: DoctorSituation) -> Iterator[Finding]:
             yield Finding("ok", f"{TITLES[folder.client]}: all logs are archived")
 
 
-def check_memory(situation: DoctorSituation) -> Iterator[Finding]:
-    """Check that notes can be read, and that the external provider can be loaded."""
-    from everlong.memory.external import offered_provider  # noqa: PLC0415 - may be broken
-    from everlong.memory.notes import NotesMemory  # noqa: PLC0415 - as above
-
-    chosen = situation.settings.memory
-    if not chosen.enabled:
-        yield Finding("ok", "switched off (memory.enabled)")
-        return
-    notes = NotesMemory()
-    yield Finding("ok", f"{sum(len(notes.notes(one)) for one in ('memory', 'user'))} notes in {notes.folder}")
-    if chosen.provider is not None:
-        offered_provider(chosen.provider)
-        yield Finding("ok", f"memory.provider {chosen.provider} can be loaded")
-
-
 # -- channels and plugins ----------------------------------------------------------------------------------------------
 
 
@@ -441,17 +401,14 @@ def check_plugins(situation: DoctorSituation) -> Iterator[Finding]:
 _CHECKS: dict[str, tuple[Check, str]] = {
     "packages": (check_packages, "install Everlong anew"),
     "config": (check_config, "go to a folder that is there, and correct the file"),
-    "folder": (check_folder, "go to a folder that is there"),
     "sandbox": (check_sandbox, "install bubblewrap"),
     "keys": (check_keys, "correct providers in the settings"),
     "model": (check_model, "correct agent.model, the key or the address; everlong auth list shows the keys"),
     "summaries": (check_summaries, "correct auxiliary.compression, or set its provider to auto"),
-    "local servers": (check_local_servers, "see whether the server runs"),
     "store": (check_store, "restore a backup, or name another file: everlong config set store.url PATH"),
     "disk": (check_disk, "mend the folder, or name another place: everlong config set store.url PATH"),
     "embeddings": (check_embeddings, "everlong config set search.embeddings PATH, PROVIDER:MODEL or off"),
     "archive": (check_archive, "mend the store first; everlong archive --once tells more"),
-    "memory": (check_memory, "mend the file, or everlong config set memory.provider null"),
     "channels": (check_channels, "everlong setup telegram or discord checks token and network"),
     "plugins": (check_plugins, "everlong plugins doctor tells more"),
 }

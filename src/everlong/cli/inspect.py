@@ -1,4 +1,4 @@
-"""``everlong inspect``: the tokens of a conversation by role, by tool and by message."""
+"""``everlong inspect``: the tokens of a conversation by role, by tool, by file and by message."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ import click
 from everlong.cli.chosen_store import store_option, tenant_option
 from everlong.cli.files import read_input
 from everlong.cli.output import counted, json_option, print_values
-from everlong.model import calls_of, find_groups
+from everlong.model import find_groups
 
 if TYPE_CHECKING:
-    from everlong.model import Message
     from everlong.tokens import MessageCounter
     from everlong.wire import TranscriptConversation
 
@@ -39,7 +38,7 @@ def inspect_command(
     browser: bool,
     as_json: bool,
 ) -> None:
-    """Show where the tokens of the conversation(s) in FILE go: by role, by tool, the largest messages.
+    """Show where the tokens of the conversation(s) in FILE go: by role, tool and file, the largest messages.
 
     With --web, a page shows what the model gets, what was cut and why, and what it cost. FILE may then be a transcript
     or a store; without it, the page shows the configured store.
@@ -49,7 +48,7 @@ def inspect_command(
     if web:
         from everlong.cli.inspect_web import show_web  # noqa: PLC0415 - keeps `--help` quick
 
-        show_web(file, port=port, opens_browser=browser)
+        show_web(file, port=port, opens_browser=browser, model=model)
         return
     if file is None:
         raise click.UsageError("give a FILE, or --web for a page over your store")
@@ -72,6 +71,7 @@ def inspect_command(
 def inspect_conversation(conversation: TranscriptConversation, counter: MessageCounter, largest: int) -> dict[str, Any]:
     """Return the figures of one conversation as JSON-ready data."""
     from everlong.cli.picture import headline  # noqa: PLC0415 - keeps `everlong --help` quick
+    from everlong.inspector.pages.tools import path_of, share_tokens  # noqa: PLC0415 - as above
 
     messages = conversation.messages
     counts = counter.counts(messages)
@@ -88,10 +88,8 @@ def inspect_conversation(conversation: TranscriptConversation, counter: MessageC
         "tokens": sum(counts) + schemas,
         "tool_schemas": schemas,
         "by_role": dict(roles.most_common()),
-        "by_tool": {
-            name: {"calls": calls, "call_tokens": asked, "result_tokens": given}
-            for name, (calls, asked, given) in _by_tool(messages, counts, counter).items()
-        },
+        "by_tool": {one.name: one._asdict() for one in share_tokens(messages, counts, counter, lambda call: call.name)},
+        "by_file": {one.name: one._asdict() for one in share_tokens(messages, counts, counter, path_of)},
         "unanswered_calls": sum(len(group.missing) for group in grouping.groups),
         "orphaned_results": len(grouping.orphans),
         "largest": [
@@ -104,23 +102,6 @@ def inspect_conversation(conversation: TranscriptConversation, counter: MessageC
             for place in order
         ],
     }
-
-
-def _by_tool(messages: list[Message], counts: list[int], counter: MessageCounter) -> dict[str, tuple[int, int, int]]:
-    """Return the number of calls, their tokens and the tokens of their results for each tool, largest first."""
-    calls: Counter[str] = Counter()
-    asked: Counter[str] = Counter()
-    given: Counter[str] = Counter()
-    for group in find_groups(messages).groups:
-        names = {}
-        for call in calls_of(messages[group.start]):
-            names[call.id] = call.name
-            calls[call.name] += 1
-            asked[call.name] += counter.count_text(call.arguments)
-        for answer in group.answers:
-            given[names.get(answer.call_id, "?")] += counts[answer.at]
-    ranked = sorted(calls, key=lambda name: -(asked[name] + given[name]))
-    return {name: (calls[name], asked[name], given[name]) for name in ranked}
 
 
 def _print(figure: dict[str, Any]) -> None:
@@ -137,16 +118,17 @@ def _print(figure: dict[str, Any]) -> None:
     if figure["tool_schemas"]:
         roles.append(("tool schemas", figure["tool_schemas"], ""))
     bars(roles, total, out, "\nby role")
-    tools = [
-        (
-            tool,
-            entry["call_tokens"] + entry["result_tokens"],
-            f"{counted(entry['calls'], 'call')}, results {entry['result_tokens']:,}",
-        )
-        for tool, entry in figure["by_tool"].items()
-    ]
-    if tools:
-        bars(tools[:15], total, out, "\nby tool (calls and results)")
+    for key, title in (("by_tool", "\nby tool (calls and results)"), ("by_file", "\nby file (calls and results)")):
+        rows = [
+            (
+                name if len(name) <= 36 else f"…{name[-35:]}",  # a path says at its end which file it is
+                one["call_tokens"] + one["result_tokens"],
+                f"{counted(one['calls'], 'call')}, results {one['result_tokens']:,}",
+            )
+            for name, one in figure[key].items()
+        ]
+        if rows:
+            bars(rows[:15], total, out, title)
     largest = [
         (f"#{entry['index'] + 1} {entry['role']}", entry["tokens"], entry["text"]) for entry in figure["largest"]
     ]

@@ -7,8 +7,10 @@ import os
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +19,10 @@ import click
 
 from everlong import config
 from everlong.cli.chosen_store import chosen_tenant, open_chosen_store, use_store
-from everlong.cli.output import counted, say
+from everlong.cli.output import counted, say, tracked
 from everlong.errors import ConfigError
 from everlong.extras import install_command
+from everlong.model import leading_system_count
 
 if TYPE_CHECKING:
     from everlong.store import Store
@@ -45,11 +48,20 @@ def check_installed() -> None:
         )
 
 
-def show_web(target: str | None, *, port: int, opens_browser: bool) -> None:
-    """Serve the inspector over a store or a file until it is stopped."""
+def show_web(target: str | None, *, port: int, opens_browser: bool, model: str | None = None) -> None:
+    """Serve the inspector over a store or a file until it is stopped; ``model`` is asked for the requests of a file."""
     check_installed()
-    with _open_target(target) as store:
-        serve_inspector(store, target, port=port, opens_browser=opens_browser)
+    if target is None or "://" in target or _is_store(target):
+        if target is not None:
+            use_store(target)
+        with open_chosen_store(new=target is None) as store:
+            serve_inspector(store, target, port=port, opens_browser=opens_browser)
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="everlong-inspect-") as folder,
+        _imported(target, Path(folder) / "store.db", model) as store,
+    ):
+        serve_inspector(store, target, port=port, opens_browser=opens_browser, is_copy=True)
 
 
 def serve_for_gateway() -> None:
@@ -72,8 +84,19 @@ def serve_inspector(
     opens_browser: bool,
     proof: str = "",
     models: Mapping[str, Any] | None = None,
+    is_copy: bool = False,
 ) -> None:
-    """Serve the inspector over an open store until it is stopped; ``models`` are settings of models in it."""
+    """Serve the inspector over an open store until it is stopped.
+
+    Args:
+        store: The store.
+        name: The store as people know it.
+        port: The port on this machine; 0 for any free one.
+        opens_browser: True to open the browser.
+        proof: The secret of the gateway that started this.
+        models: Settings of models in the store.
+        is_copy: True if the store is a copy of a file: its requests are reckoned, and compactions may be tried on it.
+    """
     import asyncio  # noqa: PLC0415 - keeps `--help` quick
 
     from everlong.inspector.handlers import Reader  # noqa: PLC0415 - as above
@@ -91,27 +114,9 @@ def serve_inspector(
     with suppress(AttributeError, OSError):  # a page can wait, a gateway's client cannot
         os.nice(_NICE)
     settings = config.load_settings({"models": models} if models else None).settings
-    reader = Reader(store.database, settings, name or store.database.backend.where)
+    reader = Reader(store.database, settings, name or store.database.backend.where, is_copy=is_copy)
     watch = Watch(store.tenant, proof)
     asyncio.run(serve(reader, watch, port=port, on_ready=tell, until_eof=bool(proof)))
-
-
-@contextmanager
-def _open_target(target: str | None) -> Iterator[Store]:
-    """Open the store that is meant: the chosen one, one by its path or url, or a new one with what a file has."""
-    if target is None:
-        with open_chosen_store(new=True) as store:
-            yield store
-    elif "://" in target or _is_store(target):
-        use_store(target)
-        with open_chosen_store() as store:
-            yield store
-    else:
-        with (
-            tempfile.TemporaryDirectory(prefix="everlong-inspect-") as folder,
-            _imported(target, Path(folder) / "store.db") as store,
-        ):
-            yield store
 
 
 def _is_store(target: str) -> bool:
@@ -122,21 +127,81 @@ def _is_store(target: str) -> bool:
 
 
 @contextmanager
-def _imported(file: str, path: Path) -> Iterator[Store]:
-    """Open a store of its own for the conversations of a file."""
-    from everlong.cli.files import read_input  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.store import Store  # noqa: PLC0415 - as above
+def _imported(file: str, path: Path, model: str | None) -> Iterator[Store]:
+    """Open a store of its own for the conversations of a file, with the requests that would have led to them."""
+    from everlong.caching.simulation import MODEL  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.cli.files import read_input  # noqa: PLC0415 - as above
+    from everlong.store import open_store  # noqa: PLC0415 - as above
     from everlong.store.imports import Importer, ImportOrigin  # noqa: PLC0415 - as above
+    from everlong.tokens import MessageCounter, counter_for  # noqa: PLC0415 - as above
 
     transcript = read_input(file)
     written = 0.0 if file == "-" else Path(file).stat().st_mtime
-    with Store.open(path, chosen_tenant()) as store:
+    with open_store(path, chosen_tenant(), waits_for_disk=False) as store:
         origin = ImportOrigin(Path(file).name, written, kind=transcript.kind)
-        added = sum(
-            Importer(store).add(conversation, origin).outcome != "empty" for conversation in transcript.conversations
-        )
+        added = 0
+        for one in tracked(transcript.conversations, "reading"):
+            chosen = model or one.model or MODEL
+            counter = MessageCounter(counter_for(chosen))
+            sizes = counter.counts(one.messages)
+            done = Importer(store).add(one, origin, sizes)
+            if done.session is not None and done.outcome == "new":
+                head = counter.count_tools(one.tools) + sum(sizes[: leading_system_count(one.messages)])
+                _play(store, done.session, chosen, head)
+            added += done.outcome != "empty"
         say(f"showing {counted(added, 'conversation')} of {file}; nothing of it is kept after this")
         yield store
+
+
+def _play(store: Store, ident: str, model: str, head: int) -> None:
+    """Store the requests that would have led to an imported conversation: each sends everything before its answer.
+
+    What a request has in common with the one before it counts as read from the provider's cache. ``head`` are the
+    tokens of tools and system prompt.
+    """
+    from sqlalchemy import Connection, update  # noqa: PLC0415 - keeps `--help` quick
+
+    from everlong.caching.rules import provider_of  # noqa: PLC0415 - as above
+    from everlong.providers.base import Usage  # noqa: PLC0415 - as above
+    from everlong.providers.catalogue import Catalogue  # noqa: PLC0415 - as above
+    from everlong.providers.endpoints import ENDPOINTS, endpoint_for, parse_model_name  # noqa: PLC0415 - as above
+    from everlong.store.conversations import ConversationLine  # noqa: PLC0415 - as above
+    from everlong.store.schema import session, turn  # noqa: PLC0415 - as above
+
+    settings = config.load_settings().settings
+    provider = provider_of(model=model)
+    if ":" not in model and provider in ENDPOINTS:
+        model = f"{provider}:{model}"
+    price: Callable[[Usage], float | None] = lambda _: None  # noqa: E731 - nobody knows what an unknown provider takes
+    with suppress(ConfigError):
+        name = parse_model_name(model, settings.providers)
+        price = partial(Catalogue(settings.models).cost, name, endpoint_for(name.provider, settings.providers))
+    rows: list[dict[str, Any]] = []
+    sums: Counter[str] = Counter()
+    same = {"tenant": store.tenant, "session": ident, "branch": store.sessions.get(ident).branch}
+    same |= {"model": model, "status": "done"}
+    sent, cached, place = head, 0, None
+    for line in store.conversations.entries(ident):
+        if not isinstance(line, ConversationLine) or line.status is not None:
+            continue
+        entry = line.entry
+        tokens = entry.tokens or 0
+        if entry.message["role"] == "assistant" and place is not None:
+            usage = {"cache_read_tokens": cached, "cache_write_tokens": sent - cached, "output_tokens": tokens}
+            sums.update(usage, api_calls=1)
+            asked = {"node": place.id, "depth": place.depth, "ts": entry.ts}
+            answered = {"reply": entry.digest, "echo_node": entry.id, "cost": price(Usage(**usage)) or 0.0}
+            rows.append({**same, **asked, **answered, "usage": json.dumps(usage)})
+            cached = sent
+        sent, place = sent + tokens, entry
+
+    def write(connection: Connection) -> None:
+        if rows:
+            connection.execute(turn.insert(), rows)
+        values = {**sums, "cost": sum(row["cost"] for row in rows), "model": model}
+        connection.execute(update(session).where(session.c.id == ident).values(values))
+
+    store.database.write(write)
 
 
 if __name__ == "__main__":

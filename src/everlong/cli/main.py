@@ -94,6 +94,10 @@ def _run(arguments: list[str] | None) -> None:
     except click.exceptions.Exit as request:
         sys.exit(request.exit_code)
     except click.ClickException as error:
+        from everlong.cli.output import fold  # noqa: PLC0415 - only when something goes wrong
+
+        told = fold(f"Error: {error.format_message()}").removeprefix("Error: ")  # click writes this before it
+        error.format_message = lambda: told  # type: ignore[method-assign]
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -104,7 +108,9 @@ def _run(arguments: list[str] | None) -> None:
     except (EverlongError, OSError, MemoryError) as error:
         if os.environ.get("EVERLONG_DEBUG"):
             raise
-        click.echo(f"everlong: {_describe(error)}", err=True)
+        from everlong.cli.output import say  # noqa: PLC0415 - as above
+
+        say(_describe(error))
         sys.exit(1)
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 import click
@@ -21,6 +22,7 @@ __all__ = [
     "Step",
     "confirm",
     "counted",
+    "fold",
     "format_bytes",
     "json_option",
     "print_values",
@@ -45,11 +47,16 @@ Step: TypeAlias = Callable[[int, int], None]
 
 def say(text: str) -> None:
     """Print a notice on stderr; on a terminal it breaks between words."""
-    notice = f"everlong: {text}"
-    if sys.stderr.isatty() and "\n" not in notice:
-        columns = shutil.get_terminal_size().columns
-        notice = textwrap.fill(notice, columns, break_long_words=False, break_on_hyphens=False)
-    click.echo(notice, err=True)
+    click.echo(fold(f"everlong: {text}"), err=True)
+
+
+def fold(text: str) -> str:
+    """Return a text for stderr, with its lines broken between words if that is a terminal."""
+    if not sys.stderr.isatty():
+        return text
+    columns = shutil.get_terminal_size().columns
+    wrap = partial(textwrap.fill, width=columns, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(map(wrap, text.split("\n")))
 
 
 def print_values(value: Any) -> None:

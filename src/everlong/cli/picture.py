@@ -44,7 +44,7 @@ def print_changes(before: Sequence[Message], after: Sequence[Message]) -> None:
     listed = compare_lists(before, after)
     for change in listed:
         mark, style = _LOOK[change.fate]
-        place = "" if change.source is None else str(change.source)
+        place = "" if change.source is None else str(change.source + 1)
         head = f"{mark} {place:>5} {change.fate:<10} {change.message['role']:<9} "
         out.print(Text(fit(head + headline(change.message), out.width), style=style))
     totals = {fate: sum(change.fate == fate for change in listed) for fate in _LOOK}

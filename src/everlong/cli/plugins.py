@@ -51,7 +51,7 @@ def plugins_group(context: click.Context) -> None:
         context.invoke(list_)
 
 
-# -- list and info -----------------------------------------------------------------------------------------------------
+# -- list -----------------------------------------------------------------------------------------------------
 
 
 @plugins_group.command("list")
@@ -64,24 +64,6 @@ def list_(as_json: bool = False) -> None:
         print_values({"engine": plugins.settings.context.engine, "plugins": [one.as_dict() for one in listed]})
         return
     click.echo("\n".join(_format_list(listed)))
-
-
-@plugins_group.command("info")
-@click.argument("name")
-@json_option
-def info(name: str, as_json: bool) -> None:
-    """Show a plugin's manifest and state without loading it."""
-    plugins = find_plugins()
-    found = find_plugin(plugins, name)
-    one = next(each for each in ListedPlugin.of(plugins) if each.found == found)
-    if as_json:
-        print_values(one.as_dict())
-        return
-    for key, value in one.as_dict().items():
-        words = ("yes" if value else "no") if isinstance(value, bool) else value
-        words = ", ".join(words) if isinstance(words, list) else words
-        if words not in {None, ""}:
-            click.echo(f"{key + ':':<13}{words}")
 
 
 def find_plugins() -> Plugins:

@@ -7,6 +7,7 @@ it is.
 
 from __future__ import annotations
 
+import os
 import secrets
 import sys
 from collections.abc import Iterable, Iterator
@@ -74,8 +75,8 @@ def is_guarded(stream: object) -> bool:
 
 
 def styled(text: str, **style: Any) -> str:
-    """Return a text in a colour, as `click.style` does."""
-    result = click.style(text, **style)
+    """Return a text in a colour, as `click.style` does; without one if ``NO_COLOR`` is set."""
+    result = text if os.environ.get("NO_COLOR") else click.style(text, **style)
     if not is_guarded(sys.stdout):
         return result
     before, found, after = result.partition(text) if text else (result, "", "")

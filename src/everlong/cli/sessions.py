@@ -1,6 +1,6 @@
 """``everlong sessions``: the group of commands for the conversations in the store.
 
-``sessions_read.py`` has list, show, search, tail and compactions; ``sessions_change.py`` has rename, delete, forget,
+``sessions_read.py`` has list, show, search and compactions; ``sessions_change.py`` has rename, delete, forget,
 verify, stats, backup and maintain; ``sessions_transfer.py`` has import and export; ``session_graph.py`` does what they
 do with the graphs of the lossless engine. ``chosen_store.py`` opens the store.
 """
@@ -26,7 +26,6 @@ _COMMANDS = {
     "search": (f"{_READ}:search", "Find messages, tool calls, results and summaries."),
     "show": (f"{_READ}:show", "Show a conversation."),
     "stats": (f"{_CHANGE}:stats", "Show the size and contents of the store."),
-    "tail": (f"{_READ}:tail", "Show the newest messages, or follow them."),
     "verify": (f"{_CHANGE}:verify", "Check every hash and every reference."),
 }
 """The place of each command, and its line in ``everlong sessions --help``."""

@@ -16,7 +16,6 @@ from everlong.cli.chosen_store import (
     command,
     embed_pending,
     find_conversation,
-    find_part,
     index_pending,
     is_for_all_tenants,
     open_chosen_store,
@@ -29,19 +28,19 @@ from everlong.cli.sessions_read import hit_lines
 from everlong.config.files import write_whole
 from everlong.config.paths import data_home
 from everlong.errors import NotStored
-from everlong.store import Store, garbage, maintenance, objects as large_objects
-from everlong.store.forget import Forgotten
+from everlong.store import Store, objects as large_objects
 from everlong.store.opening import apply_retention
-from everlong.store.shown_path import message_counts
 from everlong.store.tombstones import forgotten_among
 from everlong.store.transcripts import one_line
 from everlong.store.transcripts.parts import moment, name_of
-from everlong.store.verification_log import VerificationLog, newest_mark
+from everlong.store.upkeep import garbage, maintenance
+from everlong.store.upkeep.forget import Forgotten
+from everlong.store.upkeep.verify import VerificationLog, newest_mark
 
 if TYPE_CHECKING:
     from everlong.config.settings import StoreSettings
     from everlong.store.search import Hit
-    from everlong.store.verify import Verified
+    from everlong.store.upkeep.verify import Verified
 
 __all__ = ["backup", "delete", "forget", "maintain", "rename", "stats", "verify"]
 
@@ -71,36 +70,26 @@ def rename(session: str, title: str, as_json: bool) -> None:
 
 @command("delete")
 @click.argument("sessions", nargs=-1, required=True, metavar="SESSION...")
-@click.option("--parts", is_flag=True, help="Only the parts that are named, not their whole conversations.")
 @yes_option
 @json_option
-def delete(sessions: tuple[str, ...], parts: bool, yes: bool, as_json: bool) -> None:
+def delete(sessions: tuple[str, ...], yes: bool, as_json: bool) -> None:
     """Delete conversations; their messages go with them unless another conversation needs them.
 
     Messages of the last day are only removed by a later `everlong sessions maintain`. To remove words at once and for
     good, use `everlong sessions forget`.
     """
-    noun = "part" if parts else "conversation"
     with open_chosen_store() as store:
-        if parts:
-            named = {one.id: one for one in (find_part(store, name) for name in sessions)}
-            counts = message_counts(store, list(named.values()))
-            listed = [(one.id, counts[one.id], name_of(one)) for one in named.values()]
-            idents = list(named)
-        else:
-            chosen = {one.id: one for one in (find_conversation(store, name) for name in sessions)}
-            listed = [(one.id, one.messages, name_of(one)) for one in chosen.values()]
-            idents = [part for one in chosen.values() for part in one.parts]
-        for ident, count, name in listed[:_MOST_LISTED]:
-            say(f"{ident}  {counted(count, 'message')}  {name}")
-        confirm(f"Delete {counted(len(listed), noun)}?", yes)
-        for ident in idents:
-            store.sessions.delete(ident)
+        chosen = list({one.id: one for one in (find_conversation(store, name) for name in sessions)}.values())
+        for one in chosen[:_MOST_LISTED]:
+            say(f"{one.id}  {counted(one.messages, 'message')}  {name_of(one)}")
+        confirm(f"Delete {counted(len(chosen), 'conversation')}?", yes)
+        for part in [part for one in chosen for part in one.parts]:
+            store.sessions.delete(part)
         removed = garbage.collect_garbage(store).messages
     if as_json:
-        print_json({"sessions": [ident for ident, _, _ in listed], "messages": removed})
-    say(f"deleted {counted(len(listed), noun)} and {counted(removed, 'message')}")
-    if removed < sum(count for _, count, _ in listed):
+        print_json({"sessions": [one.id for one in chosen], "messages": removed})
+    say(f"deleted {counted(len(chosen), 'conversation')} and {counted(removed, 'message')}")
+    if removed < sum(one.messages for one in chosen):
         say(
             "messages that other conversations need stay; messages of the last day are removed by a later "
             "`everlong sessions maintain`, or now by `everlong sessions maintain --all`"
@@ -119,26 +108,17 @@ def delete(sessions: tuple[str, ...], parts: bool, yes: bool, as_json: bool) -> 
     metavar="SESSION:TURN",
     help="Forget this message, by the numbers that search and show print.",
 )
-@click.option(
-    "--node",
-    "nodes",
-    multiple=True,
-    metavar="ID",
-    help="Forget this message, by its id in the JSON of show and search.",
-)
 @click.option("--session", help="Forget all messages of this conversation that no other conversation shows.")
 @yes_option
 @json_option
-def forget(
-    text: str | None, turns: tuple[str, ...], nodes: tuple[str, ...], session: str | None, yes: bool, as_json: bool
-) -> None:
+def forget(text: str | None, turns: tuple[str, ...], session: str | None, yes: bool, as_json: bool) -> None:
     """Forget messages for good: all that contain TEXT, in upper or lower case, or the ones you name.
 
     They are removed from the store, the search, titles, logs, the gateway's journal and the chat's history, with every
     summary that was made from them, and are not stored again. This cannot be undone. Exported files, backups and notes
     are not touched.
     """
-    _check_target(text, turns or nodes, session)
+    _check_target(text, turns, session)
 
     with open_chosen_store() as store:
         _store_journals(store)
@@ -148,7 +128,6 @@ def forget(
             gone = store.conversations.forget(one.id)
         else:
             chosen = _find_nodes(store, text) if text else [_node_at(store, turn) for turn in turns]
-            chosen += [_parse_node(node) for node in nodes]
             titled = [one.id for one in store.conversations.newest(title=text)] if text else []
             if not chosen and not titled:
                 _clean_traces(store, text)
@@ -176,9 +155,9 @@ def forget(
 def _check_target(text: str | None, messages: tuple[str, ...], session: str | None) -> None:
     """Raise a usage error unless exactly one kind of thing to forget is named."""
     if sum(bool(given) for given in (text, messages, session)) != 1:
-        raise click.UsageError("name what to forget: a TEXT, or messages with --turn and --node, or one --session")
+        raise click.UsageError("name what to forget: a TEXT, or messages with --turn, or one --session")
     if not text and is_for_all_tenants():
-        raise click.UsageError("--all-tenants needs a TEXT; --turn, --node and --session name messages of one tenant")
+        raise click.UsageError("--all-tenants needs a TEXT; --turn and --session name messages of one tenant")
 
 
 def _find_nodes(store: Store, text: str) -> list[bytes]:
@@ -213,13 +192,6 @@ def _node_at(store: Store, place: str) -> bytes:
             f"session {one.id} has no message that ends at turn {number}; `everlong sessions show {one.id}` lists them"
         )
     return node
-
-
-def _parse_node(text: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise click.UsageError(f"--node {text}: an id is 32 hexadecimal digits, as in `show --json`") from None
 
 
 def _store_journals(store: Store) -> None:

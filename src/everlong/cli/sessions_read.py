@@ -1,14 +1,12 @@
-"""``everlong sessions list``, ``show``, ``search``, ``tail`` and ``compactions``: reading the store.
+"""``everlong sessions list``, ``show``, ``search`` and ``compactions``: reading the store.
 
 Each command starts with its options. The filters of ``list`` reach `Conversations.newest` in ``store/conversations.py``
-by their names; `_part_rows` applies them for ``--parts``.
+by their names.
 """
 
 from __future__ import annotations
 
-import json
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from itertools import islice
@@ -20,7 +18,6 @@ import click
 from everlong.cli.chosen_store import (
     command,
     find_conversation,
-    find_part,
     index_pending,
     message_filters,
     open_chosen_store,
@@ -36,18 +33,15 @@ from everlong.store import Conversation
 from everlong.store.conversations import CompactionMark, ConversationLine
 from everlong.store.search import Filters
 from everlong.store.search.corpus import called_tools
-from everlong.store.shown_path import message_counts, newest_messages
 from everlong.store.transcripts import one_line, pieces_of, plain
 from everlong.store.transcripts.parts import broken_words, compaction_line, facts_of, moment, name_of
-from everlong.store.transcripts.writer import lines_of, prompt_of
 
 if TYPE_CHECKING:
-    from everlong.store import Compaction, Session, Store
+    from everlong.store import Compaction, Store
     from everlong.store.search import Hit, Page
     from everlong.store.search.snippets import Snippet
-    from everlong.store.shown_path import NewestMessage
 
-__all__ = ["compactions", "hit_lines", "list_", "search", "show", "tail"]
+__all__ = ["compactions", "hit_lines", "list_", "search", "show"]
 
 _FOLDER_CHARS = 28
 _ROLE_COLOURS = {"user": "blue", "assistant": "green", "tool": "yellow"}
@@ -56,7 +50,6 @@ _INDEX_SECONDS = 2.0
 _SEARCH_SECONDS = 30.0
 """Seconds a search through texts may take: whoever waits longer has forgotten the question."""
 _NARROW = "--session, --since or --before search less, and find more of it"
-_POLL_SECONDS = 0.5
 
 # -- list --------------------------------------------------------------------------------------------------------------
 
@@ -73,49 +66,43 @@ _POLL_SECONDS = 0.5
 @click.option("--before", callback=parse_time, metavar="WHEN", help="Only those that began before this time.")
 @click.option("--title", help="Only those with this in their title.")
 @click.option("--side", is_flag=True, help="Side requests of clients, and sub-agents, instead of conversations.")
-@click.option("--parts", is_flag=True, help="Parts of conversations instead: each compaction begins a new part.")
 @click.option("--unanswered", is_flag=True, help="Conversations whose requests all failed, which are left out else.")
 @click.option(
     "-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Show at most this many."
 )
 @json_option
-def list_(limit: int, as_json: bool, side: bool, parts: bool, unanswered: bool, **given: Any) -> None:
+def list_(limit: int, as_json: bool, side: bool, unanswered: bool, **given: Any) -> None:
     """List conversations, the one that was last active first."""
-    if side + parts + unanswered > 1:
-        raise click.UsageError("say only one of --side, --parts and --unanswered")
+    if side and unanswered:
+        raise click.UsageError("say only one of --side and --unanswered")
     if given["folder"] is not None:
         given["folder"] = str(Path(given["folder"]).expanduser().resolve())
     left_out = 0
     with open_chosen_store() as store:
-        if parts:
-            rows, is_more = _part_rows(store, limit, given, as_json=as_json)
+        if side:
+            found = store.conversations.newest(limit + 1, kinds=("side", "agent"), **given)
         else:
-            if side:
-                found = store.conversations.newest(limit + 1, kinds=("side", "agent"), **given)
-            else:
-                found, left_out = _find_conversations(store, limit + 1, given, unanswered=unanswered)
-            rows, is_more = _conversation_rows(store, found, limit, as_json=as_json)
+            found, left_out = _find_conversations(store, limit + 1, given, unanswered=unanswered)
+        if as_json:
+            print_json([one.to_dict() for one in found[:limit]])
+        rows = [] if as_json else [_conversation_row(store, one) for one in found[:limit]]
     if not as_json and (rows or not left_out):
-        _print_rows(rows, parts=parts, is_filtered=side or unanswered or any(v is not None for v in given.values()))
-    if is_more:
+        _print_rows(rows, is_filtered=side or unanswered or any(v is not None for v in given.values()))
+    if not as_json and len(found) > limit:
         say(f"there are more; --limit {limit * 5} shows more of them")
     if left_out:
         say(f"left out: {counted(left_out, 'conversation')} that no model answered; --unanswered lists such")
 
 
-def _print_rows(rows: list[list[str]], *, parts: bool, is_filtered: bool) -> None:
+def _print_rows(rows: list[list[str]], *, is_filtered: bool) -> None:
     if not rows:
         nothing = "no conversations yet; `everlong sessions import FILE` adds some"
         say("no conversation matches these options" if is_filtered else nothing)
         return
     from everlong.cli.picture import print_table  # noqa: PLC0415 - searching and showing need no rich
 
-    heads = ["session", "started", "messages", "source", "title or first words"]
-    if parts:
-        print_table(heads, rows, right={2})
-    else:
-        heads = ["session", "active", "messages", "compactions", "model", "cost", "from", "title or first words"]
-        print_table(heads, rows, right={2, 3, 5}, spare=(4, 5, 3, 6))
+    heads = ["session", "active", "messages", "compactions", "model", "cost", "from", "title or first words"]
+    print_table(heads, rows, right={2, 3, 5}, spare=(4, 5, 3, 6))
 
 
 def _find_conversations(
@@ -130,16 +117,6 @@ def _find_conversations(
         if len(found) >= limit or len(read) < size:
             return found, 0 if unanswered else len(silent)
         size *= 4
-
-
-def _conversation_rows(
-    store: Store, found: list[Conversation], limit: int, *, as_json: bool
-) -> tuple[list[list[str]], bool]:
-    shown = found[:limit]
-    if as_json:
-        print_json([one.to_dict() for one in shown])
-        return [], False
-    return [_conversation_row(store, one) for one in shown], len(found) > limit
 
 
 def _conversation_row(store: Store, one: Conversation) -> list[str]:
@@ -166,32 +143,8 @@ def _short_folder(folder: str) -> str:
     return folder if len(folder) <= _FOLDER_CHARS else f"…{folder[1 - _FOLDER_CHARS :]}"
 
 
-def _part_rows(store: Store, limit: int, given: dict[str, Any], *, as_json: bool) -> tuple[list[list[str]], bool]:
-    title, folder = given["title"], given["folder"]
-    is_filtered = title is not None or folder is not None
-    in_query = {name: given[name] for name in ("source", "since", "before")}
-    sessions = store.sessions.newest(limit=None if is_filtered else limit + 1, **in_query)
-    if title is not None:
-        sessions = [one for one in sessions if title.lower() in (one.title or "").lower()]
-    if folder is not None:
-        sessions = [one for one in sessions if one.folder == folder]
-    shown = sessions[:limit]
-    counts = message_counts(store, shown)
-    if as_json:
-        print_json([one.to_dict() | {"messages": counts[one.id]} for one in shown])
-        return [], False
-    return [_part_row(store, one, counts[one.id]) for one in shown], len(sessions) > limit
-
-
-def _part_row(store: Store, one: Session, count: int) -> list[str]:
-    name = one_line(one.title or "") or _first_words(store, one)
-    if one.parent:
-        name = f"{name}  ↳ {one.parent}"
-    return [one.id, moment(one.started)[:16], f"{count:,}", one_line(one.source), name]
-
-
-def _first_words(store: Store, one: Conversation | Session) -> str:
-    for line in islice(lines_of(store, one), 12):
+def _first_words(store: Store, one: Conversation) -> str:
+    for line in islice(store.conversations.entries(one.id), 12):
         words = one_line(typed_words(line.entry.message)[:400]) if isinstance(line, ConversationLine) else ""
         if words:
             return f"“{words[:80]}{'…' if len(words) > 80 else ''}”"
@@ -216,10 +169,9 @@ def _first_words(store: Store, one: Conversation | Session) -> str:
     show_default=True,
     help="Characters shown of each text; 0 for all.",
 )
-@click.option("--parts", is_flag=True, help="Only the part that SESSION names, with numbers of its own.")
 @click.option("--graph", is_flag=True, help="Instead, draw the summaries that the lossless engine keeps.")
 @json_option
-def show(session: str, turn: int | None, around: int, chars: int, parts: bool, graph: bool, as_json: bool) -> None:
+def show(session: str, turn: int | None, around: int, chars: int, graph: bool, as_json: bool) -> None:
     """Show a conversation, named by its title, or by the id (or its beginning) of any of its parts.
 
     Marks show where it was compacted and which replies broke off. The id of a summary (s-…) shows what stands under it.
@@ -235,7 +187,7 @@ def show(session: str, turn: int | None, around: int, chars: int, parts: bool, g
             else:
                 show_summary(store, session, as_json=as_json)
             return
-        one = find_part(store, session) if parts else find_conversation(store, session)
+        one = find_conversation(store, session)
         if turn is not None:
             _show_turn(store, one, turn, around, chars, as_json=as_json)
         elif as_json:
@@ -244,20 +196,16 @@ def show(session: str, turn: int | None, around: int, chars: int, parts: bool, g
             show_in_pager(_render(store, one, chars))
 
 
-def _conversation_json(store: Store, one: Conversation | Session) -> dict[str, Any]:
+def _conversation_json(store: Store, one: Conversation) -> dict[str, Any]:
     messages: list[dict[str, Any]] = []
     compactions: list[dict[str, Any]] = []
-    for line in lines_of(store, one):
+    for line in store.conversations.entries(one.id):
         if isinstance(line, CompactionMark):
             compactions.append({"before_message": len(messages), **line.to_dict()})
         else:
             messages.append(_line_json(line))
-    if isinstance(one, Conversation):
-        one, parts = _with_all_costs(store, one), list(one.parts)
-    else:
-        parts = [member.id for member in store.sessions.lineage(one.id)]
-    facts = one.to_dict() | {"system_prompt": prompt_of(store, one)}
-    return {"session": facts, "parts": parts, "messages": messages, "compactions": compactions}
+    facts = _with_all_costs(store, one).to_dict() | {"system_prompt": store.conversations.system_prompt(one.id)}
+    return {"session": facts, "parts": list(one.parts), "messages": messages, "compactions": compactions}
 
 
 def _with_all_costs(store: Store, one: Conversation) -> Conversation:
@@ -291,20 +239,16 @@ def _line_json(line: ConversationLine) -> dict[str, Any]:
     }
 
 
-def _render(store: Store, one: Conversation | Session, chars: int) -> Iterator[str]:
+def _render(store: Store, one: Conversation, chars: int) -> Iterator[str]:
     yield styled(name_of(one), bold=True) + "\n"
-    for name, value in facts_of(_with_all_costs(store, one) if isinstance(one, Conversation) else one):
+    for name, value in facts_of(_with_all_costs(store, one)):
         yield f"{name + ':':<11} {value}\n"
-    if not isinstance(one, Conversation):
-        children = [member.id for member in store.sessions.lineage(one.id) if member.parent == one.id]
-        if children:
-            yield f"{'goes on in:':<11} {', '.join(children)}\n"
-    prompt = prompt_of(store, one)
+    prompt = store.conversations.system_prompt(one.id)
     if prompt:
         shown = _shorten(prompt, min(chars, 400) if chars else 0, "")
         yield from ("\n", styled("system", bold=True), "\n", shown, "\n")
     tools: dict[str, str] = {}
-    for line in lines_of(store, one):
+    for line in store.conversations.entries(one.id):
         if isinstance(line, CompactionMark):
             yield "\n" + styled(f"── {compaction_line(line)} ──", dim=True) + "\n"
             continue
@@ -312,9 +256,7 @@ def _render(store: Store, one: Conversation | Session, chars: int) -> Iterator[s
         yield from _render_message(one, line, chars, tools)
 
 
-def _render_message(
-    one: Conversation | Session, line: ConversationLine, chars: int, tools: dict[str, str]
-) -> Iterator[str]:
+def _render_message(one: Conversation, line: ConversationLine, chars: int, tools: dict[str, str]) -> Iterator[str]:
     entry = line.entry
     role = one_line(str(entry.message.get("role")))
     number = "" if line.turn is None else f"{line.turn} "
@@ -341,8 +283,8 @@ def _shorten(text: str, chars: int, rest: str) -> str:
     return plain(text[:chars]) + "\n" + styled(more, dim=True)
 
 
-def _show_turn(store: Store, one: Conversation | Session, turn: int, around: int, chars: int, *, as_json: bool) -> None:
-    listed = [line for line in lines_of(store, one) if isinstance(line, ConversationLine)]
+def _show_turn(store: Store, one: Conversation, turn: int, around: int, chars: int, *, as_json: bool) -> None:
+    listed = [line for line in store.conversations.entries(one.id) if isinstance(line, ConversationLine)]
     place = next((at for at, line in enumerate(listed) if (line.turn or 0) >= turn), None)
     if place is None:
         last = max((line.turn or 0 for line in listed), default=0)
@@ -464,39 +406,7 @@ def _mark_matches(snippet: Snippet) -> str:
     return "".join([*pieces, plain(snippet.text[end:])]).replace("\n", " ")
 
 
-# -- tail and compactions ----------------------------------------------------------------------------------------------
-
-
-@command("tail")
-@click.option("-n", "--limit", type=click.IntRange(min=0), default=10, show_default=True, help="How many messages.")
-@click.option("-f", "--follow", is_flag=True, help="Go on and show messages as they come, until Ctrl-C.")
-@json_option
-def tail(limit: int, follow: bool, as_json: bool) -> None:
-    """Show the messages that were recorded last; with --json, one object on each line."""
-    with open_chosen_store() as store:
-        newest = newest_messages(store, max(limit, 1))
-        last = newest[-1].seq if newest else 0
-        for one in newest[len(newest) - min(limit, len(newest)) :]:
-            _print_newest(one, as_json)
-        if not newest and not follow:
-            say("no messages yet; `everlong sessions import FILE` adds some")
-        while follow:
-            time.sleep(_POLL_SECONDS)
-            for one in newest_messages(store, 500, after=last):
-                _print_newest(one, as_json)
-                last = one.seq
-
-
-def _print_newest(one: NewestMessage, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps({**one._asdict(), "node": one.node.hex()}, ensure_ascii=True, default=str))
-        return
-    from everlong.cli.picture import headline  # noqa: PLC0415 - loads rich
-
-    words = one_line(headline(one.message)[:2_000])
-    where = f"{one.session}:{one.turn}" if one.session else "(in no conversation)"
-    head = f"{moment(one.at)}  {where}  {styled(one_line(one.role), bold=True)}"
-    click.echo(f"{head}  {words[:300]}{'…' if len(words) > 300 else ''}")
+# -- compactions -----------------------------------------------------------------------------------------------------
 
 
 @command("compactions", "each")

@@ -20,7 +20,6 @@ from everlong.cli.archive.places import LogFolder
 from everlong.cli.chosen_store import (
     command,
     find_conversation,
-    find_part,
     index_pending,
     open_chosen_store,
     print_json,
@@ -30,12 +29,12 @@ from everlong.cli.screen import is_guarded
 from everlong.config import load_settings
 from everlong.errors import MessageError, TranscriptError
 from everlong.store.imports import Importer, ImportOrigin
-from everlong.store.maintenance import stats
 from everlong.store.transcripts import FORMATS, one_line, suffix_of, write_transcript
+from everlong.store.upkeep.maintenance import stats
 from everlong.wire import read_transcript
 
 if TYPE_CHECKING:
-    from everlong.store import Conversation, Session, Store
+    from everlong.store import Conversation, Store
     from everlong.store.transcripts import Format
     from everlong.wire import Transcript
 
@@ -46,7 +45,6 @@ _MOST_LISTED = 20
 @command("export")
 @click.argument("sessions", nargs=-1, metavar="[SESSION]...")
 @click.option("--all", "everything", is_flag=True, help="All conversations, oldest first.")
-@click.option("--parts", is_flag=True, help="Only the named parts; with --all, each part by itself.")
 @click.option(
     "--format",
     "form",
@@ -57,33 +55,24 @@ _MOST_LISTED = 20
     "-o", "--output", type=click.Path(), help="Write to this file instead of stdout; to a folder, one file for each."
 )
 @json_option
-def export(
-    sessions: tuple[str, ...], everything: bool, parts: bool, form: str | None, output: str | None, as_json: bool
-) -> None:
+def export(sessions: tuple[str, ...], everything: bool, form: str | None, output: str | None, as_json: bool) -> None:
     """Write whole conversations: as JSONL that `import` reads, the JSON log, Markdown or self-contained HTML."""
     if bool(sessions) == everything:
         raise click.UsageError("name the conversations to export, or say --all")
     if as_json and output is None:
         raise click.UsageError("--json reports the written files, so it needs --output")
     with open_chosen_store() as store:
-        chosen = _choose(store, sessions, everything=everything, parts=parts)
+        chosen = _choose(store, sessions, everything=everything)
         kind = _choose_format(form, output)
         done = _write_files(store, chosen, kind, output)
     if as_json:
         print_json(done)
     elif output is not None:
         messages = sum(entry["messages"] for entry in done)
-        noun = "part" if parts else "conversation"
-        say(f"wrote {counted(len(chosen), noun)} with {counted(messages, 'message')} to {output}")
+        say(f"wrote {counted(len(chosen), 'conversation')} with {counted(messages, 'message')} to {output}")
 
 
-def _choose(
-    store: Store, names: tuple[str, ...], *, everything: bool, parts: bool
-) -> list[Conversation] | list[Session]:
-    if parts:
-        if everything:
-            return store.sessions.newest()[::-1]
-        return list({one.id: one for one in (find_part(store, name) for name in names)}.values())
+def _choose(store: Store, names: tuple[str, ...], *, everything: bool) -> list[Conversation]:
     if everything:
         every = store.conversations.newest(kinds=("main", "side", "agent"))
         return sorted(every, key=lambda one: (one.started, one.id))
@@ -101,9 +90,7 @@ def _choose_format(form: str | None, output: str | None) -> Format:
     return "jsonl"
 
 
-def _write_files(
-    store: Store, chosen: list[Conversation] | list[Session], form: Format, output: str | None
-) -> list[dict[str, Any]]:
+def _write_files(store: Store, chosen: list[Conversation], form: Format, output: str | None) -> list[dict[str, Any]]:
     if output is None:
         count = write_transcript(store, chosen, form, _utf8_writer(sys.stdout))
         sys.stdout.flush()  # a closed pipe must raise here, where `main` handles it

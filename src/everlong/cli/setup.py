@@ -91,6 +91,7 @@ def _set_up_client(client: str, *, write: bool, undo: bool, hooks: bool, url: st
     """Show or change the settings of a client."""
     from everlong.cli.clients import CLIENTS  # noqa: PLC0415 - keeps `--help` quick
     from everlong.cli.serve import gateway_settings  # noqa: PLC0415 - as above
+    from everlong.gateway.proof import find_gateway  # noqa: PLC0415 - as above
 
     chosen = CLIENTS[client]
     if write and undo:
@@ -112,6 +113,11 @@ def _set_up_client(client: str, *, write: bool, undo: bool, hooks: bool, url: st
     if undo:
         say(file.undo(_possible_settings(chosen, gateway, file)))
     elif write:
+        if url is None and find_gateway(gateway.address) is None:
+            raise click.ClickException(
+                f"no gateway listens at {gateway.address}, so {chosen.title} could not work; nothing was changed. "
+                "Start `everlong serve` in another terminal and try again, or name the gateway's address with --url"
+            )
         _write(chosen, gateway, file)
     else:
         _show(chosen, gateway, file)

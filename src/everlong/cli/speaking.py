@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["JsonSpeaker", "PlainSpeaker", "compaction_line", "fallback_line", "stop_line"]
 
 _LONGEST_REASON = 90
-_NAMES = re.compile(r"\S+(?: \(\w+\))?(?: \| \S+(?: \(\w+\))?)*")
+_NAMES = re.compile(r"\S+(?:, else \S+)*")
 """Names of summarizers and of errors, which stand before the reason."""
 
 

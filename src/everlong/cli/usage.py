@@ -25,7 +25,6 @@ from everlong.cli.chosen_store import (
     store_option,
     tenant_option,
 )
-from everlong.cli.files import check_picture_name, write_charts
 from everlong.cli.output import counted, json_option, say
 
 if TYPE_CHECKING:
@@ -49,30 +48,18 @@ _REQUEST_HEADS = ("sent", "read", "paid", "would be", "read", "paid")
 )
 @click.option("--session", metavar="ID|TITLE", help="Only this conversation.")
 @click.option("--audit", is_flag=True, help="Show what the gateway would have done to requests of its audit mode.")
-@click.option(
-    "--plot",
-    type=click.Path(dir_okay=False),
-    callback=check_picture_name,
-    help="Draw the running totals to an .svg or .png file, or to the terminal (-).",
-)
 @json_option
 @store_option
 @tenant_option
 @all_tenants_option
 @for_each_tenant
-def usage_command(
-    since: float | None, by: By, session: str | None, audit: bool, plot: str | None, as_json: bool
-) -> None:
+def usage_command(since: float | None, by: By, session: str | None, audit: bool, as_json: bool) -> None:
     """Show what models cost: tokens by kind, US dollars, and the effect of caching and compactions.
 
     Amounts are the tokens that providers reported, times the prices of the catalogue or the settings.
     """
-    from everlong.agent.accounting import account, charts_of  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.agent.accounting import account  # noqa: PLC0415 - keeps `--help` quick
 
-    if plot and audit:
-        raise click.UsageError("--plot draws what was paid; leave it or --audit out")
-    if plot == "-" and as_json:
-        raise click.UsageError("--plot - and --json both print; leave one of them out")
     settings = config.load_settings().settings
     with open_chosen_store() as store:
         only = None if session is None else find_conversation(store, session).parts[0]
@@ -80,15 +67,13 @@ def usage_command(
             _print_audit(store, settings, since=since, session=only, as_json=as_json)
             return
         books = account(store, settings, by=by, since=since, session=only)
-    if plot:
-        write_charts(plot, "What models were paid", charts_of(books))
     if as_json:
         print_json({**books.to_dict(), "session": only})
         return
     if not books.total.calls and not books.total.unanswered:
         say("no model was called" + (" in that time" if since is not None else " yet"))
         return
-    from everlong.cli.picture import console  # noqa: PLC0415 - --json and --plot need no rich
+    from everlong.cli.picture import console  # noqa: PLC0415 - --json needs no rich
 
     print_books(books, console())
 
@@ -176,8 +161,12 @@ def _audit_remarks(found: Audit) -> list[str]:
     if compactions:
         lines.append(
             f"{counted(compactions, 'compaction')}: {_describe_saving(found.saved_by_compactions)} (estimated), "
-            "with summaries that need no model; written by the conversation's own model, "
-            f"they would cost {money(found.summaries_cost)}"
+            "with summaries that need no model; "
+            + (
+                "what a model's would cost is not known yet"
+                if found.summaries_cost is None
+                else f"a model's would cost {money(found.summaries_cost)}, by the ones that were paid"
+            )
         )
     else:
         lines.append("compactions: none would have been made")

@@ -49,6 +49,8 @@ _WATCH_SECONDS = 1.0
 _METRICS_SECONDS = 2.0
 _NOT_RUN_CODES = (126, 127)
 """Exit codes of programs that could not be started."""
+_RUNNERS = ("python", "node", "npx", "uv", "bash", "sh")
+"""Programs that run another one, whose name says nothing about a client."""
 _FORWARDED_SIGNALS = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 _TERMINAL_SIGNALS = ("SIGINT", "SIGQUIT")
 """Signals that a terminal sends to the program as well."""
@@ -85,9 +87,11 @@ def _run_through_gateway(wrapped: _WrappedGateway, client: Client | None, comman
     from everlong.gateway.formats import path_of_folder  # noqa: PLC0415 - as above
 
     gateway = client_gateway(wrapped.settings, wrapped.address)
-    gateway = replace(gateway, address=wrapped.address + path_of_folder(Path.cwd()))
+    program = Path(command[0]).stem.lower() if client is None else client.name
+    is_own = not program.startswith(_RUNNERS)
+    gateway = replace(gateway, address=wrapped.address + path_of_folder(Path.cwd(), program if is_own else ""))
     run = ClientRun(list(command), {**os.environ, **around_proxies(os.environ), **base_urls(gateway)})
-    with nullcontext(run) if client is None else client.started(gateway, run, Path.home()) as ready:
+    with nullcontext(run) if client is None else client.prepare_run(gateway, run, Path.home()) as ready:
         return _run_program(tuple(ready.command), ready.env)
 
 
@@ -172,17 +176,20 @@ class _WrappedGateway:
         if not tally.requests:
             return _explain_silence(client, program)
         sessions = [] if self._log is None else self._log.sessions
-        amounts = self._amounts(sessions) if tally.compactions and sessions else None
-        return report_line(tally, amounts, sessions[0] if sessions else None, is_shared=is_shared)
+        amounts, session = self._look_back(sessions) if sessions else (None, None)
+        return report_line(tally, amounts, session, is_shared=is_shared)
 
-    def _amounts(self, sessions: list[str]) -> tuple[Decimal, Decimal] | None:
+    def _look_back(self, sessions: list[str]) -> tuple[tuple[Decimal, Decimal] | None, str]:
+        """Return what conversations cost, and which is the person's own, not a sub-agent's."""
         from everlong.store import open_store  # noqa: PLC0415 - keeps `--help` quick
 
         try:
             with open_store(self._store) as store:
-                return _cost_without_compactions(store, self.settings, sessions, self._began)
+                kinds = {session: store.conversations.find(session).kind for session in sessions}
+                chosen = min(sessions, key=lambda one: kinds[one] != "main")
+                return _cost_without_compactions(store, self.settings, sessions, self._began), chosen
         except (EverlongError, OSError):  # the program is done; a missing figure is no error
-            return None
+            return None, sessions[0]
 
     def _host(self, port: int) -> None:
         """Start a gateway of our own, on another port if this one is taken."""
@@ -339,9 +346,9 @@ def _cost_without_compactions(
 ) -> tuple[Decimal, Decimal] | None:
     """Return the cost of conversations, and the estimated cost without compactions.
 
-    Returns None if a call has no known price, or if compactions made no difference.
+    Returns None if a call has no known price.
     """
-    from everlong.agent.accounting import account  # noqa: PLC0415 - only where something was compacted
+    from everlong.agent.accounting import account  # noqa: PLC0415 - keeps `--help` quick
 
     paid = without = Decimal(0)
     roots = {store.conversations.find(session).parts[0] for session in sessions}
@@ -352,7 +359,7 @@ def _cost_without_compactions(
             return None
         paid += one.cost
         without += one.cost + one.unsent.cost - one.rewritten.cost - one.kinds["summary"].cost
-    return (paid, without) if paid != without else None
+    return paid, without
 
 
 def report_line(
@@ -369,10 +376,11 @@ def report_line(
     parts.append(counted(tally.compactions, "compaction"))
     if tally.prompt_tokens:
         parts.append(f"{100 * tally.cache_read // tally.prompt_tokens} % from cache")
-    if amounts is not None:
-        parts.append(f"{money(amounts[0])} instead of an estimated {money(amounts[1])}")
-    elif tally.dollars:
-        parts.append(money(tally.dollars))
+    paid, without = amounts or (tally.dollars, tally.dollars)
+    if paid != without:
+        parts.append(f"{money(paid)} instead of an estimated {money(without)}")
+    elif paid:
+        parts.append(money(paid))
     line = ", ".join(parts)
     if is_shared:
         line += " (all clients of the gateway in this time)"

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator
 
-from everlong.config.fields import Flag, Name, Names, Section, WebAddress, Whole, setting
+from everlong.config.fields import Flag, Name, Names, Section, WebAddress, setting
 
 __all__ = ["ChannelSettings", "ChannelsSettings", "DiscordSettings", "PlaceSettings", "TelegramSettings"]
 
@@ -82,16 +82,6 @@ class ChannelSettings(Section):
 
 class TelegramSettings(ChannelSettings):
     """Telegram."""
-
-    webhook_url: WebAddress | None = setting(
-        None,
-        "an http:// or https:// address, or null",
-        "The public address at which Telegram delivers updates; null asks Telegram for them.",
-    )
-    webhook_host: Name = setting("127.0.0.1", "a host name or an address", "Where the webhook listens.")
-    webhook_port: Whole = setting(
-        8443, "a whole number from 0 to 65,535", "The webhook's port; 0 for any free one.", ge=0, le=65_535
-    )
 
 
 class DiscordSettings(ChannelSettings):

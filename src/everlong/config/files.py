@@ -48,7 +48,10 @@ def write_whole(path: Path, text: str, new_mode: int = 0o600, check: Callable[[]
         check: called last before the replacement; an exception from it keeps the old file.
     """
     target = path.resolve()
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+    except OSError as error:  # it names a file that the caller has never heard of
+        raise OSError(error.errno, error.strerror, str(path)) from error
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:

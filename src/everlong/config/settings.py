@@ -198,7 +198,7 @@ class GatewaySettings(Section):
     )
     summaries: Name = setting(
         "own",
-        "own, extractive, or a model as provider:model",
+        "own, built-in, or a model as provider:model",
         "Who writes summaries: each conversation's own model with its client's key, nobody, or a model of yours.",
     )
     summaries_per_day: Whole = setting(

@@ -43,7 +43,7 @@ def check_summary(
     is_quoted: bool = False,
 ) -> Quality:
     """Return the findings on a summary; ``is_quoted`` says that it was made of the source's own lines."""
-    told = text.casefold()
+    told = _without_names(text).casefold()
     found = list(problems)
     if not SummaryDocument.parse(text).items["Goal"]:
         found.append("it has no Goal")
@@ -59,8 +59,14 @@ def check_summary(
 
 def _is_named(words: str, told: str) -> bool:
     """Return whether a text has enough of the telling words of a request."""
-    wanted = set(_WORD.findall(words[:_LONGEST_REQUEST].casefold()))
+    wanted = set(_WORD.findall(_without_names(words[:_LONGEST_REQUEST]).casefold()))
     return len(wanted) < _FEWEST_TELLING or sum(word in told for word in wanted) >= _TELLING * len(wanted)
+
+
+def _without_names(text: str) -> str:
+    """Return a text without its names: a list of names says nothing about a request."""
+    names = sorted(set(entities(text)), key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, names)), " ", text) if names else text
 
 
 def _names_kept(text: str, request: SummaryRequest) -> float:

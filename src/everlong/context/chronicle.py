@@ -40,14 +40,12 @@ _BESIDE_LENGTH = 160
 """Characters that are quoted of a request that stands beside the summary as a whole."""
 _LEAST_WORDS = 60
 """Characters of a turn's words that are quoted at least."""
-_LEAST_CLAUSE = 12
-"""Characters of a clause that may stand for its sentence."""
+_COURTESY_LENGTH = 40
+"""A sentence of fewer characters without a name is mostly thanks or agreement."""
 _NAME_WORTH = 3
 """A cut that loses a name weighs as much as a cut this many times smaller that loses none."""
 _CUT_WORTH = 3
 """A cut inside a clause counts as so many names."""
-_SHORT_CLAUSE = 40
-"""Characters of a first clause that is not worth leaving out."""
 _LEAST_TOKENS = 25
 """Tokens that the shortest quote of a turn takes about."""
 _ITEM_TOKENS = 8
@@ -95,9 +93,9 @@ _NEW_GOAL = re.compile(
     re.IGNORECASE,
 )
 _FILE = re.compile(r"([^,]+?) \((created|edited)\)(?:, |$)")
+_QUOTED_TURN = re.compile(r'"(?P<words>.*)" \(turn (?P<number>\d+)\)$', re.DOTALL)
 _TURN_LINE = re.compile(
-    r'- turn (?P<number>\d+), (?:"(?P<words>.*?)"|the goal|(?P<newest>the newest request))(?: → (?P<came>.*))?$',
-    re.DOTALL,
+    r'- turn (?P<number>\d+), (?:"(?P<words>.*?)"|the goal|the newest request)(?: → (?P<came>.*))?$', re.DOTALL
 )
 _LINE_BREAK = re.compile(r"(?<=[}\]]), (?=[\[{\"])|(?<=[.!?]) +(?=[A-Z*`])")
 
@@ -179,7 +177,7 @@ class Chronicle:
 
         With ``repeats`` the first message may be a request that was repeated after a summary, and is known already.
         """
-        if repeats and messages and self.turns and _words_of(typed_words(messages[0])) == self.turns[-1].words:
+        if repeats and messages and self.turns and _begins_with(messages[0], self.turns[-1].words):
             messages = messages[1:]
         longer = replace(
             self,
@@ -221,7 +219,7 @@ class Chronicle:
         typed = found.typed or (found.material if not self.count and not is_summary(message) else "")
         if typed and not found.is_local and not (found.is_command and was_run):
             self.count += 1
-            if not self.turns or not _is_filler(typed):
+            if not _is_filler(typed) or (not self.turns and not typed.startswith("/")):
                 self.turns.append(TurnEntry(self.count, _words_of(typed)))
             lines = without_fences(typed)
             self._keep_lines(f"turn {self.count}", f"turn {self.count}, the user:", lines, _USERS, is_said=True)
@@ -255,7 +253,7 @@ class Chronicle:
             self.errors.pop(tried, None)
             if step.failed:
                 self.errors[tried] = OpenError(step.title, step.last_lines)
-            if not step.only_looks:
+            if (step.command or not step.changes) and not step.only_looks:  # changed files have their own section
                 turn.outcomes.pop(step.subject, None)
                 turn.outcomes[step.subject] = _outcome_line(step)
                 while len(turn.outcomes) > _MOST_OUTCOMES:
@@ -286,18 +284,7 @@ class Chronicle:
 
     def _take_over(self, document: SummaryDocument) -> None:
         """Take in the lines of an earlier chronicle, or the items of a model's summary as they are."""
-        for item in document.items["Done"]:
-            first, *outcomes = item.split("\n")
-            found = _TURN_LINE.match(first)
-            if found is None:
-                self.carried.setdefault("Done", []).append(item)
-                continue
-            self.count = max(self.count, int(found["number"]))
-            words = found["words"] or _words_elsewhere(document, is_newest=bool(found["newest"]))
-            turn = TurnEntry(int(found["number"]), words)
-            came = filter(None, (found["came"], *(line.strip().removeprefix("- ") for line in outcomes)))
-            turn.outcomes = {line: line for line in came}
-            self.turns.append(turn)
+        self._take_over_turns(document)
         self.plan = tuple(read_plan([{"role": "assistant", "content": document.render()}], [], ()))
         for item in document.items["Relevant Files"]:
             folder, _, names = item.removeprefix("- ").rpartition("/: ")
@@ -312,6 +299,25 @@ class Chronicle:
         for section in ("Goal", "Constraints & Preferences", "Key Decisions", "Resolved Questions", "Tools & Patterns"):
             if document.items[section]:
                 self.carried[section] = document.items[section]
+
+    def _take_over_turns(self, document: SummaryDocument) -> None:
+        """Take in the turns that an earlier chronicle quotes, in whichever section."""
+        turns: dict[int, TurnEntry] = {}
+        for item in (*document.items["Goal"], *document.items["Pending User Asks"]):
+            if found := _QUOTED_TURN.search(item):
+                turns[int(found["number"])] = TurnEntry(int(found["number"]), found["words"])
+        for item in document.items["Done"]:
+            first, *outcomes = item.split("\n")
+            found = _TURN_LINE.match(first)
+            if found is None:
+                self.carried.setdefault("Done", []).append(item)
+                continue
+            number = int(found["number"])
+            turn = turns.setdefault(number, TurnEntry(number, found["words"] or ""))
+            came = filter(None, (found["came"], *(line.strip().removeprefix("- ") for line in outcomes)))
+            turn.outcomes, turn.is_closed = {line: line for line in came}, True
+        self.turns = [turns[number] for number in sorted(turns)]
+        self.count = max(turns, default=0)
 
     def state_items(self) -> list[str]:
         """Return the plan, the files in hand and the last failing command, each as one item."""
@@ -406,12 +412,13 @@ class _Writing:
         """Tell where the work stands: newest request, plan, last call, failing commands."""
         now = self.now
         turns = self.past.turns
-        if self.newest and turns and self.newest.startswith(turns[0].words) and turns[0] is turns[-1]:
+        last = turns[-1] if turns and self.newest.startswith(turns[-1].words[:_BESIDE_LENGTH]) else None
+        if self.newest and last and last is turns[0]:
             self._add("Pending User Asks", "- Newest request, repeated after this summary: the goal")
         elif self.newest:
-            self._add(
-                "Pending User Asks", f'- Newest request, repeated after this summary: "{self._quote(self.newest)}"'
-            )
+            number = f" (turn {last.number})" if last else ""
+            quoted = self._quote(self.newest)
+            self._add("Pending User Asks", f'- Newest request, repeated after this summary: "{quoted}"{number}')
         if now.plan:
             done = sum(item.state == "completed" for item in now.plan)
             lines = [f"- Plan ({done} of {len(now.plan)} done):", *(f"  - {render_item(item)}" for item in now.plan)]
@@ -481,6 +488,8 @@ class _Writing:
 
     def _outcomes(self, turn: TurnEntry) -> list[str]:
         """Return what came of a turn's commands, as it stands now."""
+        if not turn.is_closed:
+            return []
         later = next((entry.outcomes for entry in self.now.turns if entry.number == turn.number), {})
         return [later.get(subject, line) for subject, line in turn.outcomes.items()]
 
@@ -520,11 +529,11 @@ def _outcome_line(step: Step) -> str:
     return f"`{step.title}`{' failed' if step.failed else ''}{f' → {told}' if told else ''}"
 
 
-def _words_elsewhere(document: SummaryDocument, *, is_newest: bool) -> str:
-    """Return the words of a turn that Done does not repeat, because another section has them."""
-    if is_newest:
-        return "\n".join(document.items["Pending User Asks"]).partition('"')[2].removesuffix('"')
-    return "\n".join(document.items["Goal"]).removeprefix('- "').partition('" (turn ')[0]
+def _begins_with(message: Message, quoted: str) -> bool:
+    """Return whether a user's message begins with words that may have been cut when they were quoted."""
+    return message.get("role") == "user" and one_line(_words_of(typed_words(message))).startswith(
+        one_line(quoted).removesuffix(" …")
+    )
 
 
 def _words_of(typed: str) -> str:
@@ -535,7 +544,7 @@ def _words_of(typed: str) -> str:
 def _is_filler(words: str) -> bool:
     """Return whether a turn only thanks, agrees or says to go on."""
     said = re.findall(r"\w+", words.lower()[:80])
-    return len(words) < 60 and all(word in _FILLERS for word in said)
+    return (len(words) < 60 and all(word in _FILLERS for word in said)) or (words.startswith("/") and len(said) == 1)
 
 
 def _pieces(line: str) -> Iterable[str]:
@@ -603,9 +612,10 @@ def _share_room(quotes: Iterable[Iterator[tuple[str, int]]], room: int, count: T
 
 
 def _word_versions(text: str) -> Iterator[tuple[str, int]]:
-    """Yield a turn's words, shorter each time: what has the fewest names goes first, the later part before the earlier.
+    """Yield a turn's words, shorter each time, with the names that each version loses.
 
-    First whole sentences go, then clauses of the sentence that is left, then its end.
+    First whole sentences go, those with the fewest names first, short ones before long and later ones before earlier,
+    then clauses from the end of the sentence that is left.
     """
     yield text, 0
     clauses = split_clauses(text)
@@ -616,25 +626,21 @@ def _word_versions(text: str) -> Iterator[tuple[str, int]]:
         if clause[-1] in ".!?。！？" and place + 1 < len(clauses):
             sentences.append([])
 
-    def worth(part: list[int]) -> int:
-        return sum(names[place] for place in part)
+    def worth(part: list[int]) -> tuple[int, bool, int]:
+        length = sum(len(clauses[place]) for place in part)
+        return sum(names[place] for place in part), length >= _COURTESY_LENGTH, -part[0]
 
+    *others, richest = sorted(sentences, key=worth)
     kept = set(range(len(clauses)))
-    richest = max(sentences, key=lambda part: (worth(part), len(clauses[part[0]]) >= _LEAST_CLAUSE))
-    others = [sentence for sentence in reversed(sentences) if sentence is not richest]
-    # The first clause that is more than "Ok" says what the sentence is about.
-    about = next((place for place in richest if len(clauses[place]) >= _LEAST_CLAUSE), richest[0])
-    stays = {about} if len(clauses[about]) <= _SHORT_CLAUSE else set()
-    inner = sorted(
-        set(richest) - stays,
-        key=lambda place: (names[place] if len(clauses[place]) >= _LEAST_CLAUSE else 0, place == about, -place),
-    )[: None if stays else -1]
-    for part in (*sorted(others, key=worth), *([place] for place in inner)):
+    for part in (*others, *([place] for place in reversed(richest[1:]))):
         kept.difference_update(part)
-        yield _joined(clauses, kept), worth(part)
-    told = _joined(clauses, kept)
-    cut = cut_at_clause(told, _LEAST_WORDS)
-    yield cut, _CUT_WORTH + len(set(entities(told))) - len(set(entities(cut)))
+        shorter = _joined(clauses, kept)
+        if len(shorter) < _LEAST_WORDS:
+            break
+        yield shorter, worth(part)[0]
+        text = shorter
+    cut = cut_at_clause(text, _LEAST_WORDS)
+    yield cut, _CUT_WORTH + len(set(entities(text))) - len(set(entities(cut)))
 
 
 def _joined(clauses: Sequence[str], kept: set[int]) -> str:

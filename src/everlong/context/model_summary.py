@@ -65,7 +65,7 @@ class CompletionSummarizer:
     >>> engine = ContextCompressor(16_000, summarizer=CompletionSummarizer(complete))
     >>> _ = engine.compress(messages)
     >>> engine.last_report.summarizer  # a failure falls back to the built-in summary
-    'extractive'
+    'built-in rules'
     """
 
     def __init__(
@@ -282,7 +282,8 @@ class SummarizerChain:
     @property
     def name(self) -> str:
         """The name of the member that wrote the last summary; before the first, the names of all."""
-        return self._winner.name if self._winner else " | ".join(member.name for member in self._members)
+        names = dict.fromkeys(member.name for member in self._members)
+        return self._winner.name if self._winner else ", else ".join(names)
 
     def complete(self, messages: list[Message], max_tokens: int) -> str:
         """Return the answer of the first member that can complete any prompt; raise if none can."""

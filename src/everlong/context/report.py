@@ -126,7 +126,7 @@ class CompactionReport:
     summarizer_input: SummarizerInput | None = None
     summary_tokens: int = 0
     fallback_reason: str | None = None
-    """The reason why the extractive summary replaced the chosen summarizer's; None if it did not."""
+    """The reason why the built-in summary replaced the chosen summarizer's; None if it did not."""
     quality: Quality | None = None
     rules: int = 0
     """The number of the user's standing rules in the block after the summary."""

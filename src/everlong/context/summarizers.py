@@ -150,10 +150,10 @@ class ExtractiveSummarizer:
     >>> engine = ContextCompressor(16_000, summarizer=ExtractiveSummarizer())  # as without one
     >>> _ = engine.compress(messages)
     >>> engine.last_report.summarizer
-    'extractive'
+    'built-in rules'
     """
 
-    name = "extractive"
+    name = "built-in rules"
 
     def summarize(self, request: SummaryRequest) -> str:
         """Return the chronicle within the budget."""

@@ -40,6 +40,8 @@ class RequestAccount:
     caller: Caller | None = None
     folder: str | None = None
     """The folder that its client works in, where the path names it."""
+    program: str | None = None
+    """The client's own name, where the path has it; its headers may only name the SDK."""
     started: float = field(default_factory=time.time)
     """Seconds since 1970."""
     begun: float = field(default_factory=time.perf_counter)

@@ -99,8 +99,8 @@ class Front:
         """Return a handler for the web application; one that ``is_open`` needs no key and counts towards no limit."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            request, folder = without_folder(request)
-            account = request[ACCOUNT] = _account(request, name, folder)
+            request, folder, program = without_folder(request)
+            account = request[ACCOUNT] = _account(request, name, folder, program)
             self.metrics.in_flight += 1
             try:
                 response = await self._handle(request, account, handler, is_open=is_open)
@@ -222,18 +222,19 @@ def dialect_of(request: web.BaseRequest) -> Dialect:
     return ANTHROPIC if is_anthropic or ("x-api-key" in headers and "Authorization" not in headers) else OPENAI
 
 
-def without_folder(request: web.Request) -> tuple[web.Request, str | None]:
-    """Return a request with the path that it has at its API, and the folder that its own path names besides."""
+def without_folder(request: web.Request) -> tuple[web.Request, str | None, str | None]:
+    """Return a request with the path that it has at its API, and the folder and program that its own path names."""
     name = request.match_info.get("folder")
     if name is None:
-        return request, None
+        return request, None, None
     prefix = f"/folder/{name}"
     spelled = request.raw_path if request.raw_path.startswith(prefix) else request.path_qs
     target = spelled.removeprefix(prefix)
-    return request.clone(rel_url=URL(target if target[:1] == "/" else f"/{target}", encoded=True)), folder_in_path(name)
+    url = URL(target if target[:1] == "/" else f"/{target}", encoded=True)
+    return request.clone(rel_url=url), *folder_in_path(name)
 
 
-def _account(request: web.Request, name: str, folder: str | None) -> RequestAccount:
+def _account(request: web.Request, name: str, folder: str | None, program: str | None) -> RequestAccount:
     headers = request.headers
     return RequestAccount(
         request_id(headers.get("x-request-id")),
@@ -241,6 +242,7 @@ def _account(request: web.Request, name: str, folder: str | None) -> RequestAcco
         request.path,
         name,
         folder=folder,
+        program=program,
         traceparent=headers.get("traceparent", ""),
     )
 

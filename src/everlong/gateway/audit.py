@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import select
 
-from everlong.agent.accounting import UNNAMED, AccountPrices, Tokens, dollars, first_sessions
+from everlong.agent.accounting import UNNAMED, AccountPrices, Tokens, account, dollars, first_sessions
 from everlong.caching import PromptCache
 from everlong.caching.rules import cache_rules, is_claude, provider_of
 from everlong.caching.simulation import CacheSimulator
@@ -34,7 +34,6 @@ from everlong.tokens.estimate import CHARS_PER_TOKEN
 
 if TYPE_CHECKING:
     from everlong.config import Settings
-    from everlong.providers.catalogue import Rates
     from everlong.store import Store, Turn
 
 __all__ = ["Audit", "Audited", "audit"]
@@ -65,8 +64,6 @@ class Audited:
     """The reason why a compaction would have been made: ``threshold`` (from the next request on) or ``preflight``."""
     freed: int = 0
     """Tokens that this compaction would have freed in each later request."""
-    summary_cost: Decimal = _NOTHING
-    """The cost of its summary if the conversation's own model wrote it from a warm cache."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON-ready data."""
@@ -84,7 +81,6 @@ class Audited:
             "with_markers": {"tokens": self.marked.to_dict(), "cost": amount(self.marked_cost)},
             "compaction": self.compaction or None,
             "freed_tokens": self.freed,
-            "summary_cost": amount(self.summary_cost),
             "with_both": {"tokens": self.shown.to_dict(), "cost": amount(self.shown_cost)},
         }
 
@@ -98,6 +94,8 @@ class Audit:
     """Titles of conversations, by their first session."""
     unpriced: list[str] = field(default_factory=list)
     """Models whose price is not known; no amount has them."""
+    summary_cost: Decimal | None = None
+    """US dollars that a model's summary has cost in this store on average; None if none was paid."""
 
     @property
     def conversations(self) -> dict[str | None, list[Audited]]:
@@ -118,9 +116,10 @@ class Audit:
         return sum(((one.marked_cost or _NOTHING) - (one.shown_cost or _NOTHING) for one in self.requests), _NOTHING)
 
     @property
-    def summaries_cost(self) -> Decimal:
-        """US dollars for summaries, if the conversations' own models wrote them."""
-        return sum((one.summary_cost for one in self.requests), _NOTHING)
+    def summaries_cost(self) -> Decimal | None:
+        """US dollars for the summaries of these compactions, if models wrote them; None if it is not known."""
+        count = sum(bool(one.compaction) for one in self.requests)
+        return None if self.summary_cost is None else count * self.summary_cost
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-ready data, with exact amounts as text."""
@@ -128,7 +127,7 @@ class Audit:
             "currency": "USD",
             "saved_by_markers": dollars(self.saved_by_markers),
             "saved_by_compactions": dollars(self.saved_by_compactions),
-            "summaries_cost": dollars(self.summaries_cost),
+            "summaries_cost": None if self.summaries_cost is None else dollars(self.summaries_cost),
             "requests": [one.to_dict() for one in self.requests],
             "titles": self.titles,
             "unpriced_models": self.unpriced,
@@ -161,6 +160,8 @@ def audit(store: Store, settings: Settings, *, since: float | None = None, sessi
     known = dict.fromkeys(one.session for one in found.requests if one.session is not None and one.session in roots)
     found.titles = {one: title for one in known if (title := store.sessions.get(one).title)}
     found.unpriced = prices.missing
+    paid = account(store, settings).total.kinds["summary"]
+    found.summary_cost = paid.cost / paid.calls if paid.calls else None
     return found
 
 
@@ -206,7 +207,7 @@ class _Auditor:
                 shown, waiting = _ShownAudit([]), Waiting()  # it went back, maybe behind what was compacted
             added, done = said[done:] if shown.messages else said, len(said)
             shown = shown._replace(messages=[*shown.messages, *added])
-            reason, freed, summary = "", 0, 0
+            reason, freed = "", 0
             name, provider = turn.model or "", _provider(turn.model)
             size = self._windows.limits(name, provider, tokens.prompt - shown.freed, fixed=fixed)
             waiting.sent(size.tokens, size.pace, size.prices)
@@ -216,13 +217,13 @@ class _Auditor:
                 waiting.compacted(size.tokens if made is None else size.tokens - made[1])
                 if made is not None:
                     reason = "preflight" if size.is_too_large else "threshold"
-                    left, freed, summary = made
+                    left, freed = made
                     before, now = shown, shown.freed + freed
                     shown = _ShownAudit(left, now, is_new=True)
                     if reason == "threshold":  # it is made while the answer comes
-                        yield self._audited(turn, tokens, (marked, markers), before, fixed, (reason, freed, summary))
+                        yield self._audited(turn, tokens, (marked, markers), before, fixed, (reason, freed))
                         continue
-            yield self._audited(turn, tokens, (marked, markers), shown, fixed, (reason, freed, summary))
+            yield self._audited(turn, tokens, (marked, markers), shown, fixed, (reason, freed))
             shown = shown._replace(is_new=False)
 
     def _audited(
@@ -232,7 +233,7 @@ class _Auditor:
         marking: tuple[Tokens, int],
         shown: _ShownAudit,
         fixed: int,
-        compaction: tuple[str, int, int],
+        compaction: tuple[str, int],
     ) -> Audited:
         marked, markers = marking
         would_be = shorten(marked, shown.freed, fixed, is_first=shown.is_new)
@@ -240,7 +241,6 @@ class _Auditor:
         smaller = self._prices.of(turn.model, would_be.prompt, turn.began)
         if rates is None:
             self._prices.miss(turn.model or UNNAMED)
-        reason, freed, summary = compaction
         return Audited(
             turn.began,
             turn.model or UNNAMED,
@@ -252,15 +252,13 @@ class _Auditor:
             None if rates is None else rates.cost(marked.usage),
             None if smaller is None else smaller.cost(would_be.usage),
             markers,
-            reason,
-            freed,
-            _summary_cost(rates, would_be, summary) if reason else _NOTHING,
+            *compaction,
         )
 
     def _compacted(
         self, turn: Turn, preamble: tuple[list[Message], list[Any]], messages: list[Message], size: RequestSize
-    ) -> tuple[list[Message], int, int] | None:
-        """Return a conversation after a compaction, the tokens that go and those of its summary; None for none."""
+    ) -> tuple[list[Message], int] | None:
+        """Return a conversation after a compaction, and the tokens that go; None for none."""
         system, tools = preamble
         engine = ContextCompressor(size.window, settings=self._settings.compression, model=turn.model or "")
         engine.calibrate([*system, *messages], size.tokens, tools)
@@ -271,10 +269,8 @@ class _Auditor:
         before, after = engine.estimate_tokens([*system, *messages]), engine.estimate_tokens(made)
         if after >= before:
             return None
-        old = {id(message) for message in (*system, *messages)}
-        new = engine.estimate_tokens([message for message in made if id(message) not in old])
         whole = before + sum(map(_length, tools)) // CHARS_PER_TOKEN
-        return made[len(system) :], int((before - after) * size.tokens / max(1, whole)), new
+        return made[len(system) :], int((before - after) * size.tokens / max(1, whole))
 
     def _preamble(self, number: int) -> tuple[list[Message], list[Any]]:
         """Return the system messages and tools that a branch was last sent with."""
@@ -341,15 +337,6 @@ def shorten(tokens: Tokens, freed: int, fixed: int, *, is_first: bool) -> Tokens
 def _less(amount: int, by: int) -> tuple[int, int]:
     taken = min(amount, by)
     return amount - taken, by - taken
-
-
-def _summary_cost(rates: Rates | None, tokens: Tokens, summary: int) -> Decimal:
-    """Return the cost of a summary that the model itself writes: it reads the whole prompt and writes the summary."""
-    if rates is None:
-        return _NOTHING
-    is_cached = tokens.cache_read or tokens.written
-    kind = "cache_read" if is_cached else "plain"
-    return rates.cost(Tokens(output=summary, **{kind: tokens.prompt}).usage)
 
 
 def _length(value: Any) -> int:

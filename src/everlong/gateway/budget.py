@@ -223,6 +223,12 @@ class Budget:
         sent.held = held
         charge.sends.append(sent)
 
+    def add(self, charge: Charge, dollars: float) -> None:
+        """Add what the gateway's own account paid for a client; nothing was reserved for it. Blocks."""
+        held = self.spending.reserve(charge.tenant, 0.0, float("inf"))
+        if held is not None:
+            self.spending.settle(held, dollars)
+
     def cost(self, name: ModelName, usage: Usage, *, is_most: bool = False) -> float | None:
         """Return the cost of tokens, or None without a price; ``is_most`` for prompts that a cache may take in."""
         endpoint = ENDPOINTS.get(name.provider, Endpoint(name.provider))

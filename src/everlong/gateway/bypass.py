@@ -80,7 +80,7 @@ class Bypass:
         relay: Relay,
         routes: Routes,
         marking: CacheMarkers,
-        cost: Callable[[str, str, Usage], float],
+        cost: Callable[[str, Usage], float],
         budget: Budget,
     ) -> None:
         self._relay = relay
@@ -180,6 +180,6 @@ class Bypass:
         reply = await tap.reply()
         if reply is not None and reply.usage.prompt_tokens:
             account.usage = reply.usage
-            account.cost = self._cost(account.model, account.provider, reply.usage)
+            account.cost = self._cost(account.model, reply.usage)
             if account.charge is not None:
                 account.charge.told(account.cost)

@@ -25,7 +25,7 @@ from everlong.context.summarizers import ExtractiveSummarizer
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, TargetUnreachable
 from everlong.gateway.recall import can_hide, reader_of, recall_tools
 from everlong.gateway.requests import AWAY_SECONDS, RelayedRequest, header_text
-from everlong.gateway.summaries import Earlier, Summaries, keep_receipts, spent_by
+from everlong.gateway.summaries import Earlier, Summaries, spent_by
 from everlong.gateway.window import RequestSize, Windows, lower_answer, read_request, tokens_in, tokens_of
 from everlong.lossless import LosslessEngine
 from everlong.lossless.frontier import sizes_for
@@ -239,12 +239,12 @@ class ConversationCompactor:
             engine = self._lossless_engine(relayed.conversations.recorder.store, turn, size.window)
             engine.summarizer = summarizer
             engine.last_prompt_tokens = size.tokens
-            try:
-                engine.work_ahead()
-            finally:
-                keep_receipts(relayed.conversations.recorder.store, turn.conversation.session, summarizer)
+            engine.work_ahead()
 
-        await asyncio.get_running_loop().run_in_executor(self._patient, work)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._patient, work)
+        finally:
+            await self.keep_receipts(relayed, turn, summarizer)
 
     def tell_engine(self, relayed: RelayedRequest, turn: ConversationTurn, ended: EndedRequest, sent: int) -> None:
         """Tell a context engine that the user chose how much an answer used; nobody waits for what it does then.
@@ -500,8 +500,10 @@ class ConversationCompactor:
     async def keep_receipts(self, relayed: RelayedRequest, turn: ConversationTurn, writer: Summarizer | None) -> None:
         """Store what a writer of summaries was paid for a conversation."""
         await relayed.wait_until_stored(turn)
+        self._metrics.paid(spent_by(writer) or 0.0)
         store, session = relayed.conversations.recorder.store, turn.conversation.session
-        await asyncio.to_thread(keep_receipts, store, session, writer)
+        if session is not None:
+            await asyncio.to_thread(self._summaries.keep_receipts, store, session, writer, relayed.account.charge)
 
     def _write_summary(
         self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize, summarizer: Summarizer

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from everlong.gateway.formats import Dialect
     from everlong.model import Message
     from everlong.store import Store
-    from everlong.store.stateless import Sender
+    from everlong.store.identity import Sender
     from everlong.store.views import ViewPiece
 
 __all__ = [

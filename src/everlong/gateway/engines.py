@@ -157,7 +157,7 @@ def _own_models_only(settings: Settings) -> Settings:
     if settings.auxiliary.compression.names_model:
         return settings
     own = settings.gateway.summaries
-    chosen = {"provider": "main"} if own in {"own", "extractive"} else {"model": own}
+    chosen = {"provider": "main"} if own in {"own", "built-in"} else {"model": own}
     compression = settings.auxiliary.compression.model_copy(update=chosen)
     auxiliary = settings.auxiliary.model_copy(update={"compression": compression})
     return settings.model_copy(

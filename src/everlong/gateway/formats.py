@@ -23,7 +23,7 @@ from everlong.providers.base import Reply
 from everlong.providers.client import StreamAssembler
 from everlong.providers.openai_api import FirstChoiceAssembler, openai_reply
 from everlong.providers.responses_api import ResponsesAssembler, responses_reply
-from everlong.store.stateless import Sender
+from everlong.store.identity import Sender
 from everlong.wire import from_items, sendable, to_anthropic, to_items, to_openai
 
 __all__ = [
@@ -318,8 +318,8 @@ _SITES = {
 }
 
 
-def client_of(headers: Mapping[str, str]) -> str | None:
-    """Return the short name of the program that sent a request; None if its headers do not tell.
+def client_of(headers: Mapping[str, str], program: str | None = None) -> str | None:
+    """Return the short name of the program that sent a request; None if neither its headers nor its path tell.
 
     Known programs have one name in all their versions. For others it is the first product of the ``User-Agent``, at
     most 40 printable characters. A program that uses an SDK without naming itself is known by the SDK.
@@ -332,7 +332,7 @@ def client_of(headers: Mapping[str, str]) -> str | None:
         return origin
     found = _product(told.get("user-agent", ""))
     if found is None or found in _LIBRARIES:
-        return _app(told) or found
+        return _app(told) or program or found
     return found
 
 
@@ -361,25 +361,29 @@ def _app(told: Mapping[str, str]) -> str | None:
 # -- its folder --------------------------------------------------------------------------------------------------------
 
 FOLDER_ROUTE = "/folder/{folder:[A-Za-z0-9_-]+}"
-"""The beginning of the paths of clients whose folder is known: `everlong wrap` puts it into their base URL."""
+"""The beginning of the paths of clients whose folder is known: `everlong wrap` puts it, and the program's name, into
+their base URL."""
 _LONGEST_PATH = 1_000
 _ABSOLUTE = re.compile(r"/|[A-Za-z]:[\\/]|\\\\[^\\]")
+_PROGRAM = re.compile(r"[a-z][a-z0-9_.-]{0,39}")
 
 
-def path_of_folder(folder: Path) -> str:
-    """Return the beginning of the paths of a client that works in a folder."""
-    name = base64.urlsafe_b64encode(str(folder).encode("utf-8", "surrogateescape")).decode().rstrip("=")
+def path_of_folder(folder: Path, program: str = "") -> str:
+    """Return the beginning of the paths of a program that works in a folder."""
+    told = f"{folder}\n{program}" if program else str(folder)
+    name = base64.urlsafe_b64encode(told.encode("utf-8", "surrogateescape")).decode().rstrip("=")
     return f"/folder/{name}"
 
 
-def folder_in_path(name: str) -> str | None:
-    """Return the folder that `path_of_folder` put into a path; None if it is no absolute path of printable letters."""
+def folder_in_path(name: str) -> tuple[str | None, str | None]:
+    """Return the folder and the program that `path_of_folder` put into a path; None for what is neither."""
     try:
-        folder = base64.urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode("utf-8")
+        told = base64.urlsafe_b64decode(name + "=" * (-len(name) % 4)).decode("utf-8")
     except ValueError:
-        return None
+        return None, None
+    folder, _, program = told.partition("\n")
     is_path = len(folder) <= _LONGEST_PATH and folder.isprintable() and _ABSOLUTE.match(folder)
-    return folder if is_path else None
+    return folder if is_path else None, program if _PROGRAM.fullmatch(program) else None
 
 
 # -- what it asks on the side ------------------------------------------------------------------------------------------
@@ -473,12 +477,12 @@ def hint_of(headers: Mapping[str, str]) -> str | None:
     return next((_cut(value) for name in _NAMES if (value := headers.get(name))), None)
 
 
-def sender_of(headers: Mapping[str, str], folder: str | None = None) -> Sender:
-    """Return the sender of a request, as far as its headers tell, and the folder that its client works in."""
+def sender_of(headers: Mapping[str, str], folder: str | None = None, program: str | None = None) -> Sender:
+    """Return the sender of a request by its headers, and by the folder and the program that its path names."""
     claude, agent = headers.get("x-claude-code-session-id"), headers.get("x-claude-code-agent-id")
     parent = f"{claude}/" if claude and agent else headers.get("x-parent-session-id")
     works_for = _cut(parent) if parent and not headers.get("x-everlong-session") else None
-    return Sender(PLATFORM, hint_of(headers), works_for, client_of(headers), folder)
+    return Sender(PLATFORM, hint_of(headers), works_for, client_of(headers, program), folder)
 
 
 def hint_in(metadata: Any) -> str | None:

@@ -68,7 +68,7 @@ from everlong.gateway.responses_api import (
     unfold_compactions,
 )
 from everlong.gateway.stream import Answering, read_beginning, tap_for
-from everlong.gateway.summaries import Earlier, Summaries, earlier_request, spent_by
+from everlong.gateway.summaries import Earlier, Summaries, earlier_request
 from everlong.gateway.telemetry import Metrics
 from everlong.gateway.turn_queue import Backlog, EndedRequest, log_unkept_answer
 from everlong.gateway.upkeep import GatewayUpkeep, journal_folder
@@ -161,7 +161,7 @@ class Gateway:
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
         windows = Windows(settings)
         self.budget = Budget(database, windows)
-        self.summaries = Summaries(settings, self._send_aside, windows, summarizer)
+        self.summaries = Summaries(settings, self._send_aside, windows, self.budget, summarizer)
         self._plugins = GatewayPlugins(settings)
         self.engines = Engines(settings, self._plugins)
         self._compactor = ConversationCompactor(
@@ -517,7 +517,6 @@ class Gateway:
         work = partial(self._client_compaction.make, turn.said(relayed.dialect), window, model, summarizer)
         made = await self._compactor.run_apart(work)
         relayed.account.compactions.append("client")
-        relayed.account.cost = spent_by(summarizer) or 0.0
         self.metrics.compacted("client", "compacted")
         await self._finish(relayed, EndedRequest(made.reply))
         await self._compactor.keep_receipts(relayed, turn, summarizer)
@@ -561,11 +560,8 @@ class Gateway:
             charge.answered(upstream)
         return upstream
 
-    async def _send_aside(self, relayed: RelayedRequest, body: bytes) -> ClientResponse:
-        """Send a request for a summary on behalf of another request; it has a charge of its own."""
-        given = relayed.account.charge
-        charge = None if given is None else Charge(given.tenant, given.most)
-        relayed.aside = charge
+    async def _send_aside(self, relayed: RelayedRequest, body: bytes, charge: Charge | None) -> ClientResponse:
+        """Send a request for a summary on behalf of another request."""
         try:
             return await self._send(relayed, body, charge)
         except Refused as refused:
@@ -668,7 +664,7 @@ class Gateway:
         if turn.conversation.is_placed:
             account.session, account.branch = turn.conversation.session, turn.conversation.branch.id
         if ended.reply is not None and ended.reply.usage.prompt_tokens:
-            usage, cost = ended.reply.usage, partial(self._compactor.windows.cost, turn.model, relayed.route.provider)
+            usage, cost = ended.reply.usage, partial(self._compactor.windows.cost, turn.model)
             account.usage = ended.used
             await self._compactor.note_answer(relayed, turn, ended.sent_tokens, usage.output_tokens, sent)
             costs = [cost(one) for one in (*ended.before, usage)]

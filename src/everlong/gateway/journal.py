@@ -36,7 +36,7 @@ from everlong.config.files import try_lock
 from everlong.errors import StoreBusy, StoreFull, StoreUnavailable
 from everlong.gateway.body import dump_json
 from everlong.model import Message
-from everlong.store.stateless import Sender
+from everlong.store.identity import Sender
 from everlong.store.tree import Branch
 from everlong.store.turns import FinishedTurn
 

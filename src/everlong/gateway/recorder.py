@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -23,8 +23,8 @@ from everlong.gateway.journal import AWAY
 from everlong.model import Node, Trace, text_of
 from everlong.store.compaction import Occasion
 from everlong.store.content import Blob, blob, encoded_in_steps
+from everlong.store.identity import PlacedRequest, Sender, StatelessRequest
 from everlong.store.leases import take
-from everlong.store.stateless import PlacedRequest, Sender, StatelessRequest
 from everlong.store.tree import Branch
 from everlong.store.turns import FinishedTurn, NewMessages, storable
 
@@ -68,10 +68,6 @@ class ClientAddition:
     """The id by which the client finds the place that they follow."""
     marks: list[bytes]
     """The ids by which it finds the ends of the entries."""
-    beside: dict[int, tuple[Message, ...]] = field(default_factory=dict)
-    """By the number of a message, the original of one from which a known addition was taken."""
-    is_moving: bool = False
-    """True if one of the messages is a known addition, such as a file listing that moves along with the question."""
 
     def ends_message(self, number: int) -> bool:
         """Return whether a message ends with an entry, counted from 0; only there can a conversation go on."""
@@ -151,21 +147,13 @@ class ConversationRecorder:
             counts.append(len(messages))
         root = store.chain.root()
         start = at or Branch(0, root.id, root.depth)
-        known = store.stateless.known_additions
-        beside: dict[int, tuple[Message, ...]] = {}
-        if at is not None and messages and known:
-            lasting = known.without(store.cleaned(messages[-1]))
-            if lasting != store.cleaned(messages[-1]):
-                beside[len(messages) - 1] = (messages[-1],)
-                messages[-1] = lasting
-        is_moving = at is not None and any(known.is_moving(store.cleaned(one)) for one in messages)
         trace = store.chain.trace(map(store.cleaned, messages), start.node)
         mark = mark or start.head
         ids = trace.ids if mark == start.head else store.chain.rechain(messages, trace, mark)
         ends = [trace.ends[count - 1] if count else 0 for count in counts]
         places = [Branch(start.id, trace.ids[end - 1] if end else start.head, start.depth + end) for end in ends]
         marks = [ids[end - 1] if end else mark for end in ends]
-        return ClientAddition(start, messages, places, trace, counts, mark, marks, beside, is_moving)
+        return ClientAddition(start, messages, places, trace, counts, mark, marks)
 
     def read_conversation(self, read: Read) -> tuple[LiveConversation, ClientAddition]:
         """Return a whole body as a conversation by itself; neither reads nor writes the database."""
@@ -211,7 +199,7 @@ class ConversationRecorder:
         if not all(isinstance(entry.value, dict) and entry.value.get("role") == "user" for entry in said):
             return True
         trace = self.read_entries(said[:1], None, None).trace
-        return self.store.stateless.count_unknown(trace) < len(trace.ids)
+        return self.store.identity.count_unknown(trace) < len(trace.ids)
 
     def open_conversation(
         self, read: Read, sender: Sender | None = None, most_new: int | None = None
@@ -224,10 +212,10 @@ class ConversationRecorder:
         if most_new is not None and len(read.entries) > most_new and not self._is_known(read):
             raise too_much_new(most_new)
         conversation, new = self.read_conversation(read)
-        if most_new is not None and self.store.stateless.count_unknown(new.trace) > most_new:
+        if most_new is not None and self.store.identity.count_unknown(new.trace) > most_new:
             raise too_much_new(most_new)
         sender = self._describe(read, conversation, new, sender or Sender())
-        placed = self.store.stateless.place(
+        placed = self.store.identity.place(
             StatelessRequest(new.messages, new.trace, sender, self._preamble(read, conversation))
         )
         _put(conversation, new, placed)
@@ -240,7 +228,7 @@ class ConversationRecorder:
         """Return whether a stored conversation begins with the same message as a body."""
         first = next((entry for entry in read.entries if not is_leading(entry.value)), None)
         trace = None if first is None else self.read_entries([first], None, None).trace
-        return trace is not None and self.store.stateless.count_unknown(trace) < len(trace.ids)
+        return trace is not None and self.store.identity.count_unknown(trace) < len(trace.ids)
 
     def _preamble(self, read: Read, conversation: LiveConversation) -> Blob | None:
         """Return the system messages and tools of a request, as they are stored."""
@@ -331,7 +319,7 @@ class ConversationRecorder:
     def _follow(self, conversation: LiveConversation, new: ClientAddition, turn: FinishedTurn) -> Branch | None:
         """Store new messages with their turn in one step; None if the conversation has also gone on differently."""
         mark = None if new.mark == new.at.head else new.mark
-        added = NewMessages(new.messages, new.trace, mark, new.beside)
+        added = NewMessages(new.messages, new.trace, mark)
         followed = self.store.turns.add_following(new.at, added, turn, view=conversation.view_id)
         return None if followed is None else followed[0]
 
@@ -351,15 +339,11 @@ class ConversationRecorder:
     def store_addition(self, conversation: LiveConversation, read: Read, new: ClientAddition) -> PlacedRequest:
         """Store new messages of a known conversation, on another branch if it has gone on differently."""
         sender = conversation.sender or Sender(session=conversation.hint)
-        messages = [*new.messages]
-        trace = new.trace
-        if new.beside:  # in its original form: the transaction decides what is taken off it
-            messages[-1] = new.beside[len(messages) - 1][0]
-            trace = self.store.chain.trace(map(self.store.cleaned, messages), new.at.node)
+        messages, trace = [*new.messages], new.trace
         ids = trace.ids if new.mark == new.at.head else self.store.chain.rechain(messages, trace, new.mark)
         preamble = self._preamble(read, conversation)
         chain = Trace(ids, trace.blocks, trace.ends)
-        return self.store.stateless.place(StatelessRequest(messages, chain, sender, preamble, new.at, new.mark))
+        return self.store.identity.place(StatelessRequest(messages, chain, sender, preamble, new.at, new.mark))
 
     def _reply_of(self, conversation: LiveConversation, number: int) -> bytes | None:
         """Return the id of a turn's reply, if it stands in the conversation in which the turn was begun."""
@@ -451,7 +435,7 @@ class ConversationRecorder:
         mark = at.head if row is None or row[1] is None else bytes(row[1])
         trace = self.store.chain.trace(map(self.store.cleaned, entry.messages), Node(mark, at.depth))
         request = StatelessRequest(list(entry.messages), trace, entry.sender, None, at, mark)
-        placed = self.store.stateless.place(request)
+        placed = self.store.identity.place(request)
         return placed.at, placed.session
 
     # -- compacting ----------------------------------------------------------------------------------------------------
@@ -515,7 +499,7 @@ class ConversationRecorder:
     def _session_at(self, at: Branch) -> str | None:
         """Return the session that a place is in now."""
         with self.store.database.read() as connection:
-            return self.store.stateless.session_at(connection, at.id, at.depth)
+            return self.store.identity.session_at(connection, at.id, at.depth)
 
     def _first(self, statement: str, *values: Any) -> Any:
         """Return the first row of a statement; None if there is none."""

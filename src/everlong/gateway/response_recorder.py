@@ -21,7 +21,7 @@ from everlong.gateway.recorder import ConversationRecorder, RecordedTurn
 from everlong.gateway.turn_queue import OpenTurn, TurnQueue
 from everlong.model import Node, text_of
 from everlong.store.content import blob, encoded, is_large
-from everlong.store.stateless import PlacedRequest, Sender, StatelessRequest
+from everlong.store.identity import PlacedRequest, Sender, StatelessRequest
 from everlong.store.tree import Branch
 from everlong.store.turns import FinishedTurn, is_name, storable
 
@@ -103,13 +103,13 @@ class ResponseRecorder(ConversationRecorder):
         """Count the blocks of a request that are not stored yet, or are repeated after a reply that it follows."""
         store = self.store
         trace = store.chain.trace(map(store.cleaned, said.messages), None)
-        return len(trace.ids) if said.follows else store.stateless.count_unknown(trace)
+        return len(trace.ids) if said.follows else store.identity.count_unknown(trace)
 
     def _place(
         self, said: ResponsesRequest, sender: Sender, messages: list[Message], at: Branch | None = None
     ) -> PlacedRequest:
         store = self.store
-        mark = b"" if at is None else store.stateless.mark_of(at)
+        mark = b"" if at is None else store.identity.mark_of(at)
         trace = store.chain.trace(map(store.cleaned, messages), None if at is None else Node(mark, at.depth))
         preamble = None
         if said.system or said.tools:
@@ -121,7 +121,7 @@ class ResponseRecorder(ConversationRecorder):
             model=storable(said.model) or None,
             is_aside=looks_aside(has_tools=bool(said.tools), max_tokens=0, system_text=system, messages=messages),
         )
-        return store.stateless.place(StatelessRequest(messages, trace, about, preamble, at, mark))
+        return store.identity.place(StatelessRequest(messages, trace, about, preamble, at, mark))
 
     def _replay(self, entry: JournalEntry, *, is_stored: bool) -> None:
         known = (self.store.turns.named(name) for name in entry.turn.names)

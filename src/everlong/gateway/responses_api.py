@@ -121,7 +121,7 @@ class Responder:
         routes: Routes,
         responses_of: Callable[[str], TenantResponses],
         backlog: Backlog,
-        cost: Callable[[str, str, Usage], float],
+        cost: Callable[[str, Usage], float],
         budget: Budget,
         most_new: int,
     ) -> None:
@@ -210,7 +210,8 @@ class Responder:
             said = await asyncio.to_thread(read_asked, words) if is_heavy(words) else read_asked(words)
             check_model(said.model)
             await self._check_new(said, known)
-            return known.enter(said, sender_of(request.headers, account_of(request).folder)), ""
+            account = account_of(request)
+            return known.enter(said, sender_of(request.headers, account.folder, account.program)), ""
         except BrokenBody as error:
             _log.warning("a request is passed on and not stored: its body cannot be read")
             return None, f"not stored: {error}"  # the upstream says what is wrong with it
@@ -263,7 +264,7 @@ class Responder:
         if ended.reply is None:
             return ended
         account.usage = ended.reply.usage
-        account.cost = self._cost(account.model, account.provider, account.usage)
+        account.cost = self._cost(account.model, account.usage)
         if account.charge is not None and account.usage.total_tokens:
             account.charge.told(account.cost)
         return replace(ended, cost=account.cost)
@@ -299,7 +300,8 @@ _SEAL = "everlong-compaction.1."
 """The beginning of the content of our own compaction items."""
 _UNKNOWN_STATUS = frozenset({400, 404, 405, 415, 422, 501})
 _SHARE = 0.1
-"""Share of the window that our own item may take; the client keeps some messages beside it."""
+"""Share of the window that our own item may take; the client keeps some messages beside it. A client may reckon with a
+smaller window than the model's; then the conversation that it wants compacted is about as large as that."""
 _MOST_BYTES = 8_000_000
 """Bytes that the items of a request may unpack to together; one is a tenth of a window."""
 _MOST_VALUES = 100_000
@@ -430,8 +432,9 @@ class ClientCompaction:
         said = messages_of([entry.value for entry in read_body(body, RESPONSES.list_name).entries])
         messages = [without_thinking(message, entirely=True) for message in said if not is_system(message)]
         engine = ContextCompressor(window, settings=self._settings, summarizer=summarizer, model=model)
+        target = int(_SHARE * min(window, engine.estimate_tokens(messages)))
         try:
-            kept = engine.compress(messages, force=True, target_tokens=int(_SHARE * window))
+            kept = engine.compress(messages, force=True, target_tokens=target)
         except TargetUnreachable as error:
             kept = engine.compress(messages, force=True, target_tokens=error.least)
         summary = next((text for one in kept if (text := text_of(one)).startswith(SUMMARY_STARTS)), "")

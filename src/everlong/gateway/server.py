@@ -486,7 +486,7 @@ class HostedRelay(_Hosted):
         await self._relay.close()
 
     async def _passed(self, request: web.Request) -> web.StreamResponse:
-        request, _ = without_folder(request)
+        request, *_ = without_folder(request)
         api = dialect_of(request).name
         try:
             self._guard.check_host(request.headers.get("Host"))

@@ -41,7 +41,6 @@ from everlong.store.upgrade import open_database
 if TYPE_CHECKING:
     from everlong.gateway.recorder import ConversationRecorder
     from everlong.store.database import Database
-    from everlong.store.recognition import KnownAdditions
 
 __all__ = ["run"]
 
@@ -159,8 +158,6 @@ class _Served:
     store_of: Callable[[str], Store]
     recorders: dict[tuple[str, str], ConversationRecorder] = field(default_factory=dict)
     under_way: set[asyncio.Future[Any]] = field(default_factory=set)
-    additions: dict[tuple[str, str], bytes] = field(default_factory=dict)
-    """The additions that clients are known to make, as they were last told, pickled."""
     is_hurrying: bool = False
 
     def take(self, call: Call) -> None:
@@ -171,7 +168,7 @@ class _Served:
         work = partial(getattr(recorder, call.method), *call.args, **call.options)
         done = self.writer.submit(work, can_wait=True, is_heavy=call.is_heavy)
         self.under_way.add(done)
-        done.add_done_callback(partial(self._answer, call.number, whose))
+        done.add_done_callback(partial(self._answer, call.number))
         if not self.is_hurrying:  # once the calls that have come by now are taken
             self.is_hurrying = True
             done.get_loop().call_soon(self._hurry)
@@ -185,21 +182,11 @@ class _Served:
         if self.under_way:
             await asyncio.wait(self.under_way)
 
-    def _answer(self, number: int, whose: tuple[str, str], done: asyncio.Future[Any]) -> None:
+    def _answer(self, number: int, done: asyncio.Future[Any]) -> None:
         self.under_way.discard(done)
         error = done.exception()
         value = done.result() if error is None else None
-        self.answers.add(Result(number, value, _sendable(error), self._changed_additions(whose)))
-
-    def _changed_additions(self, whose: tuple[str, str]) -> KnownAdditions | None:
-        known = self.recorders[whose].store.stateless.known_additions
-        if not known and whose not in self.additions:
-            return None
-        data = pickle.dumps(known)
-        if self.additions.get(whose) == data:
-            return None
-        self.additions[whose] = data
-        return known
+        self.answers.add(Result(number, value, _sendable(error)))
 
 
 def _sendable(error: BaseException | None) -> BaseException | None:

@@ -23,6 +23,7 @@ from everlong.context.model_summary import LEAST_WINDOW, CompletionSummarizer
 from everlong.context.summary_prompts import warm_ask
 from everlong.errors import ConfigError, ProviderError, SummarizerError
 from everlong.gateway.body import dump_json, parse_json, read_body, splice
+from everlong.gateway.budget import Charge
 from everlong.gateway.stream import tap_for
 from everlong.gateway.upstream import whole_of
 from everlong.model import calls_of, text_of, with_part_appended
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import Summarizer, SummaryRequest
     from everlong.gateway.body import Draft
+    from everlong.gateway.budget import Budget
     from everlong.gateway.formats import Dialect
     from everlong.gateway.requests import RelayedRequest
     from everlong.gateway.window import Windows
@@ -50,7 +52,6 @@ __all__ = [
     "Summaries",
     "describe_writer",
     "earlier_request",
-    "keep_receipts",
     "spent_by",
 ]
 
@@ -62,7 +63,7 @@ _MOST_REFUSAL = 100_000
 
 _MARKER = re.compile(rb'"cache_control"\s*:\s*(\{[^{}]*\})')
 
-Send = Callable[["RelayedRequest", bytes], Awaitable["ClientResponse"]]
+Send = Callable[["RelayedRequest", bytes, "Charge | None"], Awaitable["ClientResponse"]]
 
 
 class Earlier(NamedTuple):
@@ -158,10 +159,19 @@ class OwnSummarizer:
             raise SummarizerError(f"no summary came within {self._seconds:g} seconds") from error
 
     async def _ask(self, body: bytes) -> str:
+        given = self._relayed.account.charge
+        charge = None if given is None else Charge(given.tenant, given.most)
+        try:
+            return await self._answer(body, charge)
+        finally:
+            if charge is not None:
+                await charge.close()
+
+    async def _answer(self, body: bytes, charge: Charge | None) -> str:
         relayed = self._relayed
         dialect = relayed.dialect
         try:
-            upstream = await self._send(relayed, body)
+            upstream = await self._send(relayed, body, charge)
             if upstream.status != 200:
                 refusal = await whole_of(upstream, _MOST_REFUSAL)
                 upstream.close()
@@ -179,11 +189,10 @@ class OwnSummarizer:
         if reply is None:
             raise SummarizerError(tap.otherwise)
         model = relayed.turn.model if relayed.turn is not None else ""
-        spent = self._windows.cost(model, relayed.route.provider, reply.usage)
+        spent = self._windows.cost(model, reply.usage)
         self.calls.append(SummaryCall(model, reply.usage, spent))
-        if relayed.aside is not None:
-            relayed.aside.told(spent)
-            await relayed.aside.close()
+        if charge is not None:
+            charge.told(spent)
         if calls_of(reply.message):
             raise SummarizerError("the model called a tool rather than write a summary")
         return text_of(reply.message)
@@ -228,6 +237,7 @@ class Summaries:
         settings: the program's settings.
         send: sends a body on behalf of a request.
         windows: knows prices.
+        budget: knows the limits of clients.
         given: whom somebody has handed in instead.
         clock: seconds since 1970.
     """
@@ -237,12 +247,14 @@ class Summaries:
         settings: Settings,
         send: Send,
         windows: Windows,
+        budget: Budget,
         given: Callable[[], Summarizer | None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._most = settings.gateway.summaries_per_day
         self._send = send
         self._windows = windows
+        self._budget = budget
         self._clock = clock
         self._day, self._count = 0, 0
         self._lock = threading.Lock()
@@ -286,6 +298,16 @@ class Summaries:
             return None
         return OwnSummarizer(relayed, Earlier(relayed.sent_body), room, self._send, self._windows, self._take)
 
+    def keep_receipts(self, store: Store, session: str, writer: Summarizer | None, charge: Charge | None) -> None:
+        """Store a receipt for every call of a writer that is done, whatever came of it. Blocks.
+
+        A configured model has its own key; what it costs counts against the limit of the client that it works for.
+        """
+        for call in calls_by(writer) or ():
+            store.receipts.add(session, "summary", model=call.model, usage=call.usage.to_dict(), cost=call.cost)
+            if charge is not None and not isinstance(writer, OwnSummarizer):
+                self._budget.add(charge, call.cost)
+
     def _may_ask(self) -> bool:
         """Return whether a conversation's own model may be asked once more today."""
         today = int(self._clock() // _DAY)
@@ -314,7 +336,7 @@ def describe_writer(settings: Settings, *, asks_model: bool = True, is_own: bool
     if is_own if is_own is not None else own.summaries == "own" and not settings.auxiliary.compression.names_model:
         most = f"{own.summaries_per_day:,}"
         return f"each conversation's own model, with its client's credentials, at most {most} a day"
-    if not asks_model or (own.summaries == "extractive" and not settings.auxiliary.compression.names_model):
+    if not asks_model or (own.summaries == "built-in" and not settings.auxiliary.compression.names_model):
         return "no model: they are made of the conversation's own lines"
     if not settings.auxiliary.compression.names_model:
         return f"{own.summaries}, as gateway.summaries says"
@@ -336,14 +358,14 @@ class SummaryCall(NamedTuple):
 class _Tally:
     """A provider that notes its calls."""
 
-    def __init__(self, cost: Callable[[str, str, Usage], float]) -> None:
+    def __init__(self, cost: Callable[[str, Usage], float]) -> None:
         self._cost = cost
         self.calls: list[SummaryCall] = []
 
     def ask(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
         reply = provider.complete(messages, **call)
-        cost = self._cost(provider.model, provider.name, reply.usage)
-        self.calls.append(SummaryCall(f"{provider.name}:{provider.model}", reply.usage, cost))
+        model = f"{provider.name}:{provider.model}"
+        self.calls.append(SummaryCall(model, reply.usage, self._cost(model, reply.usage)))
         return reply
 
 
@@ -351,14 +373,14 @@ _tallies: WeakKeyDictionary[Summarizer, _Tally] = WeakKeyDictionary()
 """The calls of configured summarizers."""
 
 
-def _configured(settings: Settings, cost: Callable[[str, str, Usage], float]) -> Summarizer | None:
+def _configured(settings: Settings, cost: Callable[[str, Usage], float]) -> Summarizer | None:
     """Return the model that the settings name, with its own key; None if there is none."""
     tally = _Tally(cost)
     made: Summarizer | None = None
     try:
         if settings.auxiliary.compression.names_model:
             made = summarizer_for(settings, ask=tally.ask)
-        elif settings.gateway.summaries not in ("own", "extractive"):
+        elif settings.gateway.summaries not in ("own", "built-in"):
             made = ProviderSummarizer(connect(settings.gateway.summaries, settings), ask=tally.ask)
     except (ConfigError, ProviderError):
         return None
@@ -379,10 +401,3 @@ def spent_by(summarizer: Summarizer | None) -> float | None:
     """Return the cost of a summarizer, if it is known."""
     calls = calls_by(summarizer)
     return None if calls is None else sum(call.cost for call in calls)
-
-
-def keep_receipts(store: Store, session: str | None, summarizer: Summarizer | None) -> None:
-    """Store a receipt for every call of a summarizer that is done, whatever came of it."""
-    for call in calls_by(summarizer) or ():
-        if session is not None:
-            store.receipts.add(session, "summary", model=call.model, usage=call.usage.to_dict(), cost=call.cost)

@@ -294,6 +294,10 @@ class Metrics:
         if account.miss is not None:
             self._misses[account.miss.reason] += account.miss.tokens
 
+    def paid(self, dollars: float) -> None:
+        """Count the cost of summaries, which no request includes."""
+        self._dollars += dollars
+
     def compacted(self, reason: str, outcome: str) -> None:
         """Count a compaction."""
         self._compactions[reason, outcome] += 1

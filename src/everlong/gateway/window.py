@@ -145,14 +145,9 @@ class Windows:
         share = int(_LOWERED_SHARE * window)  # always the same, unless not even that is left
         return min(asked, max(share // 4, min(share, int(_FULL * window) - tokens)))
 
-    def cost(self, model: str, provider: str, usage: Usage) -> float:
-        """Return the cost of a request in US dollars; 0 if prices are not known."""
-        info = self._info(model, provider)
-        if info.prices is None:  # an upstream of the user's own charges the maker's price, as far as anybody knows
-            return self.catalogue.cost(*priced_as(model, self._settings.providers), usage) or 0.0
-        if info.price_step is not None and usage.prompt_tokens > info.price_step:
-            return self.catalogue.cost(ModelName(provider, model), _endpoint(provider), usage) or 0.0
-        return info.prices.cost(usage)
+    def cost(self, model: str, usage: Usage) -> float:
+        """Return the cost of a request in US dollars, as `everlong usage` has it; 0 if prices are not known."""
+        return self.catalogue.cost(*priced_as(model, self._settings.providers), usage) or 0.0
 
     def _info(self, model: str, provider: str) -> ModelInfo:
         name = ModelName(provider, model)

@@ -11,15 +11,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from everlong.context import ContextCompressor
 from everlong.errors import NotStored
 from everlong.inspector.pages import compactions, conversation_list, cost, message, now, search, sources, timeline
 from everlong.inspector.pages.compactions import CompactionPage
+from everlong.inspector.pages.tools import read_tools
 from everlong.inspector.pages.transcript import page_of_turn, read_transcript
 from everlong.inspector.pages.tree import agents_cost, read_tree
 from everlong.inspector.pages.what_if import read_what_if
 from everlong.inspector.rendering import BASE
 from everlong.redaction import redact
-from everlong.store import Store
+from everlong.store import Occasion, Store
 from everlong.store.shown_path import find_message
 from everlong.store.transcripts import FORMATS, Format, suffix_of, write_transcript
 
@@ -33,6 +35,8 @@ __all__ = ["Answer", "ConversationHandlers", "ExportFile", "Reader", "StoreHandl
 _MOST_STORES = 1_000
 _QUEUED = 64
 _CHUNK = 32_768
+_LEAST_WINDOW = 1_000
+"""The least tokens of a window in which a compaction is tried."""
 _CONTENT_TYPES = {"html": "text/html", "markdown": "text/markdown", "json": "application/json"}
 
 
@@ -44,6 +48,8 @@ class Reader:
     settings: Settings
     name: str = ""
     """The store as people know it."""
+    is_copy: bool = False
+    """True if the store is a copy of a file: its requests are reckoned, and compactions may be tried on it."""
     ledgers: cost.Ledgers = field(default_factory=cost.Ledgers)
     _stores: dict[str, Store] = field(default_factory=dict)
 
@@ -107,6 +113,7 @@ def _page(visit: Visit, reader: Reader, template: str, section: str, **values: A
         "tenant": visit.store.tenant,
         "token": visit.token,
         "is_part": visit.is_part,
+        "is_copy": reader.is_copy,
     }
     return Answer(template, {**common, **values})
 
@@ -163,7 +170,7 @@ class ConversationHandlers:
         """Show the context as the model gets it."""
         found = self._found(visit)
         page = now.read_now(visit.store, self._reader.settings, found.id)
-        return self._tab(visit, found, "now.html", "now", page=page)
+        return self._tab(visit, found, "now.html", "now", page=page, load=partial(read_tools, visit.store, found))
 
     def timeline(self, visit: Visit) -> Answer:
         """Show the size of each request."""
@@ -194,7 +201,11 @@ class ConversationHandlers:
         found = self._found(visit)
         rows = compactions.compaction_rows(visit.store, found.id)
         paybacks = compactions.read_paybacks(visit.store, self._reader.settings, found.id)
-        return self._tab(visit, found, "compactions.html", "compactions", rows=rows, paybacks=paybacks)
+        shown: dict[str, Any] = {"rows": rows, "paybacks": paybacks}
+        if self._reader.is_copy:  # half of the context is a window in which there is something to see
+            tokens = now.read_now(visit.store, self._reader.settings, found.id).tokens
+            shown["window"] = max(_LEAST_WINDOW, tokens // 2 // 1_000 * 1_000)
+        return self._tab(visit, found, "compactions.html", "compactions", **shown)
 
     def compaction(self, visit: Visit) -> Answer:
         """Show one compaction."""
@@ -229,6 +240,23 @@ class ConversationHandlers:
         """Show sub-agents and forks."""
         found = self._found(visit)
         return self._tab(visit, found, "tree.html", "tree", page=read_tree(visit.store, found.id))
+
+    def try_compaction(self, visit: Visit) -> Answer:
+        """Compact a conversation of a copy as in a window of so many tokens, and show what came of it."""
+        found = self._found(visit)
+        told = visit.form.get("window", "")
+        if not self._reader.is_copy:
+            raise NotStored("a compaction is tried on the copy of a file: everlong inspect --web FILE")
+        if not (told.isascii() and told.isdecimal() and int(told[:9]) >= _LEAST_WINDOW):
+            raise NotStored(f"a window has {_LEAST_WINDOW:,} tokens or more")
+        last = visit.store.conversations.path(found.id).runs[-1]
+        engine = ContextCompressor(int(told[:9]), model=found.model, settings=self._reader.settings.compression)
+        occasion = Occasion("manual", found.parts[-1], found.model, told[:9])
+        done = visit.store.compact(visit.store.branch(last.branch, last.high), engine, occasion, force=True)
+        place = "?result=unchanged"
+        if done.outcome == "compacted":
+            place = f"/{len(compactions.compaction_rows(visit.store, found.id))}"
+        return Answer(location=f"{BASE}/c/{quote(found.id, safe='')}/compactions{place}")
 
     def undo(self, visit: Visit) -> Answer:
         """Undo the compaction in force, if it is still the one that the reader saw."""

@@ -55,7 +55,7 @@ def _environment() -> Environment:
         "said": said,
         "seconds": lambda value: "" if value is None else f"{value:,.1f} s",
         "segment": lambda text: quote(str(text), safe=""),
-        "share": lambda value: f"{value:.0%}",
+        "share": lambda value: "<1%" if 0 < value < 0.005 else f"{value:.0%}",
         "short": format_short,
         "when": format_time,
     }

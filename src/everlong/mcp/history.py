@@ -241,8 +241,7 @@ class History:
             except NotStored as error:
                 raise ToolError(f"there is no message {name_quoted(ident)}{self._near()}") from error
         one = self.conversation(ident)
-        runs = self.store.conversations.path(one.id).runs
-        total = runs[-1].before + runs[-1].high - runs[-1].low if runs else 0
+        total = self.store.conversations.count_turns(one.id)
         start = max(0, total + after if after < 0 else after)
         if start >= total > 0:
             raise ToolError(f"there is no turn after {start:,}; the conversation has {total:,}")

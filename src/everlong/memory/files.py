@@ -57,7 +57,7 @@ class NotesFile:
 
     def read(self) -> str:
         """Return the file's text, empty where there is no file; invalid UTF-8 becomes a replacement character."""
-        return self._bytes().decode("utf-8", "replace")
+        return self._bytes().decode("utf-8-sig", "replace")
 
     def change(self, edit: Callable[[str], str]) -> str:
         """Replace the text by what ``edit`` makes of it, and return that; if ``edit`` raises, nothing changes.
@@ -79,7 +79,7 @@ class NotesFile:
     def _try_change(self, edit: Callable[[str], str]) -> str:
         read = self._bytes()
         try:
-            before = read.decode("utf-8")
+            before = read.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             line = read.count(b"\n", 0, error.start) + 1
             raise NotesError(

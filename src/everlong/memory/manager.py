@@ -31,7 +31,7 @@ from everlong.memory.flush import (
 )
 from everlong.memory.notes import NotesMemory
 from everlong.memory.provider import MemoryProvider
-from everlong.memory.text import cleaned
+from everlong.memory.text import remove_unseen
 from everlong.model import Message
 from everlong.tokens import EstimatingCounter
 from everlong.workers import Failed, Overrun, Worker
@@ -260,7 +260,7 @@ class MemoryManager:
                 continue
             # Each gets its own copy: one that hangs goes on reading while the conversation changes.
             text = provider.text(method, said if isinstance(said, str) else _copy_messages(said))
-            texts.append(clip(escaped(cleaned(text)), _TOLD_CHARS))
+            texts.append(clip(escaped(remove_unseen(text)), _TOLD_CHARS))
         return "\n\n".join(text for text in texts if text) or None
 
     def _known_notes(self) -> str:
@@ -272,7 +272,7 @@ class MemoryManager:
             return self._block
 
     def _bound_block(self, provider: Contained, block: str) -> str:
-        block = without_control_words(cleaned(block))
+        block = without_control_words(remove_unseen(block))
         if not block or _count(block) <= PROMPT_TOKENS:
             return block
         provider.complain(

@@ -26,7 +26,7 @@ _STRAY_JOINER = re.compile("(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\
 _BLANK_LINES = re.compile("\n{3,}")
 
 
-def cleaned(text: str) -> str:
+def remove_unseen(text: str) -> str:
     """Return the text without invisible characters, with plain line ends and single blank lines."""
     text = _LINE_ENDS.sub("\n", text)
     if not text.isascii() or not text.isprintable():
@@ -39,9 +39,9 @@ def _last_joiner(run: re.Match[str]) -> str:
     return run[0] if run[0] in {"\ufe0f\u200d", "\ufe0e\u200d"} else run[1]
 
 
-def storable(text: str) -> str:
+def text_to_save(text: str) -> str:
     """Return the text as it is saved: cleaned, and with every secret replaced by a mark."""
-    return redact(cleaned(text))
+    return redact(remove_unseen(text))
 
 
 def has_words(text: str) -> bool:
@@ -54,16 +54,16 @@ def hides_a_secret(text: str) -> bool:
     return REDACTED.search(text) is not None
 
 
-def shown(text: str) -> str:
+def escape_for_prompt(text: str) -> str:
     """Return the text as a model reads it; nothing in it can pose as a part of the prompt."""
-    return escaped(cleaned(text))
+    return escaped(remove_unseen(text))
 
 
-def looked_for(text: str) -> str:
+def search_form(text: str) -> str:
     """Return the form in which texts are searched, whether quoted from the file or from the prompt."""
-    return one_line(shown(storable(text)))
+    return one_line(escape_for_prompt(text_to_save(text)))
 
 
-def sameness(text: str) -> str:
+def comparison_form(text: str) -> str:
     """Return the form in which two equal notes are the same."""
-    return looked_for(text).casefold().rstrip(" .;!")
+    return search_form(text).casefold().rstrip(" .;!")

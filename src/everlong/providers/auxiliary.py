@@ -1,7 +1,7 @@
 """Models that write summaries: those that ``auxiliary.compression`` names or that are picked, then the main one.
 
 Puts providers behind the summarizers of `everlong.context`. If all of them fail, the compressor itself falls back to
-the extractive summary.
+the built-in summary.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def summarizer_for(
         members = [] if picked is None else [ProviderSummarizer(picked, progress, ask)]
     if main is not None and not main.is_small:  # a small model's summary is worse than the built-in one
         warm = WarmPrefixSummarizer(
-            main_complete or completer(main, ask), window=main.info.context_length, name=f"{main.model_name} (warm)"
+            main_complete or completer(main, ask), window=main.info.context_length, name=str(main.model_name)
         )
         members += [warm, ProviderSummarizer(main, progress, ask)]
     return SummarizerChain(members, cooldown_seconds=cooldown) if members else None

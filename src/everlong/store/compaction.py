@@ -91,7 +91,7 @@ class Compaction:
     ...     _ = store.compact(branch, ContextCompressor(16_000), Occasion("threshold"))
     ...     newest: Compaction = store.compactions()[-1]
     ...     newest.reason, newest.summarizer
-    ('threshold', 'extractive')
+    ('threshold', 'built-in rules')
     """
 
     id: int

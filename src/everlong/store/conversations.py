@@ -27,11 +27,11 @@ from everlong.store.conversation_list import (
     only_failed_among,
 )
 from everlong.store.database import in_batches
-from everlong.store.forget import Forgotten, forget
 from everlong.store.paths import Entry, segments_to
 from everlong.store.schema import branch, compaction, receipt, session
 from everlong.store.sessions import TOTALS, Session, Sessions, clean_title, usage_totals
 from everlong.store.shown_path import BrokenReply, ShownPath, ShownRun, count_shown, parts_of, shown_paths, title_of
+from everlong.store.upkeep.forget import Forgotten, forget
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -276,6 +276,12 @@ class Conversations:
             parts = parts_of(connection, self._core.tenant, [name])
             return shown_paths(connection, self._core.tenant, parts)[name]
 
+    def count_turns(self, ident: str) -> int:
+        """Return the number of a conversation's last message."""
+        path = self.path(ident)
+        with self._database.read() as connection:
+            return path.count_turns(connection)
+
     def compactions(self, ident: str) -> list[Compaction]:
         """Return the compaction history of a conversation, oldest first."""
         with self._database.read() as connection:
@@ -315,11 +321,14 @@ class Conversations:
         for one in shown.broken:
             beside.setdefault((one.branch, one.depth), []).append(one)
         for run in shown.runs:
-            low = max(run.low, run.low + after - run.before)
-            high = run.high if to is None else min(run.high, run.low + to - run.before)
+            with self._database.read() as connection:
+                low = run.depth_of(connection, after) if after > run.before else run.low
+                high = run.high if to is None else run.depth_of(connection, to)
             if low < high:
                 mine = [mark for mark in marks if mark[0] is run and (mark[1] > low or low == run.low)]
-                yield from self._entries_of_run(run, low, high, [mark for mark in mine if mark[1] <= high], beside)
+                first = max(after, run.before)
+                mine = [mark for mark in mine if mark[1] <= high]
+                yield from self._entries_of_run(run, low, high, first, mine, beside)
 
     def lines(self, ident: str) -> Iterator[ConversationLine]:
         """Yield the messages of a conversation alone."""
@@ -327,20 +336,15 @@ class Conversations:
 
     def node_at(self, ident: str, turn: int) -> bytes | None:
         """Return the id of the message that ends at a turn, or None."""
-        for run in self.path(ident).runs:
-            depth = turn - run.before + run.low
-            if run.low < depth <= run.high:
-                with self._database.read() as connection:
-                    for entry in self._core.reader.entries(connection, run.path, depth - 1, depth):
-                        if entry.id is not None:
-                            return entry.id
-        return None
+        lines = self.entries(ident, after=turn - 1, to=turn) if turn > 0 else ()
+        return next((one.entry.id for one in lines if isinstance(one, ConversationLine) and one.turn == turn), None)
 
     def _entries_of_run(
         self,
         run: ShownRun,
         low: int,
         high: int,
+        turn: int,
         marks: Sequence[tuple[ShownRun, int, CompactionMark]],
         beside: dict[tuple[int, int], list[BrokenReply]],
     ) -> Iterator[ConversationLine | CompactionMark]:
@@ -355,8 +359,8 @@ class Conversations:
                 waiting = waiting[len(due) :]
                 yield from _in_order(due, behind)
                 behind = []
-            turn = None if entry.id is None else run.before + entry.depth - run.low
-            yield ConversationLine(turn, entry)
+            turn += entry.id is not None
+            yield ConversationLine(None if entry.id is None else turn, entry)
             if entry.id is not None:
                 behind = [
                     (one.session, line)
@@ -396,7 +400,8 @@ class Conversations:
             number, depth = (row.branch, row.from_depth) if ended is None else (ended.branch, ended.to_depth)
             for run in shown.runs:
                 if _leads_through(connection, run, done.branch if done else number, depth):
-                    mark = CompactionMark(run.before + depth - run.low, row.id, done.at if done else row.started, done)
+                    number, at = run.turn_at(connection, depth), done.at if done else row.started
+                    mark = CompactionMark(number, row.id, at, done)
                     found.append((run, depth, mark))
                     break
         return found

@@ -10,11 +10,11 @@ from typing import Any
 
 from sqlalchemy import select
 
+from everlong.context.engine import MESSAGE_TAG
 from everlong.errors import NotStored
 from everlong.model import HashChain, Message
 from everlong.store.checkpoints import Checkpoints
 from everlong.store.database import Database
-from everlong.store.packing import cleaned_message
 from everlong.store.paths import Entry, Reader, segments_to
 from everlong.store.schema import branch as branches
 from everlong.store.tree import Branch, Recorder
@@ -37,7 +37,9 @@ class StoreCore:
 
     def cleaned(self, message: Message) -> Message:
         """Return a message as it may be stored: without our own tag and, if the store redacts, without secrets."""
-        return cleaned_message(message, self.redact)
+        if MESSAGE_TAG in message:
+            message = {key: value for key, value in message.items() if key != MESSAGE_TAG}
+        return message if self.redact is None else self.redact(message)
 
     def cleaned_text(self, text: str) -> str:
         """Return a text as it may be stored: without secrets, if the store redacts them."""

@@ -10,8 +10,9 @@ from sqlalchemy import select
 
 from everlong.context.literals import is_summary, summary_body
 from everlong.errors import NotStored
-from everlong.store.paths import Entry
+from everlong.store.paths import Entry, segments_to
 from everlong.store.schema import branch, view
+from everlong.store.shown_path import count_messages
 from everlong.store.views import ViewItem, items_of
 
 if TYPE_CHECKING:
@@ -47,14 +48,22 @@ def covered_by(core: StoreCore, one: Compaction) -> Covered:
         if one.view_id is None or connection.execute(known).first() is None:
             raise NotStored("the store no longer has what this compaction did")
         items = items_of(connection, core.reader, one.view_id)
+        path = segments_to(connection, one.branch, max((item.to_depth for item in items), default=0))
+        kept = [
+            part._replace(low=max(part.low, item.from_depth), high=min(part.high, item.to_depth))
+            for item in items
+            for part in path
+            if item.kind == "keep" and part.low < item.to_depth and part.high > item.from_depth
+        ]
+        count = sum(count_messages(connection, kept))
     at = core.branch(one.branch)
     gone = [item for item in items if item.kind == "new" and item.to_depth > item.from_depth]
     entries = [entry for item in gone for entry in core.entries(at, item.from_depth, min(item.to_depth, at.depth))]
     return Covered(
         _summary(items),
         tuple(entries),
-        sum(item.to_depth - item.from_depth for item in items if item.kind == "edit"),
-        sum(item.to_depth - item.from_depth for item in items if item.kind == "keep"),
+        sum(item.kind == "edit" for item in items),
+        count,
     )
 
 

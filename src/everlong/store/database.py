@@ -242,11 +242,6 @@ class Database:
             self._own.batch = None
             batch.close()
 
-    def commit_batch(self) -> None:
-        """Commit what the batch around has written so far, so that nobody waits for it while this thread does."""
-        if self._batch is not None:
-            self._batch.commit()
-
     @property
     def in_batch(self) -> bool:
         """True if this thread is inside a batch."""

@@ -25,7 +25,7 @@ from everlong.store.database import TryAgain
 from everlong.store.paths import segments_to, sessions_along, stretch_of
 from everlong.store.schema import branch, session
 from everlong.store.sessions import TOTALS, clean_title, new_session_id, prompt_blob, write_prompt
-from everlong.store.transcripts.writer import ERROR, KIND, PART_KIND, STATUS
+from everlong.store.transcripts.writer import ERROR, KIND, STATUS
 from everlong.store.tree import Branch
 from everlong.store.turns import FinishedTurn, TurnEnd
 
@@ -79,10 +79,12 @@ class Importer:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def add(self, conversation: TranscriptConversation, origin: ImportOrigin) -> Imported:
-        """Record a conversation and give it a session, unless it has one."""
+    def add(
+        self, conversation: TranscriptConversation, origin: ImportOrigin, sizes: Sequence[int] | None = None
+    ) -> Imported:
+        """Record a conversation and give it a session, unless it has one; ``sizes`` are the tokens of its messages."""
         body = conversation.body or {}
-        is_own = body.get("kind") in {KIND, PART_KIND} and _SESSION_ID.fullmatch(conversation.id or "") is not None
+        is_own = body.get("kind") == KIND and _SESSION_ID.fullmatch(conversation.id or "") is not None
         root = ""
         if is_own:
             before = self._find_session(str(conversation.id))
@@ -94,7 +96,9 @@ class Importer:
         root = f"{origin.root} {root}".strip()
         times = times_of(conversation, origin.written)
         said, broken = _split_off_broken(conversation.messages, times) if is_own else (list(conversation.messages), [])
-        when = [time for place, time in enumerate(times) if place not in {one.place for one in broken}]
+        apart = {one.place for one in broken}
+        when = [time for place, time in enumerate(times) if place not in apart]
+        tokens = None if sizes is None else [size for place, size in enumerate(sizes) if place not in apart]
         lead = leading_system_count(said)
         trace = self._store.chain.trace(said[lead:])
         if not trace.ids:
@@ -102,7 +106,7 @@ class Importer:
         kind = CLAUDE_CODE if origin.kind == CLAUDE_CODE else "session"
         key = f"{kind}:{conversation.id}" if conversation.id else f"words:{trace.ids[0].hex()}"
         name, tools = _text(conversation.id), conversation.tools or None
-        at = self._store.record(said, tools=tools, times=when, ext_id=name, conversation=root)
+        at = self._store.record(said, tools=tools, times=when, tokens=tokens, ext_id=name, conversation=root)
         facts = _facts(self._store, conversation, origin, key, times, is_own=is_own)
         first = next((n for n, one in enumerate(said[lead:]) if one.get("role") == "assistant"), len(trace.ends))
         facts["opened"] = None if root else (trace.ends[first - 1] if first else 0)

@@ -1,4 +1,4 @@
-"""Log files of other clients: how far each is imported, so that a later run reads only what is new.
+"""Log files of other clients: which are imported as they are, so that a later run reads only what has changed.
 
 A row has no words of a conversation. It is written after the messages that it speaks for, which can be imported twice
 without harm; so whoever dies in between reads a little more the next time, and two who import at once do not disturb
@@ -41,12 +41,8 @@ class KnownLog:
     client: str
     stamp: FileStamp
     """The file when it was last read to its end."""
-    read_to: int = 0
-    """The place up to which nothing needs to be read again."""
-    mark: bytes | None = None
-    """A hash of bytes before that place."""
     state: Mapping[str, Any] = field(default_factory=dict)
-    """What is needed to go on there; JSON-ready."""
+    """How far a database was read; JSON-ready."""
 
 
 class LogFiles:
@@ -56,10 +52,10 @@ class LogFiles:
         self._core = core
         self._database = core.database
         self._put = self._database.sql(
-            "INSERT INTO log_file (tenant, file, client, size, mtime, inode, read_to, mark, state, ts)"
-            " VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT (tenant, file) DO UPDATE SET client = excluded.client,"
-            " size = excluded.size, mtime = excluded.mtime, inode = excluded.inode, read_to = excluded.read_to,"
-            " mark = excluded.mark, state = excluded.state, ts = excluded.ts"
+            "INSERT INTO log_file (tenant, file, client, size, mtime, inode, state, ts)"
+            " VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (tenant, file) DO UPDATE SET client = excluded.client,"
+            " size = excluded.size, mtime = excluded.mtime, inode = excluded.inode,"
+            " state = excluded.state, ts = excluded.ts"
         )
 
     def all_stamps(self) -> dict[str, FileStamp]:
@@ -76,21 +72,20 @@ class LogFiles:
             row = connection.execute(query).first()
         if row is None:
             return None
-        mark = None if row.mark is None else bytes(row.mark)
         stamp = FileStamp(row.size, row.mtime, row.inode)
-        return KnownLog(row.file, row.client, stamp, row.read_to, mark, json.loads(row.state))
+        return KnownLog(row.file, row.client, stamp, json.loads(row.state))
 
     def put(self, known: KnownLog) -> None:
-        """Note how far a file is imported."""
+        """Note that a file is imported."""
         stamp = known.stamp
         values = (
-            *(self._core.tenant, known.file, known.client, stamp.size, stamp.mtime, stamp.inode, known.read_to),
-            *(known.mark, json.dumps(dict(known.state)), time.time()),
+            *(self._core.tenant, known.file, known.client, stamp.size, stamp.mtime, stamp.inode),
+            *(json.dumps(dict(known.state)), time.time()),
         )
         self._database.write(lambda connection: self._database.backend.run(connection, self._put, values))
 
     def drop(self, files: list[str]) -> None:
-        """Forget how far some files were imported."""
+        """Forget that some files were imported."""
         for some in in_batches(files):
             gone = delete(log_file).where(log_file.c.tenant == self._core.tenant, log_file.c.file.in_(some))
             self._database.write(lambda connection, gone=gone: connection.execute(gone).rowcount)  # type: ignore[misc]

@@ -8,18 +8,16 @@ second conversation appears.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Row, func, select, update
+from sqlalchemy import Connection, Row, select, update
 
-from everlong.errors import NotStored
-from everlong.model import Trace, leading_system_count, text_of
+from everlong.model import Trace, checked_messages, leading_system_count, text_of
 from everlong.store.imports import FOUND_IN, REASON, Imported, Importer, ImportOrigin, key_of
-from everlong.store.packing import PackedMessages, pack_messages
 from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
-from everlong.store.schema import session, turn
+from everlong.store.schema import session
 from everlong.store.sessions import TOTALS, clean_title, new_session_id, next_title, prompt_blob
 from everlong.store.tree import Branch
 
@@ -27,36 +25,11 @@ if TYPE_CHECKING:
     from everlong.store.store import Store
     from everlong.wire.logs.log import LogFacts, LogRun, LogUsage
 
-__all__ = ["LogImporter", "LogPlace"]
+__all__ = ["LogImporter"]
 
 COMPRESSION = "compression"
-_LOGGED_LATER = 5.0
-"""Seconds after which a client may log a reply whose end the gateway has seen."""
 _LATER = 120.0
 """Seconds by which a log may end after the gateway's last turn of the same conversation and tell nothing new."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogPlace:
-    """Where a conversation of a log is: its session, the place in the tree, and what it has used so far."""
-
-    session: str
-    at: Branch
-    usage: LogUsage
-    time: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        place = {"branch": self.at.id, "node": self.at.head.hex(), "depth": self.at.depth}
-        return {"session": self.session, **place, "usage": self.usage.to_dict(), "time": self.time}
-
-    @classmethod
-    def of(cls, told: Mapping[str, Any]) -> LogPlace:
-        """Return the place that `to_dict` gave."""
-        from everlong.wire.logs.log import LogUsage  # noqa: PLC0415 - only where logs are read
-
-        at = Branch(int(told["branch"]), bytes.fromhex(told["node"]), int(told["depth"]))
-        return cls(str(told["session"]), at, LogUsage.of(told["usage"]), float(told["time"]))
 
 
 def client_session_of(facts: LogFacts) -> str | None:
@@ -78,73 +51,19 @@ class LogImporter(Importer):
         super().__init__(store)
         self._parents: dict[str, str | None] = {}
 
-    def add_run(
-        self, run: LogRun, origin: ImportOrigin, place: LogPlace | None = None, packed: PackedMessages | None = None
-    ) -> tuple[Imported, LogPlace | None]:
-        """Store a run of a conversation, and give the conversation a session if it has none.
+    def add_run(self, run: LogRun, origin: ImportOrigin) -> Imported:
+        """Store a conversation, and give it a session if it has none."""
+        return self._add(run, origin)[0]
 
-        Args:
-            run: The run.
-            origin: Where it is from.
-            place: The end of the conversation's earlier runs, for a run that goes on.
-            packed: Its messages, which the run itself need not have then; they are packed here if it is not given.
-
-        Returns:
-            The outcome, and the end of the conversation; None if there is nothing to store.
-
-        Raises:
-            NotStored: The place is no longer there; the log has to be read from its beginning.
-        """
+    def _add(self, run: LogRun, origin: ImportOrigin) -> tuple[Imported, Branch | None]:
+        """Store a conversation; return the outcome, and its end if it has any words."""
         if origin.is_apart:
             run.facts = replace(run.facts, folder=origin.found_in)
-        if packed is None:
-            start = self._store.chain.root(origin.root).id if place is None or not run.goes_on else place.at.head
-            packed = pack_messages(self._store.chain, start, run.messages, self._store.redact)
-        said = packed.outlines
-        if run.goes_on and place is None:
-            raise NotStored("the beginning of the conversation is not stored")
-        last = place.time if place is not None and run.goes_on else run.facts.started
-        times = _times(run.times, last if last is not None else origin.written)
-        usage = run.usage if place is None or run.is_total or not run.goes_on else place.usage.plus(run.usage)
-        if run.goes_on and place is not None:
-            if said and (seen := self._seen_by_gateway(run.facts, place, packed, times)) is not None:
-                self._learn_folder(place.session, run.facts)
-                return Imported("known", place.session), LogPlace(place.session, seen, usage, times[-1])
-            at = place.at if not said else self._append(place, packed, times)
-            known = self._found_session(at, run.facts)
-            found = self._update(at, known, run.facts, usage, times, place.time)
-            end = times[-1] if times else place.time
-            return found, LogPlace(found.session or place.session, at, usage, end)
-        return self._begin(run, packed, times, usage, origin)
-
-    def _seen_by_gateway(
-        self, facts: LogFacts, place: LogPlace, packed: PackedMessages, times: Sequence[float]
-    ) -> Branch | None:
-        """Return the end of a conversation whose gateway has these messages in other words; None if it has not."""
-        with self._store.database.read() as connection:
-            row = connection.execute(select(session).where(session.c.id == place.session)).first()
-            # Not `session.active`, which an import moves too.
-            last = connection.execute(select(func.max(turn.c.ended)).where(turn.c.session == place.session)).scalar()
-        if row is None or row.branch is None or last is None or times[-1] > last + _LOGGED_LATER:
-            return None
-        if row.client_session is None or row.client_session != clean_title(client_session_of(facts)):
-            return None  # it only began with the same words
-        is_known = self._is_known(packed.trace_after(self._store.chain, place.at.head, 0))
-        return None if is_known else self._store.branch(row.branch)
-
-    def _append(self, place: LogPlace, packed: PackedMessages, times: Sequence[float]) -> Branch:
-        with self._store.database.read() as connection:
-            if not segments_to(connection, place.at.id, place.at.depth):
-                raise NotStored("the conversation was deleted")
-        said = packed.outlines
-        return self._store.recording.after(place.at, said, times, None, may_be_known=True, packed=packed)
-
-    def _begin(
-        self, run: LogRun, packed: PackedMessages, times: Sequence[float], usage: LogUsage, origin: ImportOrigin
-    ) -> tuple[Imported, LogPlace | None]:
-        store, facts, said = self._store, run.facts, packed.outlines
+        store, facts = self._store, run.facts
+        said = [store.cleaned(message) for message in checked_messages(run.messages)]
+        times = _times(run.times, origin.written if facts.started is None else facts.started)
         lead = leading_system_count(said)
-        trace = packed.trace_after(store.chain, store.chain.root(origin.root).id, lead)
+        trace = store.chain.trace(said[lead:], store.chain.root(origin.root))
         if not trace.ids:
             return Imported("empty", None), None
         named = None if origin.is_apart else self._gateway_session(facts)
@@ -152,12 +71,11 @@ class LogImporter(Importer):
             self._learn_folder(named.id, facts)
         if named is not None and times[-1] <= named.active + _LATER and not self._is_known(trace):
             # The gateway has it in the words of the requests, which differ a little from those of the log.
-            at = store.branch(named.branch)
-            return Imported("known", named.conversation), LogPlace(named.id, at, usage, times[-1])
+            return Imported("known", named.conversation), store.branch(named.branch)
         name = _named(client_session_of(facts), origin)
-        at = store.recording.whole(said, None, times, None, name, packed, origin.root)
+        at = store.recording.whole(said, None, times, None, name, conversation=origin.root)
         key = log_key(facts, trace)
-        columns = self._columns(facts, origin, key, times, usage)
+        columns = self._columns(facts, origin, key, times, run.usage)
         first = next((n for n, one in enumerate(said[lead:]) if one.get("role") == "assistant"), len(trace.ends))
         columns["opened"] = trace.ends[first - 1] if first else 0
         if named is not None:
@@ -174,10 +92,9 @@ class LogImporter(Importer):
             return found
 
         done = self._give_session(at, key, columns, prompt_blob(store, prompt or None), None, find=find)
-        if done.outcome in {"known", "grown"} and done.session is not None:
-            self._update(at, done, facts, usage, times, 0.0)
-        assert done.session is not None  # noqa: S101 - there is something to store
-        return done, LogPlace(done.session, at, usage, times[-1])
+        if done.outcome in {"known", "grown"}:
+            self._update(at, done, facts, run.usage, max(times))
+        return done, at
 
     def _columns(
         self, facts: LogFacts, origin: ImportOrigin, key: str, times: Sequence[float], usage: LogUsage
@@ -232,8 +149,8 @@ class LogImporter(Importer):
             starts: For each part the place of its first message that those before do not have.
         """
         whole, first = _joined(parts, starts)
-        done, place = self.add_run(whole, origin)
-        if place is None or done.session is None:
+        done, at = self._add(whole, origin)
+        if at is None or done.session is None:
             return [done]
         ends = _depths(self._store.chain.trace(map(self._store.cleaned, whole.messages[first:])), parts, starts, first)
         outcomes = [done]
@@ -242,18 +159,16 @@ class LogImporter(Importer):
             base = connection.execute(select(session).where(session.c.id == done.session)).one()
             if key_of(base) is None:
                 return  # the conversation went through the gateway, which has parts of its own
-            below = place.at.depth - ends[-1]  # where its words were stored after others
+            below = at.depth - ends[-1]  # where its words were stored after others
             before, low = base, 0
             for number, (part, end) in enumerate(zip(parts, ends, strict=True)):
                 depth = end + below
                 if number == 0:
-                    values = {"to_depth": depth, "branch": place.at.id, **_ended(part, number, parts)}
+                    values = {"to_depth": depth, "branch": at.id, **_ended(part, number, parts)}
                     connection.execute(update(session).where(session.c.id == base.id).values(values))
                     low = depth
                     continue
-                before = self._put_part(
-                    connection, base, before, part, place.at.id, (low, depth), origin, outcomes=outcomes
-                )
+                before = self._put_part(connection, base, before, part, at.id, (low, depth), origin, outcomes=outcomes)
                 low = depth
                 ended = _ended(part, number, parts)
                 connection.execute(update(session).where(session.c.id == before.id).values(ended))
@@ -316,8 +231,7 @@ class LogImporter(Importer):
         return next((row for row in rows if key_of(row) is None), None)
 
     def _is_known(self, trace: Trace) -> bool:
-        with self._store.database.read() as connection:
-            return self._store.recognizer.count_known(connection, trace.ids) == len(trace.ids)
+        return not self._store.identity.count_unknown(trace)
 
     def _of_gateway(self, connection: Connection, at: Branch, conversation: str | None = None) -> Imported | None:
         """Return the session of a conversation that was stored by another way than an import and leads to a place.
@@ -346,28 +260,7 @@ class LogImporter(Importer):
         folder = clean_title(facts.folder)
         self._store.database.write(lambda connection: connection.execute(learned.values(folder=folder)).rowcount)
 
-    def _found_session(self, at: Branch, facts: LogFacts) -> Imported:
-        """Return the session of a conversation that goes on to a place."""
-        key = log_key(facts, None)
-
-        def work(connection: Connection) -> Imported | None:
-            return self._of_same_conversation(connection, at, key) or self._of_gateway(connection, at)
-
-        with self._store.database.read() as connection:
-            found = work(connection)
-        if found is None:
-            raise NotStored("the conversation that the log goes on with was deleted")
-        return found
-
-    def _update(
-        self,
-        at: Branch,
-        found: Imported,
-        facts: LogFacts,
-        usage: LogUsage,
-        times: Sequence[float],
-        before: float,
-    ) -> Imported:
+    def _update(self, at: Branch, found: Imported, facts: LogFacts, usage: LogUsage, end: float) -> None:
         """Bring an imported session up to date; one of the gateway only learns where it ends."""
 
         def work(connection: Connection) -> None:
@@ -375,11 +268,10 @@ class LogImporter(Importer):
             values: dict[str, Any] = {}
             if found.outcome == "grown" and (row.to_depth is not None or row.branch != at.id):
                 values |= {"branch": at.id, "to_depth": None if row.ended is None else at.depth}
-            end = max([before, *times])
             if end > row.active:
                 values["active"] = end
             if key_of(row) is not None:
-                values |= self._told(row, facts, usage, end)
+                values |= self._stated_columns(row, facts, usage, end)
             elif row.folder is None:
                 values["folder"] = clean_title(facts.folder)
             changed = {name: value for name, value in values.items() if getattr(row, name) != value}
@@ -387,12 +279,11 @@ class LogImporter(Importer):
                 connection.execute(update(session).where(session.c.id == row.id).values(changed))
 
         self._store.database.write(work)
-        return found
 
-    def _told(self, row: Row[Any], facts: LogFacts, usage: LogUsage, end: float) -> dict[str, Any]:
+    def _stated_columns(self, row: Row[Any], facts: LogFacts, usage: LogUsage, end: float) -> dict[str, Any]:
         values: dict[str, Any] = {"model": clean_title(facts.model) or row.model, "ended": max(end, row.ended or 0.0)}
         values["folder"] = clean_title(facts.folder) or row.folder
-        if usage.is_told:
+        if usage.is_stated:
             values |= {name: getattr(usage, name) for name in (*TOTALS, "cost")}
         about = json.loads(row.origin or "{}")
         if facts.title is not None and (row.title is None or about.get("titled")):
@@ -407,7 +298,7 @@ class LogImporter(Importer):
 
 def _joined(parts: Sequence[LogRun], starts: Sequence[int]) -> tuple[LogRun, int]:
     """Return a lineage as one run, and the number of system messages that it begins with."""
-    whole = replace(parts[0], messages=[], times=[], is_total=True)
+    whole = replace(parts[0], messages=[], times=[])
     for number, (part, start) in enumerate(zip(parts, starts, strict=True)):
         for message, time in zip(part.messages[start:], part.times[start:], strict=True):
             if number and message.get("role") == "system":

@@ -9,9 +9,9 @@ from everlong.arguments import refuse
 from everlong.config.paths import data_home
 from everlong.model import Message
 from everlong.redaction import redact_values
-from everlong.store.retention import retain
 from everlong.store.store import Store
 from everlong.store.upgrade import open_database
+from everlong.store.upkeep.retention import retain
 
 if TYPE_CHECKING:
     from everlong.config.settings import StoreSettings

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, select
 
 from everlong.model import Message, Trace, check_messages, is_system, list_messages
-from everlong.store.cleared_results import carry, view_to_carry
 from everlong.store.content import blob, encoded
 from everlong.store.database import TryAgain
-from everlong.store.packing import PackedMessages
-from everlong.store.recognition import Recognizer
+from everlong.store.identity.cleared_results import carry, view_to_carry
+from everlong.store.identity.known_messages import Recognizer
 from everlong.store.schema import branch
 from everlong.store.tree import BATCH, Aside, Branch, Match, NewMessage, RecordRequest, find_deepest
 
@@ -44,36 +43,27 @@ class Recording:
         times: Times,
         tokens: Tokens,
         ext_id: str | None,
-        known: Trace | PackedMessages | None = None,
+        known: Trace | None = None,
         conversation: str = "",
     ) -> Branch:
-        """Record a conversation from its first message on, with the system messages that it is sent with.
-
-        Messages that are known packed are given as their outlines.
-        """
+        """Record a conversation from its first message on, with the system messages that it is sent with."""
         core = self._core
-        packed, clean = None, core.cleaned
-        if isinstance(known, PackedMessages):
-            packed, clean = known, _as_it_is
         given: list[Any] = list_messages(messages)
         lead = next((at for at, one in enumerate(given) if not isinstance(one, dict) or not is_system(one)), len(given))
         check_messages(given[:lead])
         said: list[Message] = given[lead:]
         root = core.chain.root(conversation)
-        if isinstance(known, PackedMessages):
-            known = known.trace_after(core.chain, root.id, lead)
         if known is not None and len(known.ends) != len(said):  # of another list
             known = None
         if known is None and not self._database.in_batch:  # what is imported in a batch does not come again soon
             known = core.checkpoints.traced(said, core.cleaned, root, skip=lead)
         else:
-            if packed is None:
-                check_messages(said, lead)
+            check_messages(said, lead)
             if conversation and known is not None:
                 known = Trace(core.chain.rechain(said, known, root.id), known.blocks, known.ends)
         preamble = None
         if lead or tools:
-            sent = {"system": [clean(one) for one in given[:lead]], "tools": core.cleaned_tools(tools)}
+            sent = {"system": [core.cleaned(one) for one in given[:lead]], "tools": core.cleaned_tools(tools)}
             preamble = blob(core.tenant, encoded(sent))
         request = RecordRequest(
             core.chain,
@@ -83,29 +73,14 @@ class Recording:
             tokens[lead:] if tokens else [None] * len(said),
             preamble=preamble,
             ext_id=ext_id,
-            clean=clean,
+            clean=core.cleaned,
             known=known,
             root=root.id if conversation else None,
-            packed={} if packed is None else packed.blobs(),
-            unpack=None if packed is None else partial(packed.unpack, lead),
         )
         return self._record(request) if conversation else self._record_recognised(request)
 
-    def after(
-        self,
-        to: Branch,
-        said: list[Message],
-        times: Times,
-        tokens: Tokens,
-        *,
-        may_be_known: bool = False,
-        packed: PackedMessages | None = None,
-    ) -> Branch:
-        """Record messages that follow a place.
-
-        With ``may_be_known`` some of them, or the beginning of one, may be stored already. Messages that are ``packed``
-        are given as their outlines.
-        """
+    def after(self, to: Branch, said: list[Message], times: Times, tokens: Tokens) -> Branch:
+        """Record messages that follow a place."""
         request = RecordRequest(
             self._core.chain,
             to.node,
@@ -113,11 +88,7 @@ class Recording:
             times or [time.time()] * len(said),
             tokens or [None] * len(said),
             to.id,
-            clean=self._core.cleaned if packed is None else _as_it_is,
-            known=None if packed is None else packed.trace_after(self._core.chain, to.head),
-            base=(0, Match(to.id, to.head, to.depth)) if may_be_known else None,
-            packed={} if packed is None else packed.blobs(),
-            unpack=None if packed is None else packed.unpack,
+            clean=self._core.cleaned,
         )
         return self._record(request)
 
@@ -130,8 +101,6 @@ class Recording:
             found = at_root or max(candidates, key=lambda one: one.branch, default=None)
             is_new = found is None or found.blocks < len(own)
             is_changed = is_new and recognizer.may_find_more(connection, request, found)
-        if found is not None or is_changed:
-            request = request.in_full()
         if is_changed:
             more = self._database.write(lambda connection: recognizer.find_more(connection, request, found))
             if more is not None:
@@ -155,13 +124,10 @@ class Recording:
                 match = find_deepest(connection, self._database, request)
                 if match.branch is not None and _is_known(connection, request, match):
                     return Branch(match.branch, match.id, match.depth)
-        if match.depth > request.start.depth:
-            request = request.in_full()
 
         def write(attempt: int) -> Branch:
-            nonlocal match, request
+            nonlocal match
             if attempt or match is None:
-                request = request.in_full()
                 with self._database.read() as connection:
                     match = find_deepest(connection, self._database, request)
             return self._write(request, match)
@@ -191,16 +157,11 @@ class Recording:
     ) -> Branch:
         done = self._core.recorder.add(request, match, batch, now, connection)
         is_fork = match.branch is not None and done.id != match.branch
-        if is_fork and (carried := view_to_carry(self._core, connection, request.in_full(), match)):
+        if is_fork and (carried := view_to_carry(self._core, connection, request, match)):
             if done.depth < carried.saw_depth:
                 raise _MustWriteAll
             carry(self._core, connection, carried, done)
         return done
-
-
-def _as_it_is(message: Message) -> Message:
-    """Return a message that was cleaned before it was packed."""
-    return message
 
 
 class _MustWriteAll(Exception):  # noqa: N818 - a signal inside this module

@@ -29,7 +29,6 @@ from sqlalchemy import (
 )
 
 __all__ = [
-    "addition",
     "alias",
     "annex",
     "branch",
@@ -117,17 +116,6 @@ alias = Table(  # further ids by which stateless requests find a message: client
     Index("ix_alias_node", "node"),
 )
 
-addition = Table(  # what clients add to their newest message and take off later
-    "addition",
-    metadata,
-    Column("tenant", String, primary_key=True),
-    Column("digest", _Digest, primary_key=True),
-    Column("place", String, nullable=False),  # start or end of a text, a block, or a whole message
-    Column("text", Text),  # of a start or an end, what it says; else it is known by its digest
-    Column("times", Integer, nullable=False),  # how often it was seen to come and go
-    Column("ts", Float(53), nullable=False),
-)
-
 annex = Table(  # messages that are stored but identify nothing; `ord` counts them after the node at `depth`
     "annex",
     metadata,
@@ -137,7 +125,7 @@ annex = Table(  # messages that are stored but identify nothing; `ord` counts th
     Column("depth", BigInteger, nullable=False),
     Column("ord", Integer, nullable=False),
     Column("digest", _Digest, nullable=False),
-    Column("kind", String, nullable=False),  # system, reminder, thinking, empty, variant, addition or teaser
+    Column("kind", String, nullable=False),  # system, reminder, thinking, empty, variant or teaser
     Column("shown", Boolean, nullable=False),  # whether it stands in the conversation or only beside it
     Column("first_ts", Float(53), nullable=False),
     UniqueConstraint("branch", "depth", "ord"),
@@ -374,9 +362,7 @@ log_file = Table(  # how far the logs of other clients are imported; no word of 
     Column("size", BigInteger, nullable=False),  # of the file when it was last read to its end
     Column("mtime", BigInteger, nullable=False),  # its time then, in nanoseconds
     Column("inode", String, nullable=False),
-    Column("read_to", BigInteger, nullable=False),  # the place up to which nothing needs to be read again
-    Column("mark", LargeBinary),  # a hash of bytes before that place, which shows that it is still the same file
-    Column("state", Text, nullable=False),  # JSON: what is needed to go on there
+    Column("state", Text, nullable=False),  # JSON: how far a database was read
     Column("ts", Float(53), nullable=False),
 )
 

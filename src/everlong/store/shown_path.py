@@ -2,8 +2,8 @@
 
 A conversation is stored in parts. Each compaction ends one and opens the next on the same branch; a client that leaves
 out old tool results goes on on another branch, where a new *run* of parts begins. Of each run the path to the end of
-its last part is shown, so what was taken back is not. A message's turn counts blocks from the conversation's first
-word, over all runs. A reply that broke off stands beside the path; it has the turn of the request that it answers.
+its last part is shown, so what was taken back is not. A message's turn is its number: 1 for the first one, and so on
+over all runs. A reply that broke off stands beside the path; it has the turn of the request that it answers.
 
 Knows the tables and reads only. Works on a connection, for the search as well as for `everlong.store.conversations`.
 """
@@ -20,14 +20,12 @@ from sqlalchemy import Connection, Row, Select, TextClause, bindparam, func, sel
 
 from everlong.errors import NotStored
 from everlong.store.database import in_batches
-from everlong.store.paths import Entry, Segment, message_of, segments_of, segments_to
-from everlong.store.schema import alias, branch, content, node, session, turn
+from everlong.store.paths import Segment, segments_of, segments_to
+from everlong.store.schema import alias, branch, node, session, turn
 from everlong.store.sessions import Sessions, title_base
 
 if TYPE_CHECKING:
-    from everlong.model import Message
     from everlong.store.core import StoreCore
-    from everlong.store.sessions import Session
 
 CLEARED = "cleared"
 """The end reason of a part whose client goes on without old tool results, on another branch."""
@@ -41,7 +39,7 @@ _MOST_CONVERSATIONS = 1_000
 
 
 class ShownRun(NamedTuple):
-    """A stretch of the conversation along one branch: depths in ``(low, high]``, after ``before`` blocks of others."""
+    """A stretch of the conversation along one branch: depths in ``(low, high]``, behind ``before`` other messages."""
 
     branch: int
     low: int
@@ -56,11 +54,30 @@ class ShownRun(NamedTuple):
             part.branch == number and part.low < depth <= part.high for part in self.path
         )
 
-    def stretches(self) -> Iterator[Segment]:
-        """Yield the stretches of branches that it shows."""
+    def stretches(self, upto: int | None = None) -> Iterator[Segment]:
+        """Yield the stretches of branches that it shows, all or up to a depth."""
+        high = self.high if upto is None else upto
         for part in self.path:
-            if part.high > self.low:
-                yield part._replace(low=max(part.low, self.low))
+            if part.high > self.low and part.low < high:
+                yield part._replace(low=max(part.low, self.low), high=min(part.high, high))
+
+    def turn_at(self, connection: Connection, depth: int) -> int:
+        """Return the number of the last message that ends at a depth or before it."""
+        parts = list(self.stretches(depth))
+        return self.before + sum(count_messages(connection, parts))
+
+    def depth_of(self, connection: Connection, turn: int) -> int:
+        """Return the depth at which a message ends, by its number; of one before or after the run, its nearest end."""
+        left = turn - self.before
+        if left <= 0:
+            return self.low
+        parts = list(self.stretches())
+        for part, count in zip(parts, count_messages(connection, parts), strict=True):
+            if left <= count:
+                there = select(node.c.depth).where(node.c.branch == part.branch, node.c.depth > part.low)
+                return int(connection.execute(there.order_by(node.c.depth).limit(1).offset(left - 1)).scalar_one())
+            left -= count
+        return self.high
 
 
 class BrokenReply(NamedTuple):
@@ -86,19 +103,27 @@ class ShownPath:
     runs: tuple[ShownRun, ...]
     broken: tuple[BrokenReply, ...]
 
-    def turn_of(self, number: int, depth: int) -> int | None:
-        """Return the turn of a node, by its own branch and its depth; None if the conversation does not show it."""
-        for run in self.runs:
-            if run.holds(number, depth):
-                return run.before + depth - run.low
-        return None
+    def run_of(self, number: int, depth: int) -> ShownRun | None:
+        """Return the run that shows a node, by its own branch and its depth; None if the conversation does not."""
+        return next((run for run in self.runs if run.holds(number, depth)), None)
 
-    def turn_at(self, number: int, depth: int) -> int | None:
+    def turn_at(self, connection: Connection, number: int, depth: int) -> int | None:
         """Return the turn at a depth on the way along a branch; None if the conversation does not show it."""
         for run in self.runs:
             if run.low < depth <= run.high and any(part.branch == number for part in run.path):
-                return run.before + depth - run.low
+                return run.turn_at(connection, depth)
         return None
+
+    def turns_within(self, connection: Connection, number: int, low: int, high: int) -> tuple[int | None, int | None]:
+        """Return the first and the last turn at depths in ``(low, high]`` on the way along a branch."""
+        last, before = self.turn_at(connection, number, high), self.turn_at(connection, number, low)
+        if last is not None and before is None:  # the run begins there
+            before = next(run.before for run in self.runs if run.low < high <= run.high)
+        return (None, None) if last is None or before is None else (before + 1, last)
+
+    def count_turns(self, connection: Connection) -> int:
+        """Return the number of its last message."""
+        return self.runs[-1].turn_at(connection, self.runs[-1].high) if self.runs else 0
 
     def stretches(self) -> Iterator[Segment]:
         """Yield all stretches of branches that it shows, those of broken replies too."""
@@ -112,14 +137,18 @@ def count_shown(connection: Connection, paths: Sequence[ShownPath]) -> dict[str,
     """Return how many messages each of some conversations shows."""
     found = {path.conversation: len(path.broken) for path in paths}
     parts = [(path.conversation, part) for path in paths for run in path.runs for part in run.stretches()]
+    for (name, _), count in zip(parts, count_messages(connection, [part for _, part in parts]), strict=True):
+        found[name] += count
+    return found
+
+
+def count_messages(connection: Connection, parts: Sequence[Segment]) -> Iterator[int]:
+    """Yield how many messages end on each of some stretches of branches."""
     for some in in_batches(parts, _STRETCHES_AT_ONCE):
         values: dict[str, int] = {}
-        for place, (_, part) in enumerate(some):
+        for place, part in enumerate(some):
             values |= {f"b{place}": part.branch, f"l{place}": part.low, f"h{place}": part.high}
-        row = connection.execute(_counts(len(some)), values).one()
-        for (name, _), count in zip(some, row, strict=True):
-            found[name] += count
-    return found
+        yield from connection.execute(_counts(len(some)), values).one()
 
 
 @cache
@@ -159,7 +188,7 @@ def shown_paths(connection: Connection, tenant: str, parts: dict[str, list[Row[A
         beside = [
             one
             for one in broken.get(name, ())
-            if path.turn_of(one.branch, one.depth) is not None and path.turn_of(one.echo_branch, one.echo_depth) is None
+            if path.run_of(one.branch, one.depth) is not None and path.run_of(one.echo_branch, one.echo_depth) is None
         ]
         found[name] = ShownPath(name, path.runs, tuple(beside))
     return found
@@ -196,8 +225,10 @@ def _runs(connection: Connection, parts: Sequence[Row[Any]], known: dict[int, Ro
                 path = segments_of([(own.id, None, own.fork_depth)], high)
             else:
                 path = segments_to(connection, last.branch, high)
-            yield ShownRun(last.branch, low, high, before, path)
-            before += max(0, high - low)
+            run = ShownRun(last.branch, low, high, before, path)
+            yield run
+            if place < len(parts) - 1:
+                before = run.turn_at(connection, high)
             members = []
 
 
@@ -252,19 +283,19 @@ class ShownPlace(NamedTuple):
 
 
 class Located(NamedTuple):
-    """The conversation and the turn that show something; ``status`` is that of a reply that broke off."""
+    """The conversation and the turn that show something; ``status`` is that of a reply that broke off.
 
-    conversation: str
+    Where no conversation shows it, the turn counts from its branch's beginning.
+    """
+
+    conversation: str | None
     title: str | None
     turn: int
     status: Literal["cancelled", "failed"] | None = None
 
 
 def locate(connection: Connection, tenant: str, places: Iterable[ShownPlace]) -> dict[ShownPlace, Located]:
-    """Return the conversation that shows each place, the oldest if several do; places that none shows are left out.
-
-    What was taken back is shown by none.
-    """
+    """Return the conversation that shows each place, the oldest if several do; what was taken back is shown by none."""
     waiting = set(places)
     found: dict[ShownPlace, Located] = _beside(connection, tenant, waiting)
     waiting -= found.keys()
@@ -278,10 +309,13 @@ def locate(connection: Connection, tenant: str, places: Iterable[ShownPlace]) ->
             runs = tuple(_runs(connection, parts[name], known))
             shown = ShownPath(name, runs, ())
             for place in list(waiting):
-                number = shown.turn_of(place.branch, place.depth)
-                if number is not None:
-                    found[place] = Located(name, title_of(parts[name]), number)
+                run = shown.run_of(place.branch, place.depth)
+                if run is not None:
+                    found[place] = Located(name, title_of(parts[name]), run.turn_at(connection, place.depth))
                     waiting.discard(place)
+    for place in waiting:
+        count = sum(count_messages(connection, segments_to(connection, place.branch, place.depth)))
+        found[place] = Located(None, None, count)
     return found
 
 
@@ -295,8 +329,9 @@ def _beside(connection: Connection, tenant: str, places: Iterable[ShownPlace]) -
         parts = parts_of(connection, tenant, connection.execute(names).scalars().all()) if broken else {}
         for name, shown in shown_paths(connection, tenant, parts).items():
             for one in shown.broken:
-                number = shown.turn_of(one.branch, one.depth)
-                if one.echo_node in by_node and number is not None:
+                run = shown.run_of(one.branch, one.depth)
+                if one.echo_node in by_node and run is not None:
+                    number = run.turn_at(connection, one.depth)
                     found[by_node[one.echo_node]] = Located(name, title_of(parts[name]), number, one.status)
     return found
 
@@ -360,9 +395,8 @@ def find_message(core: StoreCore, ident: str) -> FoundMessage:
             raise NotStored(f"several messages have an id that begins with {ident!r}; give more of it")
         row = rows[0]
         place = ShownPlace(row.branch, row.depth, bytes(row.id))
-        where = locate(connection, core.tenant, [place]).get(place)
-    session, turn = (None, row.depth) if where is None else (where.conversation, where.turn)
-    return FoundMessage(bytes(row.id), row.role, row.ts, session, turn)
+        where = locate(connection, core.tenant, [place])[place]
+    return FoundMessage(bytes(row.id), row.role, row.ts, where.conversation, where.turn)
 
 
 def _matching(connection: Connection, tenant: str, low: bytes, high: bytes) -> Sequence[Row[Any]]:
@@ -405,81 +439,3 @@ def message_after(core: StoreCore, ident: bytes) -> bytes | None:
     with core.database.read() as connection:
         found = connection.execute(query.limit(1)).scalar()
     return None if found is None else bytes(found)
-
-
-STEP = 256
-"""Blocks that are read at a time."""
-
-
-class NewestMessage(NamedTuple):
-    """A message as it was recorded last; ``session`` is its conversation, ``turn`` its place in it.
-
-    Where no conversation shows it, ``turn`` counts from its branch's beginning.
-    """
-
-    seq: int
-    node: bytes
-    session: str | None
-    title: str | None
-    turn: int
-    role: str
-    at: float
-    message: Message
-
-
-def entries_of(core: StoreCore, found: Session, low: int | None = None, high: int | None = None) -> Iterator[Entry]:
-    """Yield the messages of a session in order; if given, only those after turn ``low`` and up to turn ``high``."""
-    if found.branch is None:
-        return
-    at = core.branch(found.branch)
-    end = at.depth if found.to_depth is None else found.to_depth
-    if high is not None:
-        end = min(end, found.from_depth + high)
-    start = found.from_depth + (low or 0)
-    start = start if start > 0 else -1  # what precedes the first message belongs to it
-    while start < end:
-        stop = min(max(start, 0) + STEP, end)
-        yield from core.entries(at, start, stop)
-        start = stop
-
-
-def message_counts(core: StoreCore, sessions: Sequence[Session]) -> dict[str, int]:
-    """Return how many messages each session has."""
-    with core.database.read() as connection:
-        return {one.id: _count(connection, one) for one in sessions}
-
-
-def _count(connection: Connection, one: Session) -> int:
-    if one.branch is None:
-        return 0
-    end = one.to_depth
-    if end is None:
-        end = connection.execute(select(branch.c.head_depth).where(branch.c.id == one.branch)).scalar() or 0
-    total = 0
-    for part in segments_to(connection, one.branch, end):
-        low = max(part.low, one.from_depth)
-        if low < part.high:
-            inside = (node.c.branch == part.branch, node.c.depth > low, node.c.depth <= part.high)
-            total += connection.execute(select(func.count()).select_from(node).where(*inside)).scalar_one()
-    return total
-
-
-def newest_messages(core: StoreCore, limit: int, *, after: int | None = None) -> list[NewestMessage]:
-    """Return the messages that were recorded last, oldest first; with ``after``, the first ones after that number."""
-    held = (content.c.bytes, content.c.codec, content.c.state, content.c.stub)
-    query = select(node, *held).join(content, content.c.digest == node.c.digest).where(node.c.tenant == core.tenant)
-    if after is None:
-        query = query.order_by(node.c.seq.desc()).limit(limit)
-    else:
-        query = query.where(node.c.seq > after).order_by(node.c.seq).limit(limit)
-    with core.database.read() as connection:
-        rows = sorted(connection.execute(query).all(), key=lambda row: row.seq)
-        places = [ShownPlace(row.branch, row.depth, bytes(row.id)) for row in rows]
-        located = locate(connection, core.tenant, places)
-    return [_newest(row, located.get(place)) for row, place in zip(rows, places, strict=True)]
-
-
-def _newest(row: Any, where: Located | None) -> NewestMessage:
-    message = message_of(row.bytes, row.codec, row.state, row.stub)
-    ident, title, turn = (None, None, row.depth) if where is None else where[:3]
-    return NewestMessage(row.seq, bytes(row.id), ident, title, turn, row.role, row.ts, message)

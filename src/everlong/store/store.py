@@ -44,23 +44,20 @@ from everlong.store.core import StoreCore
 from everlong.store.costs import Receipts
 from everlong.store.database import Database
 from everlong.store.evidence import read_evidence
-from everlong.store.forget import Forgotten, forget, forget_conversation
-from everlong.store.forget_prompts import forget_prompts, forget_titles
+from everlong.store.identity import Identity
 from everlong.store.outputs import Outputs, ReadPage, page_of
 from everlong.store.paths import Entry, Segment, read_message, segments_to
-from everlong.store.recognition import Additions, Recognizer
 from everlong.store.recording import Recording
 from everlong.store.schema import branch as branches, node as nodes, pin as pins
 from everlong.store.sessions import Sessions
-from everlong.store.stateless import StatelessRequests
 from everlong.store.summaries import StoredGraph
 from everlong.store.teasers import Teasers
 from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import Branch
-from everlong.store.turns import Replies, Turns
+from everlong.store.turns import Turns
 from everlong.store.upgrade import open_database
-from everlong.store.verification_log import VerifiedMark
-from everlong.store.verify import Verified, verify
+from everlong.store.upkeep.forget import Forgotten, forget, forget_conversation, forget_prompts, forget_titles
+from everlong.store.upkeep.verify import Verified, VerifiedMark, verify
 from everlong.store.views import ViewItem, items_of, pinned_in
 
 if TYPE_CHECKING:
@@ -91,14 +88,11 @@ class Store(StoreCore):
     ) -> None:
         super().__init__(database, tenant, redact=redact)
         self._embedder = embedder
-        self.additions = Additions(database, self.chain)
-        self.recognizer = Recognizer(self, self.additions)
-        self.recording = Recording(self, self.recognizer)
         self.sessions = Sessions(self)
         self.conversations = Conversations(self, self.sessions)
-        self.stateless = StatelessRequests(self, self.sessions, self.recognizer, self.additions)
-        self.replies = Replies(self, self.stateless, self.recognizer)
-        self.turns = Turns(self, self.replies, self.stateless)
+        self.identity = Identity(self, self.sessions)
+        self.recording = Recording(self, self.identity.recognizer)
+        self.turns = Turns(self, self.identity)
         self.receipts = Receipts(self)
         self.outputs = Outputs(self)
         self.teasers = Teasers(self)
@@ -335,7 +329,7 @@ class Store(StoreCore):
 
         Args:
             progress: Called with the number of messages done and of all.
-            since: Derive only the hashes of what came after this (`everlong.store.verification_log.newest_mark`).
+            since: Derive only the hashes of what came after this (`everlong.store.upkeep.verify.newest_mark`).
             processes: How many processes derive the hashes of a large store. A script that asks for more than one needs
                 the usual guard, ``if __name__ == "__main__"``.
         """

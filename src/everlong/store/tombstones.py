@@ -2,7 +2,7 @@
 
 A forgotten message keeps its shape (role, ids and names of calls), so that the conversation stays valid, and the hashes
 of its blocks, so that the chain still verifies. A message that carries a forgotten block is stored as a tombstone too,
-however it is sent again. This module makes and reads tombstones; deciding what to forget is `everlong.store.forget`.
+however it is sent again. `everlong.store.upkeep.forget` decides what to forget.
 """
 
 from __future__ import annotations

@@ -122,8 +122,6 @@ class Aside(NamedTuple):
     kind: str
     blob: Blob
     ts: float
-    shown: bool = True
-    """False for a message beside the conversation, which is no part of it."""
 
 
 class LockedBranch(NamedTuple):
@@ -158,24 +156,12 @@ class RecordRequest:
     """The ids after each block by which stateless requests find them, if those are others."""
     base: tuple[int, Match] | None = None
     """The number of first blocks that lead to a stored message, and that message, if they do so by other ids."""
-    beside: Mapping[int, tuple[Message, ...]] = field(default_factory=dict)
-    """The additions of the client to each message, by its number; kept, and not shown."""
     packed: Mapping[int, Blob] = field(default_factory=dict)
     """The messages that were compressed ahead, as they are stored, by the ids of their objects."""
-    unpack: Callable[[], list[Message]] | None = None
-    """Returns the messages, if ``messages`` has only outlines of them: enough where none of them is stored."""
     trace: Trace = field(init=False)
 
     def __post_init__(self) -> None:
         self.trace = self.known or self.chain.trace(map(self.clean, self.messages), self.start)
-
-    def in_full(self) -> RecordRequest:
-        """Return the request with its messages instead of their outlines."""
-        if self.unpack is None:
-            return self
-        messages = self.unpack()
-        packed = {id(new): self.packed[id(old)] for old, new in zip(self.messages, messages, strict=True)}
-        return replace(self, messages=messages, packed=packed, unpack=None, known=self.trace)
 
     def end(self, number: int) -> Branch:
         """Return the end of the list on a branch."""
@@ -209,10 +195,7 @@ class RecordRequest:
         first = bisect_right(ends, place - 1)  # the first message that ends at or after the place
         asides: list[Aside] = []
         if first < len(ends) and ends[first] == place and place > (ends[first - 1] if first else 0):
-            for message in self.beside.get(first, ()):  # of the message that made the node
-                data = blob(self.chain.tenant, encoded(self.clean(message)))
-                asides.append(Aside(depth, len(asides), "addition", data, self.ts[first], shown=False))
-            first += 1
+            first += 1  # the message that made the node
         while first < len(ends) and ends[first] == place:
             message = self.clean(self.messages[first])
             data = self.packed.get(id(self.messages[first])) or blob(self.chain.tenant, encoded(message))
@@ -244,7 +227,7 @@ class RecordRequest:
                 self.ts[index],
                 self.marks[end - 1] if self.marks is not None and self.marks[end - 1] != ids[end - 1] else None,
             )
-            followed = index in self.beside or (index + 1 < len(ends) and ends[index + 1] == end)
+            followed = index + 1 < len(ends) and ends[index + 1] == end
             yield made, (self.asides_at(made.depth) if followed else [])
             before = end
 
@@ -429,7 +412,7 @@ class Recorder:
         self._run(connection, self._content, rows)
 
     def _add_asides(self, connection: Connection, tenant: str, number: int, asides: list[Aside]) -> None:
-        rows = [(tenant, number, one.depth, one.ord, one.blob.digest, one.kind, one.shown, one.ts) for one in asides]
+        rows = [(tenant, number, one.depth, one.ord, one.blob.digest, one.kind, True, one.ts) for one in asides]
         if rows:
             self._run(connection, self._annex, rows)
 

@@ -136,8 +136,8 @@ def _rows(core: StoreCore, path: ShownPath, condition: str, values: Sequence[Any
     statement = core.database.sql(f"SELECT {_COLUMNS} FROM turn WHERE tenant = ? AND {condition}")  # noqa: S608 - ours
     with core.database.read() as connection:
         rows = connection.exec_driver_sql(statement, (core.tenant, *values)).all()
-    for row in rows:
-        yield _figures(row, path.turn_at(row[1], row[2]))
+        turns = [path.turn_at(connection, row[1], row[2]) for row in rows]
+    yield from map(_figures, rows, turns)
 
 
 def _figures(row: Sequence[Any], turn: int | None) -> TurnFigures:

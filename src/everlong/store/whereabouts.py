@@ -243,7 +243,7 @@ class _Reader:
                 return Whereabouts(*told, state="taken back")
             last = current.path.runs[-1]
             if not any(part.branch == row.branch and part.low < row.depth <= part.high for part in last.path):
-                state: State = "taken back" if current.path.turn_of(row.branch, row.depth) is None else "left out"
+                state: State = "taken back" if current.path.run_of(row.branch, row.depth) is None else "left out"
                 return Whereabouts(*told, state=state)
             if current.seen is None:
                 return Whereabouts(*told, state="in context", is_pinned=place.node in current.pinned)

@@ -14,21 +14,6 @@ def test_a_phrase_is_found_wherever_a_long_text_is_cut(said: Said) -> None:
     assert said.texts('"step7 word9"') == []
 
 
-def test_a_run_of_dense_script_is_found_wherever_a_long_text_is_cut(said: Said) -> None:
-    text = "".join(chr(0x4E00 + (number * 37) % 5_000) for number in range(1_400))
-    said.say(text, "ok")
-    for place in range(380, 1_300, 23):
-        for length in (2, 3, 7, 30):
-            assert len(said.texts(text[place : place + length], mode="substring")) == 1
-    assert said.texts(text[410] + text[400], mode="substring") == []
-
-
-def test_a_phrase_of_function_words_and_one_other_is_found(said: Said) -> None:
-    said.say("what is it to be or not", "the pier, to be sure", "a pier is to be")
-    assert said.texts('"the pier"') == ["the pier, to be sure"]
-    assert said.texts('"to be or not"') == ["what is it to be or not"]
-
-
 def test_a_number_is_found_with_and_without_its_commas(said: Said) -> None:
     said.say("it cost 1,250,000 dollars", "a ship of 1250000 tons")
     for query in ("1250000", "1,250,000", "what about 1250000?"):

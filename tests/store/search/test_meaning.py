@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from sqlalchemy import func, select
 
-from everlong.errors import NetworkFailure, RequestRefused
+from everlong.errors import NetworkFailure
 from everlong.store import Store
 from everlong.store.database import Database
 from everlong.store.schema import vector_block
-from everlong.store.search.meaning import EXACT_ROWS
 from everlong.store.upgrade import open_database
 from tests.examples import few
 from tests.store.search.embedders import WordEmbedder
@@ -73,13 +70,6 @@ def test_only_questions_go_by_meaning(sayer: Sayer, embedder: WordEmbedder, quer
     drain(sayer.store)
     sayer.texts(query)
     assert embedder.questions == []
-
-
-def test_importing_the_search_loads_no_numpy() -> None:
-    code = (
-        "import sys; from everlong.store import Store; import everlong.store.search; sys.exit('numpy' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_message_that_was_stored_before_the_model_came_gets_vectors(own_database: Database) -> None:
@@ -157,27 +147,3 @@ def test_a_model_that_fails_is_left_alone_and_told_once(
         "words does not work, so the search goes by words alone for 30 seconds: nobody answers"
     ]
     assert sayer.store.searcher.count_unembedded() == 41
-
-
-def test_one_text_that_the_model_refuses_holds_up_no_other(sayer: Sayer, embedder: WordEmbedder) -> None:
-    sayer.say(ANSWER, "unspeakable", *FILLER[:5])
-    usual = embedder.embed
-
-    def refuse_one(texts: list[str], **options: bool) -> object:
-        if "unspeakable" in texts:
-            raise RequestRefused("no such words", provider="test")
-        return usual(texts, **options)
-
-    embedder.embed = refuse_one  # type: ignore[method-assign, assignment]
-    drain(sayer.store)
-    assert sayer.store.searcher.count_unembedded() == 0
-    assert rows_in(sayer.store) == 6
-
-
-def test_many_vectors_are_chosen_by_their_signs_first(sayer: Sayer, monkeypatch: pytest.MonkeyPatch) -> None:
-    sayer.say(*FILLER[:20], ANSWER, *FILLER[20:])
-    drain(sayer.store)
-    exact = sayer.texts(QUESTION)
-    assert EXACT_ROWS > 40
-    monkeypatch.setattr("everlong.store.search.meaning.EXACT_ROWS", 10)
-    assert sayer.texts(QUESTION) == exact

@@ -1,31 +1,14 @@
-"""Messages that are stored but not indexed yet: found at once, cut into terms once, whoever stores or indexes them."""
+"""Messages that are stored but not indexed yet: a search indexes them first, so they are found at once."""
 
 from __future__ import annotations
 
 import pytest
 
 from everlong.store import Store
-from everlong.store.search.corpus import Corpus
 from tests.store.search.saying import Sayer, within
 
 
-def test_a_pending_text_is_read_by_the_first_search_only(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    sayer = Sayer(store)
-    sayer.say("a lantern on the quay", "the tide is late", "pilots wait")
-    assert sayer.texts("lantern") == ["a lantern on the quay"]
-    read: list[int] = []
-    load = Corpus.load
-
-    def counting(self: Corpus, connection, seqs, tenant=None):  # type: ignore[no-untyped-def]
-        read.extend(seqs := list(seqs))
-        return load(self, connection, seqs, tenant)
-
-    monkeypatch.setattr(Corpus, "load", counting)
-    assert store.search("what of the parrot?").hits == ()
-    assert read == []
-
-
-def test_a_search_without_time_says_that_it_did_not_read_all(store: Store) -> None:
+def test_a_search_without_time_says_that_it_did_not_look_at_all(store: Store) -> None:
     sayer = Sayer(store)
     sayer.say(*(f"ledger line {number}" for number in range(450)))
     page = store.search("ledger", seconds=-1.0)

@@ -12,7 +12,6 @@ from everlong.store import Store
 from everlong.store.database import Database
 from everlong.store.search import Mode
 from everlong.store.search.query import normal
-from everlong.store.search.searcher import read_cursor
 from tests.examples import examples
 from tests.store.search.saying import Said
 
@@ -107,17 +106,3 @@ def test_pages_are_complete_and_do_not_shift_when_messages_come_in(
     assert seen == whole
     assert {said.text_of(seq) for seq in seen} >= set(told)
     assert len(seen) == len(set(seen))
-
-
-def test_a_cursor_goes_with_its_own_search_only(said: Said) -> None:
-    said.say(*(f"lamp {number}" for number in range(5)))
-    cursor = said.store.search("lamp", limit=2).cursor
-    assert cursor is not None
-    with pytest.raises(QueryError, match="belongs to another search"):
-        said.store.search("light", limit=2, cursor=cursor)
-
-
-@given(st.text(max_size=80))
-def test_any_other_text_is_no_cursor(text: str) -> None:
-    with pytest.raises(QueryError):
-        read_cursor(text, "a search")

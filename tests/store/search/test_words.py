@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 from hypothesis import given, strategies as st
 
 from everlong.store.search import text as text_module
-from everlong.store.search.text import folded, passage_spans, passage_terms, required_terms, terms_of
+from everlong.store.search.text import passage_terms, required_terms, terms_of
 
 
 @pytest.mark.parametrize(
@@ -36,23 +34,6 @@ def test_any_text_can_be_indexed_and_stored(text: str) -> None:
     whole = " ".join(passage_terms(text))
     whole.encode()
     assert "\0" not in whole
-
-
-@given(st.text(st.sampled_from("ab ,.-数据库19")), st.integers(0, 50), st.integers(1, 50))
-def test_a_text_has_the_terms_that_a_part_of_it_requires(text: str, start: int, length: int) -> None:
-    plain = " ".join(folded(text).split())
-    held = {term for passage in passage_terms(text) for term in passage.split()}
-    assert held.issuperset(required_terms(plain[start : start + length], is_whole=False))
-    assert held.issuperset(required_terms(plain, is_whole=True))
-
-
-@given(st.text(st.sampled_from("ab .\n,;数据库9"), max_size=3_000))
-def test_passages_cover_a_text_and_have_all_its_terms(text: str) -> None:
-    spans = passage_spans(text)
-    assert spans[0].start == 0
-    assert spans[-1].stop == len(text)
-    assert all(after.start in {before.stop, before.stop - 1} for before, after in pairwise(spans))
-    assert set(terms_of(text)) <= {term for passage in passage_terms(text) for term in passage.split()}
 
 
 def test_a_text_with_no_place_to_cut_is_searched_for_one_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ def money(value: Decimal) -> str:
 
 def new_table(first: str, heads: Sequence[str]) -> Table:
     """Return a table whose first column is text and whose other columns are figures."""
-    from rich.table import Table  # noqa: PLC0415 - --json and --plot need no rich
+    from rich.table import Table  # noqa: PLC0415 - --json needs no rich
 
     table = Table(box=None, pad_edge=False)
     table.add_column(first)
@@ -42,7 +42,7 @@ def new_table(first: str, heads: Sequence[str]) -> Table:
 
 def add_row(table: Table, name: str, title: str | None, cells: Sequence[str]) -> None:
     """Add a row with a name and its figures."""
-    from rich.text import Text  # noqa: PLC0415 - --json and --plot need no rich
+    from rich.text import Text  # noqa: PLC0415 - --json needs no rich
 
     from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `--help` quick
 
@@ -51,7 +51,7 @@ def add_row(table: Table, name: str, title: str | None, cells: Sequence[str]) ->
 
 def print_lines(lines: Sequence[str], out: Console) -> None:
     """Print remarks, one on each line."""
-    from rich.text import Text  # noqa: PLC0415 - --json and --plot need no rich
+    from rich.text import Text  # noqa: PLC0415 - --json needs no rich
 
     for line in lines:
         out.print(Text(line))

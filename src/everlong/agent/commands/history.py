@@ -64,12 +64,8 @@ def _describe(one: Compaction) -> str:
     before, after = one.tokens_before or 0, one.tokens_after or 0
     return (
         f"{before:,} → {after:,} tokens, {one.messages_before} → {counted(one.messages_after, 'message')}, "
-        f"by {_writer(one)}: {_REASONS.get(one.reason, one.reason)}"
+        f"by {one.summarizer or one.engine}: {_REASONS.get(one.reason, one.reason)}"
     )
-
-
-def _writer(one: Compaction) -> str:
-    return "built-in rules" if one.summarizer == "extractive" else one.summarizer or one.engine
 
 
 def _show_findings(desk: Desk, one: Compaction) -> None:
@@ -86,7 +82,7 @@ def _show_compaction(desk: Desk, number: int, one: Compaction) -> None:
         f"  {before:,} → {after:,} tokens{saved}; {one.messages_before} → {counted(one.messages_after, 'message')}"
     )
     cost = f", ${one.cost:.4f}" if one.cost else ""
-    show.line(f"  written by {_writer(one)} in {one.seconds:.1f} s{cost}")
+    show.line(f"  written by {one.summarizer or one.engine} in {one.seconds:.1f} s{cost}")
     if one.fallback:
         show.line(f"  without the model: {one.fallback}", "yellow")
     _show_findings(desk, one)

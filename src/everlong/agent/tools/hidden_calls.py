@@ -115,7 +115,7 @@ def hide_lookups(api: str, answer: dict[str, Any], names: Set[str] = NAMES) -> d
         is_over = answer.get("stop_reason") == "tool_use" and not any(one.get("type") == "tool_use" for one in kept)
         return {**answer, "content": kept, **({"stop_reason": "end_turn"} if is_over else {})}
     if api == RESPONSES:
-        return {**answer, "output": _shown_items(_items(answer), names)}
+        return {**answer, "output": _visible_items(_items(answer), names)}
     message = _message(answer)
     calls = [call for call in message["tool_calls"] if (call.get("function") or {}).get("name") not in names]
     choice = {**answer["choices"][0], "message": {**message, "tool_calls": calls}}
@@ -125,7 +125,7 @@ def hide_lookups(api: str, answer: dict[str, Any], names: Set[str] = NAMES) -> d
     return {**answer, "choices": [choice, *answer["choices"][1:]]}
 
 
-def _shown_items(items: list[dict[str, Any]], names: Set[str]) -> list[dict[str, Any]]:
+def _visible_items(items: list[dict[str, Any]], names: Set[str]) -> list[dict[str, Any]]:
     """Return items without calls of hidden tools, and without reasoning that led to nothing else."""
     shown: list[dict[str, Any]] = []
     held: list[dict[str, Any]] = []
@@ -200,7 +200,9 @@ class Hiding(ABC):
 
     def end(self, *, has_calls: bool = True) -> bytes:
         """Return the end of the answer, which was held back; without ``has_calls`` it must not wait for calls."""
-        return b"".join(raw if has_calls else self._settled(raw) for raw in self._end) + self._events.end().raw
+        return (
+            b"".join(raw if has_calls else self._end_without_calls(raw) for raw in self._end) + self._events.end().raw
+        )
 
     def whole(self) -> dict[str, Any] | None:
         """Return the answer with all its calls; None if it broke off, or was too much to be kept."""
@@ -229,13 +231,13 @@ class Hiding(ABC):
             return raw
         for _ in self._gathering.take(event):
             pass
-        return self._shown(raw, event)
+        return self._visible_bytes(raw, event)
 
     @abstractmethod
-    def _shown(self, raw: bytes, event: dict[str, Any]) -> bytes:
+    def _visible_bytes(self, raw: bytes, event: dict[str, Any]) -> bytes:
         """Return the part of an event that the client sees."""
 
-    def _settled(self, raw: bytes) -> bytes:
+    def _end_without_calls(self, raw: bytes) -> bytes:
         """Return one of the last events of an answer whose only calls are hidden."""
         return raw
 
@@ -253,7 +255,7 @@ class _AnthropicRecall(Hiding):
     def _renew(self) -> None:
         self._places = {}
 
-    def _shown(self, raw: bytes, event: dict[str, Any]) -> bytes:
+    def _visible_bytes(self, raw: bytes, event: dict[str, Any]) -> bytes:
         kind = event.get("type")
         if kind == "message_start":
             return raw if self._is_first else b""
@@ -271,9 +273,9 @@ class _AnthropicRecall(Hiding):
         place = self._places.get(event["index"])
         if place is None:
             return b""
-        return raw if place == event["index"] else _told({**event, "index": place})
+        return raw if place == event["index"] else _event_bytes({**event, "index": place})
 
-    def _settled(self, raw: bytes) -> bytes:
+    def _end_without_calls(self, raw: bytes) -> bytes:
         return raw.replace(b'"tool_use"', b'"end_turn"') if b"message_delta" in raw else raw
 
 
@@ -286,7 +288,7 @@ class _OpenAIRecall(Hiding):
     def _renew(self) -> None:
         self._hidden, self._places = set(), {}
 
-    def _shown(self, raw: bytes, event: dict[str, Any]) -> bytes:
+    def _visible_bytes(self, raw: bytes, event: dict[str, Any]) -> bytes:
         choices = event.get("choices")
         if not isinstance(choices, list):
             return raw
@@ -298,7 +300,7 @@ class _OpenAIRecall(Hiding):
         if not fragments:
             is_only_role = not any(value for name, value in delta.items() if name != "role")
             return b"" if is_only_role and not self._is_first else raw
-        kept = [placed for fragment in fragments if (placed := self._placed(fragment)) is not None]
+        kept = [placed for fragment in fragments if (placed := self._place_event(fragment)) is not None]
         if kept == fragments:
             return raw
         if not kept:
@@ -306,7 +308,7 @@ class _OpenAIRecall(Hiding):
         changed = {**choices[0], "delta": {**delta, "tool_calls": kept}}
         return b"data: " + _json({**event, "choices": [changed, *choices[1:]]}) + b"\n\n"
 
-    def _placed(self, fragment: dict[str, Any]) -> dict[str, Any] | None:
+    def _place_event(self, fragment: dict[str, Any]) -> dict[str, Any] | None:
         index = int(fragment.get("index", 0))
         if (fragment.get("function") or {}).get("name") in self._names:
             self._hidden.add(index)
@@ -315,7 +317,7 @@ class _OpenAIRecall(Hiding):
         place = self._places.setdefault(index, len(self._places))
         return fragment if place == index else {**fragment, "index": place}
 
-    def _settled(self, raw: bytes) -> bytes:
+    def _end_without_calls(self, raw: bytes) -> bytes:
         return raw.replace(b'"tool_calls"', b'"stop"')
 
 
@@ -352,8 +354,8 @@ class _ResponsesRecall(Hiding):
 
     def end(self, *, has_calls: bool = True) -> bytes:
         del has_calls  # nothing at the end of these answers tells
-        held = b"" if self._is_held_for_lookup else self._released()
-        last = b"".join(self._closed(raw) for raw in self._end)
+        held = b"" if self._is_held_for_lookup else self._release_held()
+        last = b"".join(self._close_response(raw) for raw in self._end)
         return held + last + self._events.end().raw
 
     def _give_up(self) -> bytes:
@@ -361,29 +363,29 @@ class _ResponsesRecall(Hiding):
         self._held = []
         return held + super()._give_up()
 
-    def _shown(self, raw: bytes, event: dict[str, Any]) -> bytes:
+    def _visible_bytes(self, raw: bytes, event: dict[str, Any]) -> bytes:
         kind = event.get("type")
         if kind in _OPENING:
             if not self._is_first:
                 return b""
             self._ident = self._ident or (event.get("response") or {}).get("id")
-            return self._passed(raw, event)
+            return self._renumber(raw, event)
         if kind in _CLOSING:
             self._end.append(raw)
             return b""
         index = event.get("output_index")
         if not isinstance(index, int):
-            return self._passed(raw, event)
+            return self._renumber(raw, event)
         item = event.get("item")
-        before = self._begun(index, item) if isinstance(item, dict) else b""
+        before = self._begin_item(index, item) if isinstance(item, dict) else b""
         if index in self._hidden:
             return before
         if index in self._places:
-            return before + self._placed(raw, event, index)
+            return before + self._place_event(raw, event, index)
         self._held.append((raw, event))
         return before
 
-    def _begun(self, index: int, item: dict[str, Any]) -> bytes:
+    def _begin_item(self, index: int, item: dict[str, Any]) -> bytes:
         """Note an item that begins; return the reasoning that waited for it."""
         if index in self._hidden or index in self._places:
             return b""
@@ -393,7 +395,7 @@ class _ResponsesRecall(Hiding):
             return b""
         if item.get("type") == "reasoning":
             return b""
-        released = self._released()
+        released = self._release_held()
         self._place(index)
         return released
 
@@ -401,33 +403,33 @@ class _ResponsesRecall(Hiding):
         self._places[index] = self._count
         self._count += 1
 
-    def _released(self) -> bytes:
+    def _release_held(self) -> bytes:
         told: list[bytes] = []
         for raw, event in self._held:
             index = event["output_index"]
             if index not in self._places:
                 self._place(index)
-            told.append(self._placed(raw, event, index))
+            told.append(self._place_event(raw, event, index))
         self._held, self._is_held_for_lookup = [], False
         return b"".join(told)
 
-    def _placed(self, raw: bytes, event: dict[str, Any], index: int) -> bytes:
+    def _place_event(self, raw: bytes, event: dict[str, Any], index: int) -> bytes:
         if event.get("type") == "response.output_item.done":
             self._items.append(event.get("item"))
         place = self._places[index]
-        return self._passed(raw, event) if place == index else self._passed(None, {**event, "output_index": place})
+        return self._renumber(raw, event) if place == index else self._renumber(None, {**event, "output_index": place})
 
-    def _passed(self, raw: bytes | None, event: dict[str, Any]) -> bytes:
+    def _renumber(self, raw: bytes | None, event: dict[str, Any]) -> bytes:
         """Return an event with the number that it has for the client; None stands for bytes that do not hold."""
         number = event.get("sequence_number")
         if not isinstance(number, int):
-            return _told(event) if raw is None else raw
+            return _event_bytes(event) if raw is None else raw
         if self._number is None:
             self._number = number
         own, self._number = self._number, self._number + 1
-        return raw if raw is not None and own == number else _told({**event, "sequence_number": own})
+        return raw if raw is not None and own == number else _event_bytes({**event, "sequence_number": own})
 
-    def _closed(self, raw: bytes) -> bytes:
+    def _close_response(self, raw: bytes) -> bytes:
         """Return the last event, as the end of all that the client has seen."""
         data = _data_of(raw)
         if data == b"[DONE]":
@@ -435,11 +437,11 @@ class _ResponsesRecall(Hiding):
         event = orjson.loads(data)
         response = event.get("response")
         if not self._is_changed or not isinstance(response, dict):
-            return self._passed(raw, event)
+            return self._renumber(raw, event)
         whole = {**response, "id": self._ident or response.get("id")}
         if response.get("output"):
             whole["output"] = self._items
-        return self._passed(None, {**event, "response": whole})
+        return self._renumber(None, {**event, "response": whole})
 
 
 _OPENING = frozenset({"response.created", "response.queued", "response.in_progress"})
@@ -462,7 +464,7 @@ def _data_of(raw: bytes) -> bytes:
     return b"\n".join(line[5:].strip() for line in raw.split(b"\n") if line.startswith(b"data:"))
 
 
-def _told(event: dict[str, Any]) -> bytes:
+def _event_bytes(event: dict[str, Any]) -> bytes:
     return b"event: " + str(event["type"]).encode() + b"\ndata: " + _json(event) + b"\n\n"
 
 

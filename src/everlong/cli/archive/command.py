@@ -24,6 +24,8 @@ __all__ = ["archive_command"]
 
 _CLIENTS = ("claude-code", "codex", "opencode", "gemini", "pi", "cline", "aider", "hermes")
 _MOST_LISTED = 20
+_INTERVAL = 5.0
+"""Seconds between two looks at the folders: clients delete logs after days, and people search for older words."""
 
 
 @click.command("archive")
@@ -38,13 +40,6 @@ _MOST_LISTED = 20
     type=click.Path(path_type=Path, file_okay=False),
     help="Also the logs in this folder, of whatever client; may be repeated.",
 )
-@click.option(
-    "--interval",
-    type=click.FloatRange(0.1, 86_400),
-    default=5.0,
-    show_default=True,
-    help="Seconds between two looks at the folders.",
-)
 @click.option("--install", is_flag=True, help="Run it at every login, as a user service (systemd, launchd).")
 @click.option("--uninstall", is_flag=True, help="Remove that service.")
 @json_option
@@ -53,7 +48,6 @@ def archive_command(
     once: bool,
     clients: tuple[str, ...],
     folders: tuple[Path, ...],
-    interval: float,
     install: bool,
     uninstall: bool,
     as_json: bool,
@@ -69,7 +63,7 @@ def archive_command(
 
         if install and uninstall:
             raise click.UsageError("use --install or --uninstall, not both")
-        for line in install_service(interval) if install else uninstall_service():
+        for line in install_service() if install else uninstall_service():
             say(line)
         return
     if as_json and not once:
@@ -79,7 +73,7 @@ def archive_command(
         if once:
             _import_once(store, chosen, as_json=as_json)
         else:
-            _watch(store, chosen, interval)
+            _watch(store, chosen)
 
 
 def _choose(clients: tuple[str, ...], folders: tuple[Path, ...]) -> list[LogFolder]:
@@ -109,7 +103,7 @@ def _import_once(store: Store, folders: list[LogFolder], *, as_json: bool) -> No
         raise click.exceptions.Exit(1)
 
 
-def _watch(store: Store, folders: list[LogFolder], interval: float) -> None:
+def _watch(store: Store, folders: list[LogFolder]) -> None:
     from everlong.cli.archive.scan import Scan  # noqa: PLC0415 - loads the database
     from everlong.errors import StoreBusy  # noqa: PLC0415 - as above
 
@@ -121,12 +115,12 @@ def _watch(store: Store, folders: list[LogFolder], interval: float) -> None:
             try:
                 result = scan.run(is_stopped=stop.is_set)
                 if result.sessions:
-                    index_pending(store, seconds=interval)
+                    index_pending(store, seconds=_INTERVAL)
                     say(_describe(result))
                 _say_skipped(result)
             except StoreBusy as error:
-                say(f"{error}; trying again in {interval:g} s")
-            stop.wait(max(0.05, interval - (time.monotonic() - began)))
+                say(f"{error}; trying again in {_INTERVAL:g} s")
+            stop.wait(max(0.05, _INTERVAL - (time.monotonic() - began)))
 
 
 @contextmanager

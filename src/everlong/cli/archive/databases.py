@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
@@ -11,7 +10,7 @@ from typing import Any
 
 from everlong.cli.archive.formats import open_database
 from everlong.wire.logs.hermes import COMPRESSION, read_hermes_session
-from everlong.wire.logs.log import LogRun, explain_malformed
+from everlong.wire.logs.log import LogRun, explain_malformed, json_in
 from everlong.wire.logs.opencode import OpencodeMessage, read_opencode_session
 
 __all__ = ["read_hermes", "read_opencode"]
@@ -41,7 +40,7 @@ def read_opencode(path: Path, state: Mapping[str, Any], *, is_quiet: bool = True
                 "title": row["title"],
                 "version": row["version"],
                 "time": {"created": row["time_created"]},
-                "revert": _json(row["revert"]),
+                "revert": json_in(row["revert"]),
             }
             messages = list(_opencode_messages(connection, row["id"]))
             if not is_quiet and messages and _is_open(messages[-1][0]):
@@ -66,12 +65,12 @@ def _opencode_messages(connection: sqlite3.Connection, ident: str) -> Iterator[O
     parts: dict[str, list[Mapping[str, Any]]] = {}
     query = "SELECT id, message_id, data FROM part WHERE session_id = ? ORDER BY message_id, id"
     for row in connection.execute(query, (ident,)):
-        told = _json(row["data"])
+        told = json_in(row["data"])
         if isinstance(told, dict):
             parts.setdefault(row["message_id"], []).append({**told, "id": row["id"]})
     query = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
     for row in connection.execute(query, (ident,)).fetchall():
-        told = _json(row["data"])
+        told = json_in(row["data"])
         if isinstance(told, dict):
             yield {**told, "id": row["id"]}, parts.get(row["id"], [])
 
@@ -114,7 +113,7 @@ def hermes_lineages(sessions: Mapping[str, Mapping[str, Any]]) -> Iterator[Seque
 
 
 def _is_delegate(one: Mapping[str, Any]) -> bool:
-    config = _json(one.get("model_config"))
+    config = json_in(one.get("model_config"))
     marks = {"_delegate_from", "_branched_from"}
     return one.get("source") == "subagent" or (isinstance(config, dict) and not marks.isdisjoint(config))
 
@@ -122,10 +121,3 @@ def _is_delegate(one: Mapping[str, Any]) -> bool:
 def _hermes_messages(connection: sqlite3.Connection, ident: str) -> list[dict[str, Any]]:
     query = "SELECT * FROM messages WHERE session_id = ? ORDER BY id"
     return [dict(row) for row in connection.execute(query, (ident,))]
-
-
-def _json(value: object) -> Any:
-    try:
-        return json.loads(value) if isinstance(value, str) and value else None
-    except ValueError:
-        return None

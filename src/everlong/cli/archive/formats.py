@@ -5,31 +5,39 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from everlong.config.files import is_regular, open_regular
-from everlong.wire.logs.aider import AiderReader, is_aider_history
-from everlong.wire.logs.claude_code import ClaudeCodeReader, is_claude_code_line
+from everlong.wire.logs.aider import is_aider_history
+from everlong.wire.logs.claude_code import is_claude_code_line, read_claude_code
 from everlong.wire.logs.cline import is_cline_session, is_cline_task
-from everlong.wire.logs.codex import CodexReader, is_rollout
-from everlong.wire.logs.gemini import is_gemini_record, is_gemini_session
-from everlong.wire.logs.log import LogReader, parse_line
-from everlong.wire.logs.pi import PiReader, is_pi_session
+from everlong.wire.logs.codex import is_codex_line, read_codex
+from everlong.wire.logs.gemini import is_gemini_line, is_gemini_session, read_gemini_lines
+from everlong.wire.logs.log import LogRun, parse_line
+from everlong.wire.logs.pi import is_pi_line, read_pi
 
-__all__ = ["READERS", "TITLES", "LogFormat", "check_database", "format_of_log", "open_database"]
+__all__ = ["LINE_LOGS", "TITLES", "LineLog", "LogFormat", "check_database", "format_of_log", "open_database"]
 
 LogFormat = Literal["claude-code", "codex", "pi", "aider", "gemini", "gemini-lines", "cline", "opencode", "hermes"]
 
-READERS: Mapping[str, type[LogReader]] = {
-    "claude-code": ClaudeCodeReader,
-    "codex": CodexReader,
-    "pi": PiReader,
-    "aider": AiderReader,
+
+class LineLog(NamedTuple):
+    """A format with an object of JSON on each line."""
+
+    knows: Callable[[Mapping[str, Any]], bool]
+    """Returns whether one of the first lines is of this format."""
+    read: Callable[[Iterable[dict[str, Any]]], list[LogRun]]
+
+
+LINE_LOGS: Mapping[LogFormat, LineLog] = {
+    "codex": LineLog(is_codex_line, read_codex),
+    "pi": LineLog(is_pi_line, read_pi),
+    "gemini-lines": LineLog(is_gemini_line, read_gemini_lines),
+    "claude-code": LineLog(is_claude_code_line, read_claude_code),
 }
-"""The readers of logs that grow by lines."""
 
 TITLES = {
     "claude-code": "Claude Code",
@@ -79,7 +87,7 @@ def format_of_log(path: Path) -> LogFormat | None:
 
 
 def _format_of_lines(head: bytes) -> LogFormat | None:
-    is_claude = False
+    found: LogFormat | None = None
     for line in head.split(b"\n")[:_LINES]:
         if not line.strip():
             continue
@@ -89,14 +97,8 @@ def _format_of_lines(head: bytes) -> LogFormat | None:
             break  # the head ends in the middle of it, or it is one document on several lines
         if not isinstance(entry, dict) or "role" in entry or "messages" in entry:
             return None
-        if is_rollout(entry):
-            return "codex"
-        if is_pi_session(entry):
-            return "pi"
-        if is_gemini_record(entry):
-            return "gemini-lines"
-        is_claude = is_claude or is_claude_code_line(entry)
-    return "claude-code" if is_claude else None
+        found = found or next((form for form, log in LINE_LOGS.items() if log.knows(entry)), None)
+    return found
 
 
 def _format_of_document(path: Path, head: bytes) -> LogFormat | None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +14,7 @@ from sqlalchemy import select
 from everlong.cli.archive.formats import format_of_log
 from everlong.cli.archive.log_import import FileImport, LogImport, stamp_of
 from everlong.cli.archive.places import AIDER, LogFolder
-from everlong.errors import EverlongError
+from everlong.errors import EverlongError, StoreError
 from everlong.store.log_files import FileStamp, LogFiles
 from everlong.store.schema import session
 
@@ -25,11 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Scan", "ScanResult", "unarchived_files"]
 
-_DATABASES = frozenset({".db", ".sqlite"})
-_READ_AHEAD_FROM = 24_000_000
-"""Bytes of changed logs from which on other processes read them: to start those takes as long as to read so much."""
-_PROCESSES = 2
-"""The most processes that read; two are as quick as one that stores."""
+_REST = 20
+"""A log that grows is read whole each time, and then rests this many times as long: that takes 5 % of a core."""
 
 
 def folders_of_conversations(store: Store) -> list[LogFolder]:
@@ -79,6 +74,8 @@ class Scan:
         self._import = LogImport(store, is_own=self._own.__contains__, clock=clock)
         self._others: dict[str, FileStamp] = {}
         """Files that are no logs, or cannot be read, as they were when that was found."""
+        self._rests_until: dict[str, float] = {}
+        """The moments before which logs are not read again."""
 
     def run(
         self,
@@ -94,25 +91,23 @@ class Scan:
         """
         result = ScanResult()
         waiting = list(self._changed(result))
-        stamps = dict(waiting)
-        total = sum(stamp.size for stamp in stamps.values())
-        processes = _processes(sum(stamp.size for path, stamp in waiting if path.suffix not in _DATABASES))
-        done = read = 0
-
-        def tell(count: int) -> None:
-            nonlocal read
-            read += count
-            progress(min(done + read, total), total)
-
+        total, done = sum(stamp.size for _, stamp in waiting), 0
         progress(0, total)
-        self._import.on_bytes = tell
-        with closing(self._import.add_all(stamps, is_growing=self._is_growing, processes=processes)) as imports:
-            for path, found in imports:
-                self._note(path, stamps[path], found, result)
-                done, read = done + stamps[path].size, 0
-                progress(done, total)
-                if is_stopped():
-                    break
+        for path, stamp in waiting:
+            began = time.monotonic()
+            try:
+                found = self._import.add(path, is_growing=self._is_growing)
+            except StoreError:
+                raise
+            except (OSError, EverlongError) as error:
+                self._note_failure(path, stamp, error, result)
+            else:
+                self._note(path, stamp, found, result)
+            self._rests_until[str(path.absolute())] = began + _REST * (time.monotonic() - began)
+            done += stamp.size
+            progress(done, total)
+            if is_stopped():
+                break
         return result
 
     def _changed(self, result: ScanResult) -> Iterator[tuple[Path, FileStamp]]:
@@ -131,17 +126,19 @@ class Scan:
                 except OSError:  # it was deleted in between
                     continue
                 result.files += 1
-                if known.get(name) != stamp and self._others.get(name) != stamp:
+                is_changed = known.get(name) != stamp and self._others.get(name) != stamp
+                if is_changed and self._rests_until.get(name, 0.0) <= time.monotonic():
                     yield path, stamp
 
-    def _note(
-        self, path: Path, stamp: FileStamp, found: FileImport | OSError | EverlongError | None, result: ScanResult
-    ) -> None:
-        if isinstance(found, FileNotFoundError):
+    def _note_failure(self, path: Path, stamp: FileStamp, error: Exception, result: ScanResult) -> None:
+        if isinstance(error, FileNotFoundError):
             return
-        if isinstance(found, Exception) and not _is_empty(found):
-            result.skipped[str(path)] = str(found)
-        if found is None or isinstance(found, Exception):
+        self._others[str(path.absolute())] = stamp
+        if "has no messages" not in str(error):
+            result.skipped[str(path)] = str(error)
+
+    def _note(self, path: Path, stamp: FileStamp, found: FileImport | None, result: ScanResult) -> None:
+        if found is None:
             self._others[str(path.absolute())] = stamp
             return
         result.changed += 1
@@ -149,16 +146,6 @@ class Scan:
         result.outcomes.update(found.outcomes)
         result.sessions += found.sessions
         result.broken += found.broken
-
-
-def _processes(size: int) -> int:
-    """Return how many processes read logs of so many bytes, besides this one."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(_PROCESSES, cores) if size >= _READ_AHEAD_FROM and cores > 1 else 0
-
-
-def _is_empty(error: Exception) -> bool:
-    return "has no messages" in str(error)
 
 
 def unarchived_files(known: Mapping[str, FileStamp], folder: LogFolder) -> list[tuple[Path, float]]:

@@ -38,9 +38,9 @@ def service_file(platform: str = sys.platform, home: Path | None = None) -> Path
     )
 
 
-def service_text(interval: float, platform: str = sys.platform) -> str:
+def service_text(platform: str = sys.platform) -> str:
     """Return the text of that file."""
-    command = own_command("everlong", "archive", "--interval", f"{interval:g}")
+    command = own_command("everlong", "archive")
     passed = {name: os.environ[name] for name in _PASSED if os.environ.get(name, "").strip()}
     return _plist(command, passed) if platform == "darwin" else _unit(command, passed)
 
@@ -77,11 +77,11 @@ def _plist(command: Sequence[str], passed: dict[str, str]) -> str:
     )
 
 
-def install_service(interval: float) -> Iterator[str]:
+def install_service() -> Iterator[str]:
     """Write the service's file and start it; yield what was done."""
     path = service_file()
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, service_text(interval), new_mode=0o600)
+    write_whole(path, service_text(), new_mode=0o600)
     yield f"wrote {path}"
     for command in _commands(path, is_start=True):
         problem = _run(command)

@@ -306,8 +306,16 @@ class _Talk:
         @keys.add("1", filter=is_asked & is_empty, eager=True)
         @keys.add("2", filter=is_asked & is_empty, eager=True)
         @keys.add("3", filter=is_asked & is_empty, eager=True)
-        def decide_at_once(event: KeyPressEvent) -> None:
-            self._answer(event, event.data)
+        def decide_alone(event: KeyPressEvent) -> None:
+            # A number that begins a sentence is no answer, so the next key is waited for.
+            event.current_buffer.insert_text(event.data)
+            asked, typed = self._state.question, event.data
+
+            def decide() -> None:
+                if self._state.question is asked and event.current_buffer.text == typed:
+                    self._answer(event, typed)
+
+            self._loop.call_later(SETTLING_SECONDS, decide)
 
         @keys.add(Keys.BracketedPaste)
         def paste_text(event: KeyPressEvent) -> None:

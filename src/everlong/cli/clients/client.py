@@ -306,7 +306,7 @@ class Client:
         return {}
 
     @contextmanager
-    def started(self, gateway: GatewayAddress, run: ClientRun, _home: Path) -> Iterator[ClientRun]:
+    def prepare_run(self, gateway: GatewayAddress, run: ClientRun, _home: Path) -> Iterator[ClientRun]:
         """Prepare one run through the gateway; the base-URL variables are set already."""
         del gateway
         yield run

@@ -68,7 +68,7 @@ class ClaudeCode(Client):
         return notes
 
     @contextmanager
-    def started(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
+    def prepare_run(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
         env = {**run.env, **self._variables(gateway, self._model(run, home))}
         command = run.command
         if "--settings" not in command and any(self._base_urls(run.env, home)):
@@ -145,7 +145,7 @@ class Codex(Client):
         return {"openai": CHATGPT_UPSTREAM} if is_chatgpt else {}
 
     @contextmanager
-    def started(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
+    def prepare_run(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
         try:
             values = self.file(run.env, home).values()
         except ConfigError:
@@ -186,7 +186,7 @@ class OpenCode(Client):
         return [Setting(("provider", name, "options", "baseURL"), gateway.v1, api=api) for name, api in apis.items()]
 
     @contextmanager
-    def started(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
+    def prepare_run(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
         given = run.env.get("OPENCODE_CONFIG_CONTENT", "")
         try:
             values = self.file(run.env, home).values()
@@ -225,7 +225,7 @@ class Pi(Client):
         return found
 
     @contextmanager
-    def started(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
+    def prepare_run(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
         try:
             settings = self.settings(gateway, self.file(run.env, home).values())
         except ConfigError:
@@ -258,7 +258,7 @@ class Aider(Client):
         ]
 
     @contextmanager
-    def started(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
+    def prepare_run(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
         try:
             values = self.file(run.env, home).values()
         except ConfigError:
@@ -324,7 +324,7 @@ class Cline(Client):
         return found
 
     @contextmanager
-    def started(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
+    def prepare_run(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
         file = self.file(run.env, home)
         try:
             values = file.values()

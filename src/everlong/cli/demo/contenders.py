@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import everlong.context
 from everlong.model import Message, is_system, text_of
 from everlong.store import Occasion
+from everlong.store.schema import turn as turns
 
 if TYPE_CHECKING:
     from everlong.context import CompactionReport
@@ -26,7 +27,7 @@ _ANSWER_TOKENS = 4_096
 _HEAD, _TAIL = 4, 20
 """The messages that the plain summary keeps at both ends."""
 _LISTED_LENGTH = 160
-_TITLE, MODEL = "The booking system of a harbour", "demo"
+_TITLE, MODEL = "The booking system of a harbour", "demo-model"
 """The names under which the store has the session."""
 _SECONDS = 20.0
 """Seconds between two messages."""
@@ -216,6 +217,10 @@ class Everlong:
             self.branch = self._store.append(self.branch, self._waiting, times=self._times)
         self._waiting, self._times = [], []
         return self.branch
+
+    def forget_durations(self) -> None:
+        """Remove the times at which requests ended: nobody was asked, so none took any time."""
+        self._store.database.write(lambda connection: connection.execute(turns.update().values(ended=None)))
 
     @property
     def told(self) -> str:

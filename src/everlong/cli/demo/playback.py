@@ -104,6 +104,7 @@ def play(session: Sequence[Message], window: int, store: Store, show: Callable[[
             track.contender.add(message)
         raw += counter.count(message)
     ours.keep()
+    ours.forget_durations()
     return played
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from everlong.agent.accounting import AccountPrices, Effects, Estimate, Tokens
 from everlong.context.literals import is_acknowledgement, is_summary, rules_block, summary_body
@@ -155,9 +155,12 @@ def compaction_rows(store: Store, ident: str) -> list[CompactionRow]:
     path = store.conversations.path(ident)
     views = _views(store, [one.view_id for one in found if one.view_id is not None])
     in_force, standing = _in_force(store, path), standing_views(store, path)
+    with store.database.read() as connection:
+        covers = [(one.branch, views[one.view_id].cover_depth) if one.view_id in views else None for one in found]
+        turns = [None if cover is None else path.turn_at(connection, *cover) for cover in covers]
     return [
-        replace(_row(number, one, path, views, in_force), is_undone=is_undone(one, standing))
-        for number, one in enumerate(found, 1)
+        replace(_row(number, one, turn, in_force), is_undone=is_undone(one, standing))
+        for number, (one, turn) in enumerate(zip(found, turns, strict=True), 1)
     ]
 
 
@@ -176,7 +179,8 @@ def read_compaction(store: Store, settings: Settings, ident: str, number: int) -
     row = rows[number - 1]
     path = store.conversations.path(ident)
     items, state = _items(store, done.view_id)
-    ranges = list(_ranges(items, path, done.branch))
+    with store.database.read() as connection:
+        ranges = list(_ranges(connection, items, path, done.branch))
     quality = _quality(done)
     evidence = store.evidence([done.id]).get(done.id)
     return CompactionPage(
@@ -219,15 +223,12 @@ def summary_lines(text: str) -> Iterator[SummaryLine]:
 # -- the parts of a page -----------------------------------------------------------------------------------------------
 
 
-def _row(
-    number: int, done: Compaction, path: ShownPath, views: dict[int, Any], in_force: frozenset[int]
-) -> CompactionRow:
-    made = views.get(done.view_id or -1)
+def _row(number: int, done: Compaction, turn: int | None, in_force: frozenset[int]) -> CompactionRow:
     return CompactionRow(
         number=number,
         id=done.id,
         at=done.at,
-        turn=None if made is None else path.turn_at(done.branch, made.cover_depth),
+        turn=turn,
         reason=done.reason,
         engine=done.engine,
         model=done.model or "",
@@ -278,12 +279,13 @@ def _items(store: Store, view_id: int | None) -> tuple[list[ViewItem], str]:
         return ([], "") if state is None else (items_of(connection, store.reader, view_id), str(state))
 
 
-def _ranges(items: Sequence[ViewItem], path: ShownPath, number: int) -> Iterator[ChangedRange]:
+def _ranges(connection: Connection, items: Sequence[ViewItem], path: ShownPath, number: int) -> Iterator[ChangedRange]:
     """Yield the stretches of the conversation that a view covers, and what stands in the place of each."""
     for item in items:
-        first, last = path.turn_at(number, item.from_depth + 1), path.turn_at(number, item.to_depth)
+        first, last = path.turns_within(connection, number, item.from_depth, item.to_depth)
+        count = 0 if first is None or last is None else last - first + 1
         text = "" if item.message is None else text_of(item.message)[:_LONGEST]
-        yield ChangedRange(_became(item), first, last, item.to_depth - item.from_depth, text)
+        yield ChangedRange(_became(item), first, last, count, text)
 
 
 def _became(item: ViewItem) -> Became:

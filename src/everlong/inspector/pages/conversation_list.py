@@ -6,7 +6,8 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
 
 from everlong.redaction import redact
 from everlong.store.conversation_list import ConversationChoices, ConversationFilters, ListCursor
@@ -14,13 +15,16 @@ from everlong.store.conversation_list import ConversationChoices, ConversationFi
 if TYPE_CHECKING:
     from everlong.store import Conversation, Store
 
-__all__ = ["PAGE", "ConversationRow", "ListPage", "read_filters", "read_list", "row_of"]
+__all__ = ["PAGE", "ActiveDay", "ConversationRow", "ListPage", "read_filters", "read_list", "row_of"]
 
 PAGE = 50
 """Conversations on one page of the list."""
 LIVE_SECONDS = 900.0
 """Seconds after the last word in which a request may wait for its answer; a longer one was broken off."""
 _DAY = 86_400.0
+_DAYS = 84
+"""Days of which the activity is shown."""
+_EPOCH = date(1970, 1, 1).toordinal()
 _AGES = {"1d": 1, "7d": 7, "30d": 30, "365d": 365}
 
 
@@ -43,11 +47,21 @@ class ConversationRow:
     is_live: bool
 
 
+class ActiveDay(NamedTuple):
+    """The conversations that were last active on a day."""
+
+    day: str
+    conversations: int
+    cost: float
+
+
 @dataclass(frozen=True, slots=True)
 class ListPage:
     """One page of the list."""
 
     rows: tuple[ConversationRow, ...]
+    days: tuple[ActiveDay, ...]
+    """The conversations of each day, oldest first; empty if only one day has any."""
     filters: ConversationFilters
     age: str
     choices: ConversationChoices
@@ -89,6 +103,7 @@ def read_list(store: Store, query: Mapping[str, str]) -> ListPage:
     cursor = f"{shown[-1].active!r}~{shown[-1].id}" if len(found) > PAGE else None
     return ListPage(
         rows=tuple(row_of(one, is_waiting=one.id in waiting) for one in shown),
+        days=read_days(store) if after is None and filters.is_empty else (),
         filters=filters,
         age=age,
         choices=ConversationChoices(*map(_without_secrets, store.conversations.choices())),
@@ -96,6 +111,24 @@ def read_list(store: Store, query: Mapping[str, str]) -> ListPage:
         is_first=after is None,
         is_store_empty=not found and after is None and filters.is_empty and not store.conversations.count(),
     )
+
+
+def read_days(store: Store) -> tuple[ActiveDay, ...]:
+    """Return the conversations of each of the last days."""
+    now = datetime.now().astimezone()
+    offset = now.utcoffset() or timedelta()
+    today = int(now.timestamp() + offset.total_seconds()) // int(_DAY)
+    statement = store.database.sql(
+        f"SELECT (CAST(active AS BIGINT) + {int(offset.total_seconds())}) / 86400, count(DISTINCT conversation),"  # noqa: S608 - numbers
+        " sum(cost) FROM session WHERE tenant = ? AND active >= ? GROUP BY 1"
+    )
+    with store.database.read() as connection:
+        rows = connection.exec_driver_sql(statement, (store.tenant, now.timestamp() - _DAYS * _DAY)).all()
+    found = {int(day): (int(count), float(cost or 0.0)) for day, count, cost in rows}
+    if len(found) < 2:  # one bar says nothing
+        return ()
+    days = range(today - _DAYS + 1, today + 1)
+    return tuple(ActiveDay(str(date.fromordinal(_EPOCH + day)), *found.get(day, (0, 0.0))) for day in days)
 
 
 def row_of(one: Conversation, *, is_waiting: bool = False) -> ConversationRow:

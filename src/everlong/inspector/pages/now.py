@@ -17,7 +17,7 @@ from everlong.context.literals import is_acknowledgement, is_summary
 from everlong.context.policy import compute_budgets
 from everlong.errors import ConfigError
 from everlong.memory.notes import NOTES_HEADING
-from everlong.model import text_of
+from everlong.model import Message, text_of
 from everlong.providers.catalogue import Catalogue
 from everlong.providers.endpoints import endpoint_for, parse_model_name
 from everlong.store.compaction import view_for
@@ -25,7 +25,7 @@ from everlong.store.message_sizes import size_along
 from everlong.store.schema import branch, compaction, view
 from everlong.store.turn_figures import page_of_turns
 from everlong.store.views import items_of, pinned_in, system_of
-from everlong.tokens import MessageCounter
+from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -110,23 +110,25 @@ def read_now(store: Store, settings: Settings, ident: str) -> NowPage:
     is_compacted = False
     if path.runs:
         with store.database.read() as connection:
-            parts, is_compacted = _parts(store, connection, path, path.runs[-1])
+            counter = MessageCounter(counter_for(model.rpartition(":")[2]))
+            parts, is_compacted = _parts(store, connection, path, path.runs[-1], counter)
     newest = page_of_turns(store, path, found.parts[-3:], limit=20)
     reported = next((one.prompt for one in newest if one.prompt), None)
     total = sum(part.tokens for part in parts)
     return NowPage(tuple(parts), total, reported, window, threshold, model, is_compacted)
 
 
-def _parts(store: Store, connection: Connection, path: ShownPath, run: ShownRun) -> tuple[list[ContextPart], bool]:
+def _parts(
+    store: Store, connection: Connection, path: ShownPath, run: ShownRun, counter: MessageCounter
+) -> tuple[list[ContextPart], bool]:
     row = connection.execute(
         select(branch.c.view_id, branch.c.preamble).where(branch.c.id == run.branch, branch.c.tenant == store.tenant)
     ).one()
     shown = None if row.view_id is None else view_for(connection, row.view_id, run.high, None)
-    counter = MessageCounter()
     wanted = [] if row.preamble is None else [bytes(row.preamble)]
     preamble: dict[str, Any] = next(iter(store.reader.values(connection, wanted).values()), {})
     tools = preamble.get("tools") or []
-    system = [text_of(message) for message in system_of(connection, store.reader, run.branch, shown).messages()]
+    system = system_of(connection, store.reader, run.branch, shown).messages()
     parts = [*_tool_part(tools, counter), *_system_parts(system, counter)]
     cover = 0
     if shown is not None:
@@ -135,7 +137,7 @@ def _parts(store: Store, connection: Connection, path: ShownPath, run: ShownRun)
         parts += _pinned_part(store, connection, run, cover)
     size = size_along(store, connection, run.path, cover, run.high)
     if size.messages:
-        turns = path.turn_at(run.branch, cover + 1), path.turn_at(run.branch, run.high)
+        turns = path.turns_within(connection, run.branch, cover, run.high)
         parts.append(ContextPart("tail", size.tokens, size.messages, *turns, ()))
     return parts, shown is not None
 
@@ -146,7 +148,7 @@ def _tool_part(tools: Sequence[Any], counter: MessageCounter) -> Iterator[Contex
         schema = json.dumps(tool, ensure_ascii=False, indent=1, default=str)
         texts.append(PartText(_tool_name(tool), schema[:_LONGEST], counter.count_text(json.dumps(tool, default=str))))
     if texts:
-        yield ContextPart("tools", sum(one.tokens for one in texts), 0, None, None, tuple(texts))
+        yield ContextPart("tools", counter.count_tools(tools), 0, None, None, tuple(texts))
 
 
 def _tool_name(tool: Any) -> str:
@@ -154,20 +156,19 @@ def _tool_name(tool: Any) -> str:
     return str(about.get("name") or tool.get("type") or "?") if isinstance(about, dict) else "?"
 
 
-def _system_parts(system: Sequence[str], counter: MessageCounter) -> Iterator[ContextPart]:
+def _system_parts(system: Sequence[Message], counter: MessageCounter) -> Iterator[ContextPart]:
     """Yield the system prompt, and apart from it the notes of memory that our own agent puts at its end."""
-    texts = [text for text in system if text.strip()]
+    texts = [text for message in system if (text := text_of(message)).strip()]
     if not texts:
         return
-    whole = "\n\n".join(texts)
-    prompt, heading, notes = whole.partition(NOTES_HEADING)
-    yield _text_part("system", prompt, counter)
+    prompt, heading, notes = "\n\n".join(texts).partition(NOTES_HEADING)
+    noted = counter.count_text(heading + notes) if heading else 0
+    yield _text_part("system", prompt, max(0, sum(counter.counts(system)) - noted))
     if heading:
-        yield _text_part("memory", heading + notes, counter)
+        yield _text_part("memory", heading + notes, noted)
 
 
-def _text_part(kind: PartKind, text: str, counter: MessageCounter) -> ContextPart:
-    tokens = counter.count_text(text)
+def _text_part(kind: PartKind, text: str, tokens: int) -> ContextPart:
     return ContextPart(kind, tokens, 1, None, None, (PartText("", text.strip()[:_LONGEST], tokens),))
 
 
@@ -177,7 +178,7 @@ def _view_parts(
     """Return the parts that the view in force makes of what it covers; neighbours of one kind are one part."""
     parts: list[ContextPart] = []
     for item in items_of(connection, store.reader, view_id):
-        turns = path.turn_at(run.branch, item.from_depth + 1), path.turn_at(run.branch, item.to_depth)
+        turns = path.turns_within(connection, run.branch, item.from_depth, item.to_depth)
         if item.kind == "keep":
             size = size_along(store, connection, run.path, item.from_depth, item.to_depth)
             made = ContextPart("kept", size.tokens, size.messages, *turns, ())

@@ -1,6 +1,6 @@
 """The transcript: 200 turns of a conversation, whatever its length, with messages in pieces that can be shown.
 
-A turn counts blocks from the first word on, so page N holds the turns up to 200 × N for ever, and no page before it has
+A turn is the number of a message, so page N holds the turns up to 200 × N for ever, and no page before it has
 to be read.
 """
 
@@ -105,8 +105,7 @@ def read_transcript(store: Store, ident: str, page: int | None = None, seen: int
 
     With ``seen``, only its lines after that turn.
     """
-    path = store.conversations.path(ident)
-    length = sum(max(0, run.high - run.low) for run in path.runs)
+    length = store.conversations.count_turns(ident)
     pages = max(1, -(-length // TURNS))
     chosen = pages if page is None else min(max(1, page), pages)
     after = max((chosen - 1) * TURNS, seen or 0)

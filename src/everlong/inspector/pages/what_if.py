@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from everlong.caching.simulation import replay, requests_of
+from everlong.caching.simulation import MODEL, replay, requests_of
 from everlong.store.conversations import ConversationLine
 
 if TYPE_CHECKING:
@@ -18,8 +18,6 @@ __all__ = ["StrategyCost", "WhatIfPage", "read_what_if"]
 
 TURNS = 240
 """Turns that are replayed."""
-_MODEL = "claude-sonnet-4-6"
-"""The model whose rules hold for a conversation that names none."""
 
 
 class StrategyCost(NamedTuple):
@@ -43,8 +41,7 @@ class WhatIfPage:
 
 def read_what_if(store: Store, found: Conversation) -> WhatIfPage:
     """Replay the newest turns of a conversation under every strategy."""
-    path = store.conversations.path(found.id)
-    length = sum(max(0, run.high - run.low) for run in path.runs)
+    length = store.conversations.count_turns(found.id)
     after = max(0, length - TURNS)
     messages = [
         line.entry.message
@@ -54,7 +51,7 @@ def read_what_if(store: Store, found: Conversation) -> WhatIfPage:
     prompt = store.conversations.system_prompt(found.id)
     if prompt:
         messages.insert(0, {"role": "system", "content": prompt})
-    model = found.model or _MODEL
+    model = found.model or MODEL
     calls = requests_of(messages, [])
     if not calls:
         return WhatIfPage(model, 0, (), is_cut=False)

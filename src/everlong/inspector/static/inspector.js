@@ -161,9 +161,10 @@
       axes: [
         { ...axis, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000] },
         { ...axis, scale: "tokens", values: (_, ticks) => ticks.map(short), size: 60 },
-        ...(hasCost ? [{ ...axis, scale: "cost", side: 1, grid: { show: false }, values: (_, ticks) => ticks.map((tick) => `$${+tick.toFixed(4)}`), size: 70 }] : []),
+        ...(hasCost ? [{ ...axis, scale: "cost", side: 1, grid: { show: false }, values: (_, ticks) => ticks.map((tick) => `$${+tick.toPrecision(2)}`), size: 70 }] : []),
       ],
       cursor: { points: { size: 6 } },
+      legend: { live: false },  // the line below the chart tells the figures
       hooks: { draw: [marks], setCursor: [(plot) => tell(plot, data)] },
     };
     chart.replaceChildren();
@@ -185,7 +186,7 @@
   }
   if (chart && window.uPlot) {
     fetch(chart.dataset.src).then((answer) => answer.json()).then((data) => {
-      if (!data.request.length) { chart.remove(); return; }
+      if (data.request.length < 2) { chart.remove(); return; }  // one point is no line
       draw(data);
       window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(data));
     }).catch(() => chart.remove());

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -28,7 +28,7 @@ from everlong.model import (
 )
 from everlong.store.content import value_of
 from everlong.store.database import Database
-from everlong.store.search.index import SearchScope, scope_of_messages, scope_of_summaries
+from everlong.store.search.index import SearchScope
 from everlong.store.search.text import folded
 
 # "Mia: …", "[Mia]: …", "[14 May, 10:05] Mia: …", "Mia said, …"
@@ -197,15 +197,6 @@ class SearchDocument:
         return speaker_of(self.message, self.text)
 
 
-class PendingDocument(NamedTuple):
-    """A document that is not indexed yet: its number, time and role, and the digest of its content."""
-
-    seq: int
-    ts: float
-    role: str
-    digest: bytes
-
-
 class Corpus:
     """The documents of a database."""
 
@@ -257,32 +248,13 @@ class Corpus:
         return found
 
     def pending_numbers(self, connection: Connection, limit: int) -> list[int]:
-        """Return the numbers of documents that are not indexed yet, oldest first."""
-        sql = self._sql("SELECT seq FROM pending ORDER BY abs(seq), seq LIMIT ?")
+        """Return the numbers of documents that are not indexed yet, newest first."""
+        sql = self._sql("SELECT seq FROM pending ORDER BY abs(seq) DESC, seq LIMIT ?")
         return [row[0] for row in connection.exec_driver_sql(sql, (limit,))]
 
     def has_pending(self, connection: Connection) -> bool:
         """Return whether anything is stored that is not indexed yet."""
         return connection.exec_driver_sql("SELECT 1 FROM pending LIMIT 1").first() is not None
-
-    def pending_documents(self, connection: Connection, scope: SearchScope) -> list[PendingDocument]:
-        """Return the documents of a scope that are not indexed yet, those with the highest numbers first."""
-        found: list[PendingDocument] = []
-        if scope.has_messages:
-            where, values = scope_of_messages(scope)
-            sql = self._sql(
-                "SELECT n.seq, n.ts, n.role, n.digest FROM pending q JOIN node n ON n.seq = q.seq "  # noqa: S608
-                f"WHERE {where} ORDER BY q.seq DESC"  # by q, so that SQLite goes through the few that are pending
-            )
-            found += (_pending(row) for row in connection.exec_driver_sql(sql, tuple(values)))
-        if scope.has_summaries:
-            where, values = scope_of_summaries(scope)
-            sql = self._sql(
-                "SELECT -i.seq, v.ts, 'summary', i.digest FROM pending q JOIN view_item i ON i.seq = -q.seq "  # noqa: S608
-                f"JOIN view v ON v.id = i.view WHERE i.digest IS NOT NULL AND {where} ORDER BY i.seq DESC"
-            )
-            found += (_pending(row) for row in connection.exec_driver_sql(sql, tuple(values)))
-        return found
 
     def newest(self, connection: Connection) -> int:
         """Return the number of the newest message."""
@@ -314,10 +286,6 @@ def _whole(rows: Iterable[Sequence[Any]]) -> Iterator[SearchDocument]:
             continue
         if isinstance(message, dict):
             yield SearchDocument(seq, None if ident is None else bytes(ident), branch, depth, role, ts, message)
-
-
-def _pending(row: Sequence[Any]) -> PendingDocument:
-    return PendingDocument(row[0], row[1], row[2], bytes(row[3]))
 
 
 def _chunks(items: Iterable[int]) -> Iterator[list[int]]:

@@ -1,6 +1,6 @@
 """The search: a query and filters in, pages of hits out.
 
-What is stored but not indexed yet is looked through directly, so nothing is missed. The order is that of
+What is stored but not indexed yet is indexed first, so nothing is missed. The order is that of
 `everlong.store.search.rank`, or by time. Pages follow each other by a cursor and do not shift when messages come in.
 """
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import orjson
 from sqlalchemy import Connection, or_, select
 
-from everlong.errors import NotStored, QueryError
+from everlong.errors import NotStored, QueryError, StoreError
 from everlong.store.conversation_list import conversations_in
 from everlong.store.database import Database, in_batches
 from everlong.store.paths import segments_to
@@ -27,7 +27,6 @@ from everlong.store.schema import branch, node, session
 from everlong.store.search.corpus import (
     CALL_WITHIN,
     Corpus,
-    PendingDocument,
     SearchDocument,
     answered_calls,
     called_tools,
@@ -37,8 +36,7 @@ from everlong.store.search.corpus import (
 from everlong.store.search.embedder import Embedder, question_text
 from everlong.store.search.index import Index, IndexSize, SearchPlace, SearchScope, Stretch
 from everlong.store.search.passage_scores import FoundPassage, SearchTerms, rank_passages
-from everlong.store.search.pending_texts import PendingText, PendingTexts, weigh
-from everlong.store.search.query import Matcher, Mode, Query, beginnings, normal, read_query, widened
+from everlong.store.search.query import Matcher, Mode, Query, normal, read_query, widened
 from everlong.store.search.rank import (
     WEIGHTS,
     Figures,
@@ -91,7 +89,7 @@ class Hit:
     title: str | None
     branch: int
     turn: int
-    """Its place in the conversation, in blocks from its first word; in its branch where no conversation shows it."""
+    """Its number in the conversation; in its branch where no conversation shows it."""
     role: str
     speaker: str
     at: float
@@ -144,6 +142,7 @@ EMBEDDING_SECONDS = 0.5
 """Seconds after which `Searcher.index_pending` leaves further vectors for the next time."""
 
 MAX_LIMIT = 1_000
+_INDEXED_AT_ONCE = 256
 _MOST_BOUNDED = 100
 """Stretches whose lowest and highest numbers are looked up; for more, that takes longer than it saves."""
 SECONDS = 2.0
@@ -168,7 +167,6 @@ class Searcher:
         self.corpus = Corpus(database)
         self.index = index_for(database)
         self.upkeep = IndexUpkeep(database, self.index, self.corpus)
-        self.pending = PendingTexts(self.corpus)
 
     def search(  # noqa: PLR0913 - each is one thing a caller may want otherwise
         self,
@@ -203,7 +201,7 @@ class Searcher:
         state = read_cursor(cursor, identity) if cursor else None
         if query.is_empty:
             return Page((), None, is_partial=False)
-        self.upkeep.ensure()
+        is_whole = self._catch_up(seconds)
         with self.database.read() as connection:
             upto = state.upto if state else self.corpus.newest(connection)
             walk = self._walk(connection, query, filters, order, upto, seconds, leave_out)
@@ -214,7 +212,22 @@ class Searcher:
             shown, state = _take_page(walk, state, limit)
             hits = hits_of(connection, self.tenant, shown, walk)
         more = bool(state.waiting or state.has_tail)
-        return Page(tuple(hits), state.pack(identity) if more else None, is_partial=walk.is_partial)
+        return Page(tuple(hits), state.pack(identity) if more else None, is_partial=walk.is_partial or not is_whole)
+
+    def _catch_up(self, seconds: float) -> bool:
+        """Index what is stored and not indexed yet; return False if some is left, as where nothing may be written."""
+        self.upkeep.ensure()
+        until = time.monotonic() + seconds
+        while True:
+            with self.database.read() as connection:
+                if not self.corpus.has_pending(connection):
+                    return True
+            try:
+                taken = self.upkeep.index_pending(_INDEXED_AT_ONCE)
+            except StoreError:
+                return False
+            if not taken or time.monotonic() > until:
+                return False
 
     def rarities(self, text: str) -> dict[str, float]:
         """Return the terms of a question with their weights: the fewer texts hold a term, the more it weighs."""
@@ -270,7 +283,6 @@ class Searcher:
         scope = scope_for(connection, self.tenant, filters, upto)
         scope = replace(scope, numbers=_numbers_of(connection, scope))
         size = self.index.size(connection)
-        has_pending = self.corpus.has_pending(connection)
         if not size.summaries and filters.role is None:
             scope = replace(scope, is_messages_only=True)  # there is no summary to look for
         weights = widened(query.terms) if query.is_question else dict(query.terms)
@@ -286,7 +298,6 @@ class Searcher:
             order,
             Matcher(query, weights),
             time.monotonic() + seconds,
-            self.pending if has_pending else None,
             leave_out,
             self.weights,
             self.meaning if query.is_question else None,
@@ -299,13 +310,12 @@ class Searcher:
         if walk.query.is_literal:
             return _begin_with_literals(walk, upto)
         found = rank_passages(self.index, walk.connection, walk.asked, walk.scope, CANDIDATES)
-        waiting, figures = weigh(walk.read_pending(), walk.weights, walk.query.starts, walk.size, found.frequencies)
-        if not (waiting or found.found or walk.query.is_question):
+        if not (found.found or walk.query.is_question):
             _look_for_fragment(walk)
             return Cursor(upto, has_tail=True, is_fragment=True)
-        is_all = found.is_all and len(waiting) <= CANDIDATES and not walk.is_partial
-        ranking = _rank_by_texts(walk, waiting[:CANDIDATES], found.found, figures)
-        return Cursor(upto, waiting=tuple(ranking), has_tail=not is_all)
+        figures = Figures(walk.size.passages, walk.size.average_length, found.frequencies)
+        ranking = _rank_by_texts(walk, found.found, figures)
+        return Cursor(upto, waiting=tuple(ranking), has_tail=not found.is_all)
 
 
 def _look_for_fragment(walk: SearchWalk) -> None:
@@ -328,19 +338,15 @@ def _begin_with_literals(walk: SearchWalk, upto: int) -> Cursor:
     return Cursor(upto, waiting=tuple(ranking), tail=last, has_tail=has_tail)
 
 
-def _rank_by_texts(
-    walk: SearchWalk, unindexed: list[FoundPassage], found: list[FoundPassage], figures: Figures
-) -> list[int]:
+def _rank_by_texts(walk: SearchWalk, found: list[FoundPassage], figures: Figures) -> list[int]:
     """Return documents ranked by their texts, the first ones; the others follow as they came."""
     wide = walk.query.is_question
     passages: dict[int, list[int]] = {}
-    for one in (*unindexed, *found):
+    for one in found:
         passages.setdefault(one.seq, []).append(one.passage)
     seqs = list(passages)
     room = READ_FOR_NAMES if walk.query.literals and not wide else READ
-    new = walk.first_of([one.seq for one in unindexed], READ)
-    indexed = list(dict.fromkeys(one.seq for one in found))
-    first = [*new, *indexed[: max(room - len(new), READ // 2)]]
+    first = seqs[:room]
     walk.load_some(first, READ_BYTES)
     ranking = Ranking(walk.query, walk.weights, figures, walk.matcher.may_have_words, walk.ranking_weights)
     candidates = [_candidate(walk.loaded[seq], passages[seq]) for seq in first if walk.counts(seq)]
@@ -455,8 +461,6 @@ class SearchWalk:
     order: Order
     matcher: Matcher
     deadline: float
-    pending: PendingTexts | None
-    """None if nothing is pending."""
     leave_out: Callable[[SearchDocument], bool]
     ranking_weights: Weights
     meaning: Meaning | None = None
@@ -474,26 +478,6 @@ class SearchWalk:
     def has_words(self, document: SearchDocument) -> bool:
         """Return whether a document has any word of the query."""
         return self.matcher.has_words(document.text, document.plain)
-
-    def read_pending(self) -> Iterator[tuple[PendingDocument, PendingText]]:
-        """Yield the documents of the scope that are not indexed yet; end early when the time is over."""
-        if self.pending is not None:
-            scope = replace(self.scope, is_messages_only=False)  # the index has no summary; of these one may be
-            yield from self.pending.read(self.connection, scope, self._is_over)
-
-    def _is_over(self) -> bool:
-        self.is_partial = self.is_partial or time.monotonic() > self.deadline
-        return self.is_partial
-
-    def first_of(self, seqs: Sequence[int], count: int) -> list[int]:
-        """Return so many first documents that are not to be left out."""
-        found: list[int] = []
-        for start in range(0, len(seqs), count):
-            self.load(seqs[start : start + count])
-            found += (seq for seq in seqs[start : start + count] if self.counts(seq))
-            if len(found) >= count:
-                break
-        return found[:count]
 
     def load(self, seqs: Iterable[int]) -> None:
         """Read documents that are not read yet."""
@@ -534,49 +518,17 @@ class SearchWalk:
                 continue
 
     def _find_offered(self, after: SearchPlace | None) -> Iterator[SearchDocument]:
-        """Yield the documents that the index offers and those that it does not hold yet, in one order."""
-        waiting = self._waiting(after)
+        """Yield the documents that the index offers, in order."""
         size = BATCH
         while True:
             places = self._places(after, size)
             missing = [place.seq for place in places if place.seq not in self.loaded]
             found = self.loaded | self.corpus.load(self.connection, missing, self.scope.tenant)
-            for place in places:
-                while waiting and self._key(waiting[-1]) > self._key(place):
-                    yield from self._next_waiting(waiting)
-                if waiting and waiting[-1].seq == place.seq:  # where the index has no say, it offers everything
-                    waiting.pop()
-                if place.seq in found:
-                    yield found[place.seq]
+            yield from (found[place.seq] for place in places if place.seq in found)
             if len(places) < size:
-                while waiting:
-                    yield from self._next_waiting(waiting)
                 return
             after = places[-1]
             size = min(2 * size, _MOST_AT_ONCE)
-
-    def _waiting(self, after: SearchPlace | None) -> list[PendingDocument]:
-        """Return the pending documents that may match and come after a place, the last ones first."""
-        query = self.query
-        needles = (*query.required, *query.phrases, *map(normal, query.hints))
-        pieces = (*beginnings(self.weights), *query.starts)
-        found = [
-            row
-            for row, text in self.read_pending()
-            if (after is None or self._key(row) < self._key(after))
-            and (text.has_all(needles) if query.is_literal else text.has_any(pieces))
-        ]
-        return sorted(found, key=self._key)
-
-    def _next_waiting(self, waiting: list[PendingDocument]) -> Iterator[SearchDocument]:
-        """Yield the last document of a list and take it off."""
-        if waiting[-1].seq not in self.loaded:
-            self.load([row.seq for row in waiting[-BATCH:]])
-        if (document := self.loaded.get(waiting.pop().seq)) is not None:
-            yield document
-
-    def _key(self, of: PendingDocument | SearchPlace) -> tuple[float, int]:
-        return (of.ts, of.seq) if self.order == "time" else (0.0, of.seq)
 
     def _places(self, after: SearchPlace | None, size: int) -> list[SearchPlace]:
         groups: list[tuple[str, ...]] = [(*self.weights, *self.query.starts)]
@@ -638,21 +590,21 @@ def hits_of(connection: Connection, tenant: str, shown: Sequence[ShownDocument],
     located = locate(connection, tenant, places)
     hits: list[Hit] = []
     for (document, is_match), place in zip(shown, places, strict=True):
-        where = located.get(place)
+        where = located[place]
         hits.append(
             Hit(
                 seq=document.seq,
                 node=document.id,
-                session=where.conversation if where else None,
-                title=where.title if where else None,
+                session=where.conversation,
+                title=where.title,
                 branch=document.branch,
-                turn=where.turn if where else document.depth,
+                turn=where.turn,
                 role=document.role,
                 speaker=document.speaker,
                 at=document.ts,
                 snippet=_snippet(document, walk),
                 is_match=is_match,
-                status=where.status if where else None,
+                status=where.status,
             )
         )
     return hits

@@ -24,7 +24,6 @@ from everlong.store.transcripts.parts import (
 
 if TYPE_CHECKING:
     from everlong.store.conversations import CompactionMark, Conversation, ConversationLine
-    from everlong.store.sessions import Session
 
 OPEN_UP_TO = 1_500
 """Longer calls, results and thoughts are folded."""
@@ -65,8 +64,8 @@ def page_foot() -> Iterator[str]:
     yield "</body>\n</html>\n"
 
 
-def heading(one: Conversation | Session, prompt: str | None) -> Iterator[str]:
-    """Yield the beginning of a conversation, or of a part."""
+def heading(one: Conversation, prompt: str | None) -> Iterator[str]:
+    """Yield the beginning of a conversation."""
     yield f'<section id="{_safe(one.id)}">\n<h1>{_safe(name_of(one))}</h1>\n<dl>\n'
     for name, value in facts_of(one):
         yield f"<dt>{_safe(name)}</dt><dd>{_safe(value)}</dd>\n"

@@ -24,14 +24,13 @@ from everlong.store.transcripts.parts import (
 
 if TYPE_CHECKING:
     from everlong.store.conversations import CompactionMark, Conversation, ConversationLine
-    from everlong.store.sessions import Session
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!<>|&~])")
 _TICKS = re.compile(r"`+")
 
 
-def heading(one: Conversation | Session, prompt: str | None) -> Iterator[str]:
-    """Yield the beginning of a conversation, or of a part."""
+def heading(one: Conversation, prompt: str | None) -> Iterator[str]:
+    """Yield the beginning of a conversation."""
     yield f"# {escaped(name_of(one))}\n\n"
     for name, value in facts_of(one):
         yield f"- {name}: {escaped(value)}\n"

@@ -53,26 +53,14 @@ def name_of(one: Conversation | Session) -> str:
     return one_line(one.title or "") or one.id
 
 
-def facts_of(one: Conversation | Session) -> Iterator[tuple[str, str]]:
-    """Yield the known facts about a conversation or a part, as names and values."""
+def facts_of(one: Conversation) -> Iterator[tuple[str, str]]:
+    """Yield the known facts about a conversation, as names and values."""
     yield "session", one.id
     yield "source", one_line(one.source)
     for name, value in (("client", one.client), ("folder", one.folder), ("model", one.model), ("user", one.user)):
         if value:
             yield name, one_line(value)
     yield "started", moment(one.started)
-    if isinstance(one, Conversation):
-        yield from _facts_of_whole(one)
-    else:
-        yield from _facts_of_part(one)
-    if one.api_calls:
-        used = f"{one.input_tokens:,} in, {one.output_tokens:,} out, {one.cache_read_tokens:,} from caches"
-        yield "tokens", f"{used}, {one.api_calls:,} calls"
-    if one.cost:
-        yield "cost", f"${one.cost:,.2f}" if one.cost >= 1 else f"${one.cost:,.4f}"
-
-
-def _facts_of_whole(one: Conversation) -> Iterator[tuple[str, str]]:
     yield "active", moment(one.active)
     if one.ended is not None:
         yield "ended", f"{moment(one.ended)} ({one_line(one.end_reason or 'no reason given')})"
@@ -82,13 +70,11 @@ def _facts_of_whole(one: Conversation) -> Iterator[tuple[str, str]]:
     yield "messages", f"{one.messages:,}{agents}"
     if one.compactions:
         yield "compacted", f"{one.compactions:,} {'time' if one.compactions == 1 else 'times'}"
-
-
-def _facts_of_part(one: Session) -> Iterator[tuple[str, str]]:
-    if one.ended is not None:
-        yield "ended", f"{moment(one.ended)} ({one_line(one.end_reason or 'no reason given')})"
-    if one.parent:
-        yield "continues", one.parent
+    if one.api_calls:
+        used = f"{one.input_tokens:,} in, {one.output_tokens:,} out, {one.cache_read_tokens:,} from caches"
+        yield "tokens", f"{used}, {one.api_calls:,} calls"
+    if one.cost:
+        yield "cost", f"${one.cost:,.2f}" if one.cost >= 1 else f"${one.cost:,.4f}"
 
 
 def compaction_line(mark: CompactionMark) -> str:

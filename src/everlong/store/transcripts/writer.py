@@ -12,26 +12,21 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from everlong.store.conversations import CompactionMark, Conversation, ConversationLine
 from everlong.store.search.corpus import called_tools
-from everlong.store.session_log import json_text, session_log
-from everlong.store.shown_path import entries_of
+from everlong.store.session_log import json_text
 from everlong.store.transcripts import html, markdown
 from everlong.store.transcripts.parts import name_of
 
 if TYPE_CHECKING:
-    from everlong.store.sessions import Session
     from everlong.store.store import Store
 
 __all__ = [
     "ERROR",
     "FORMATS",
     "KIND",
-    "PART_KIND",
     "STATUS",
     "Format",
     "exported",
     "json_text",
-    "lines_of",
-    "prompt_of",
     "suffix_of",
     "write_transcript",
 ]
@@ -42,8 +37,6 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 KIND = "everlong-conversation/1"
 """The kind of an object that is an exported conversation."""
 
-PART_KIND = "everlong-session/1"
-"""The kind of an object that is an exported session, a part of a conversation."""
 
 STATUS = "_status"
 """The key of an exported message for the end of a reply that broke off."""
@@ -55,7 +48,6 @@ _WHOLE_FACTS = (
     *("title", "source", "platform", "client", "client_session", "folder", "user", "model", "works_for", "started"),
     *("active", "ended", "end_reason", "origin", "parts"),
 )
-_FACTS = ("parent", "title", "source", "platform", "user", "model", "started", "ended", "end_reason", "origin")
 _SUFFIXES: dict[Format, str] = {"jsonl": ".jsonl", "json": ".json", "markdown": ".md", "html": ".html"}
 
 
@@ -82,8 +74,8 @@ def _cleaned(value: Any, clean: Clean) -> Any:
     return [_cleaned(one, clean) for one in value] if isinstance(value, list | tuple) else value
 
 
-def _cleaned_facts(one: Conversation | Session, clean: Clean) -> Conversation | Session:
-    """Return a conversation, or a part, with its facts cleaned; its id stays."""
+def _cleaned_facts(one: Conversation, clean: Clean) -> Conversation:
+    """Return a conversation with its facts cleaned; its id stays."""
     if clean is _as_it_is:
         return one
     told = ("title", "platform", "client", "client_session", "folder", "user", "model", "origin")
@@ -99,14 +91,14 @@ def _cleaned_line(line: ConversationLine, clean: Clean) -> ConversationLine:
 
 def write_transcript(
     store: Store,
-    chosen: Sequence[Conversation | Session],
+    chosen: Sequence[Conversation],
     form: Format,
     write: Callable[[str], Any],
     *,
     title: str | None = None,
     clean: Clean = _as_it_is,
 ) -> int:
-    """Write conversations, or parts, in order; return how many messages they had.
+    """Write conversations in order; return how many messages they had.
 
     Every text can be encoded as UTF-8. ``clean`` gets every text of the conversations before it is written; without it
     they are written as they came, so that they can be imported again.
@@ -153,29 +145,11 @@ def _told_compactions(store: Store, found: Conversation) -> Iterator[dict[str, A
         yield {**asdict(one), "evidence": None if evidence is None else evidence.to_dict()}
 
 
-def lines_of(store: Store, one: Conversation | Session) -> Iterator[ConversationLine | CompactionMark]:
-    """Yield the lines of a conversation, or of a part, whose turns count from its own beginning."""
-    if isinstance(one, Conversation):
-        yield from store.conversations.entries(one.id)
-        return
-    for entry in entries_of(store, one):
-        yield ConversationLine(None if entry.id is None else entry.depth - one.from_depth, entry)
-
-
-def prompt_of(store: Store, one: Conversation | Session) -> str | None:
-    """Return the system prompt that a conversation, or a part, began with."""
-    if isinstance(one, Conversation):
-        return store.conversations.system_prompt(one.id)
-    return store.sessions.system_prompt(one.id)
-
-
-def _write_readable(
-    store: Store, one: Conversation | Session, look: Any, write: Callable[[str], Any], clean: Clean
-) -> int:
-    _write_each(write, look.heading(one, _cleaned(prompt_of(store, one), clean)))
+def _write_readable(store: Store, one: Conversation, look: Any, write: Callable[[str], Any], clean: Clean) -> int:
+    _write_each(write, look.heading(one, _cleaned(store.conversations.system_prompt(one.id), clean)))
     count = 0
     tools: dict[str, str] = {}
-    for line in lines_of(store, one):
+    for line in store.conversations.entries(one.id):
         if isinstance(line, CompactionMark):
             _write_each(write, look.compaction(line))
             continue
@@ -187,27 +161,23 @@ def _write_readable(
     return count
 
 
-def _write_jsonl(store: Store, one: Conversation | Session, write: Callable[[str], Any], clean: Clean) -> int:
-    is_whole = isinstance(one, Conversation)
-    names = _WHOLE_FACTS if is_whole else _FACTS
-    facts = {"kind": KIND if is_whole else PART_KIND, "id": one.id, **{name: getattr(one, name) for name in names}}
-    if isinstance(one, Conversation):
-        facts |= {"type": one.kind, "own_root": store.conversations.has_own_root(one.id)}
+def _write_jsonl(store: Store, one: Conversation, write: Callable[[str], Any], clean: Clean) -> int:
+    facts = {"kind": KIND, "id": one.id, **{name: getattr(one, name) for name in _WHOLE_FACTS}}
+    facts |= {"type": one.kind, "own_root": store.conversations.has_own_root(one.id)}
     write(json_text(facts)[:-1] + ', "messages": [')
     times: list[float] = []
     compactions: list[dict[str, Any]] = []
-    prompt = _cleaned(prompt_of(store, one), clean)
+    prompt = _cleaned(store.conversations.system_prompt(one.id), clean)
     if prompt is not None:
         write(json_text({"role": "system", "content": prompt}))
         times.append(one.started)
-    for line in lines_of(store, one):
+    for line in store.conversations.entries(one.id):
         if isinstance(line, CompactionMark):
             compactions.append({"before_message": len(times), **line.to_dict()})
             continue
         write((", " if times else "") + json_text(exported(_cleaned_line(line, clean))))
         times.append(line.entry.ts)
-    rest = f'], "times": {json_text(times)}'
-    write(f'{rest}, "compactions": {json_text(compactions)}}}\n' if is_whole else f"{rest}}}\n")
+    write(f'], "times": {json_text(times)}, "compactions": {json_text(compactions)}}}\n')
     return len(times) - (prompt is not None)
 
 
@@ -219,7 +189,7 @@ def exported(line: ConversationLine) -> dict[str, Any]:
     return {**line.entry.message, STATUS: line.status, **why}
 
 
-def _write_log(store: Store, one: Conversation | Session, write: Callable[[str], Any], clean: Clean) -> int:
-    log = conversation_log(store, one) if isinstance(one, Conversation) else session_log(store, one.id)
+def _write_log(store: Store, one: Conversation, write: Callable[[str], Any], clean: Clean) -> int:
+    log = conversation_log(store, one)
     write(json_text(_cleaned(log, clean), indent=2) + "\n")
     return len(log["messages"])

@@ -10,18 +10,17 @@ cent or better.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
 
 from everlong.model import seconds_of
-from everlong.wire.logs.log import LogFacts, LogReader, LogUsage
+from everlong.wire.logs.log import LogFacts, LogRun, LogUsage
 
-__all__ = ["AiderReader", "is_aider_history"]
+__all__ = ["is_aider_history", "read_aider"]
 
-_STARTED = b"# aider chat started at "
-_ASKED = "#### "
-_TOLD = re.compile(r"Tokens: ([\d.]+)(k|M)? sent(?:, ([\d.]+)(k|M)? cache write)?(?:, ([\d.]+)(k|M)? cache hit)?")
+_STARTED = "# aider chat started at "
+_ASKED = "####"
+_SENT = re.compile(r"Tokens: ([\d.]+)(k|M)? sent(?:, ([\d.]+)(k|M)? cache write)?(?:, ([\d.]+)(k|M)? cache hit)?")
 _RECEIVED = re.compile(r"([\d.]+)(k|M)? received")
 _COST = re.compile(r"Cost: \$([\d.]+) message")
 _MODEL = re.compile(r"(?:Main model|Model|Models): (\S+)")
@@ -31,63 +30,58 @@ _SCALES = {None: 1, "k": 1_000, "M": 1_000_000}
 
 def is_aider_history(data: bytes) -> bool:
     """Return whether a file's beginning is that of a chat history."""
-    return data.lstrip().startswith(_STARTED)
+    return data.lstrip().startswith(_STARTED.encode())
 
 
-class AiderReader(LogReader):
-    """The reader of a chat history."""
+def read_aider(lines: Iterable[bytes], folder: str) -> list[LogRun]:
+    """Return the chats of a history that lies in a folder."""
+    runs: list[LogRun] = []
+    asked: list[str] = []
+    said: list[str] = []
 
-    client = "aider"
+    def end_turn() -> None:
+        if runs:
+            _say(runs[-1], "\n".join(asked).strip(), "\n".join(said).strip())
+        asked.clear()
+        said.clear()
 
-    def __init__(self, carried: Mapping[str, Any] | None = None, offset: int = 0, *, is_whole: bool = False) -> None:
-        super().__init__(carried, offset, is_whole=is_whole)
-        self._asked: list[str] = []
-        self._said: list[str] = []
-
-    def feed(self, line: bytes, offset: int) -> None:
-        """Read the next line."""
-        if line.startswith(_STARTED):
-            self.finish()
-            stamp = line.removeprefix(_STARTED).decode("utf-8", "replace").strip()
-            self.begin_conversation(
-                LogFacts(self.client, f"{self.folder or ''}:{stamp}", folder=self.folder, started=_moment(stamp)),
-                offset,
-            )
-            return
+    for line in lines:
         text = line.decode("utf-8", "replace").rstrip("\r\n")
-        if text.startswith(_ASKED) or text.rstrip() == _ASKED.strip():
-            if self._said or not self._asked:
-                self.finish()
-                self.settle(offset)
-            self._asked.append(text.removeprefix("####").removeprefix(" ").rstrip())
-        elif text.startswith("> ") or text == ">":
-            self._read_told(text[2:])
-        elif self._asked or self._said:
-            if self._asked and not self._said and not text.strip():
-                return  # the empty line after a question
-            self._said.append(text)
+        if text.startswith(_STARTED):
+            end_turn()
+            stamp = text.removeprefix(_STARTED).strip()
+            runs.append(LogRun(LogFacts("aider", f"{folder}:{stamp}", folder=folder, started=_moment(stamp))))
+        elif text.startswith(f"{_ASKED} ") or text.rstrip() == _ASKED:
+            if said:
+                end_turn()
+            asked.append(text.removeprefix(_ASKED).removeprefix(" ").rstrip())
+        elif runs and (text.startswith("> ") or text == ">"):
+            _read_remark(runs[-1], text[2:])
+        elif said or (asked and text.strip()):
+            said.append(text)
+    end_turn()
+    return runs
 
-    def finish(self) -> None:
-        """Tell the question and the answer that are being read."""
-        asked = "\n".join(self._asked).strip()
-        said = "\n".join(self._said).strip()
-        self._asked, self._said = [], []
-        if asked and not _is_command(asked):
-            self.say({"role": "user", "content": asked}, self.facts.started)
-        if said and (asked or self._is_begun):
-            self.say({"role": "assistant", "content": said}, self.facts.started)
 
-    def _read_told(self, text: str) -> None:
-        if (sent := _TOLD.match(text)) is not None:
-            received, cost = _RECEIVED.search(text), _COST.search(text)
-            written, read = _number(sent[3], sent[4]), _number(sent[5], sent[6])
-            said = _number(received[1], received[2]) if received else 0
-            given = _number(sent[1], sent[2])
-            self.count(LogUsage(given, said, read, written, 0, 1, float(cost[1]) if cost else 0.0))
-        elif (model := _MODEL.match(text)) is not None:
-            self.learn(model=model[1])
-        elif (version := _VERSION.match(text)) is not None:
-            self.learn(version=version[1])
+def _say(run: LogRun, asked: str, said: str) -> None:
+    if asked and not _is_command(asked):
+        run.say(run.facts.started, {"role": "user", "content": asked})
+    if said and (asked or run.messages):
+        run.say(run.facts.started, {"role": "assistant", "content": said})
+
+
+def _read_remark(run: LogRun, text: str) -> None:
+    """Read what aider told the person: figures, a model, or its version."""
+    if (sent := _SENT.match(text)) is not None:
+        received, cost = _RECEIVED.search(text), _COST.search(text)
+        output = _number(received[1], received[2]) if received else 0
+        given, written, read = _number(sent[1], sent[2]), _number(sent[3], sent[4]), _number(sent[5], sent[6])
+        used = LogUsage(given, output, read, written, 0, 1, float(cost[1]) if cost else 0.0)
+        run.usage = run.usage.plus(used)
+    elif (model := _MODEL.match(text)) is not None:
+        run.learn(model=model[1])
+    elif (version := _VERSION.match(text)) is not None:
+        run.learn(version=version[1])
 
 
 def _number(digits: str | None, scale: str | None) -> int:

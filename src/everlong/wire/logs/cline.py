@@ -10,20 +10,47 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from everlong.model import seconds_of
 from everlong.wire.anthropic import to_openai
-from everlong.wire.logs.log import LogFacts, LogRun, LogUsage, count_of, dicts_in, dollars_of, text_field
+from everlong.wire.logs.log import (
+    LogFacts,
+    LogRun,
+    LogUsage,
+    dicts_in,
+    dollars_of,
+    json_in,
+    text_at,
+    usage_at,
+    value_at,
+)
 
 __all__ = ["is_cline_session", "is_cline_task", "read_cline_session", "read_cline_task"]
 
-CLIENT = "cline"
 _INPUT = re.compile(r"<user_input mode=\"\w+\">(.*)</user_input>", re.DOTALL)
 """What the command line puts around a person's words in its file; it is not sent."""
 _COUNTED = frozenset({"api_req_started", "deleted_api_reqs", "subagent_usage"})
-_REQUEST = ("tokensIn", "tokensOut", "cacheReads", "cacheWrites")
+_REQUEST_USAGE = {
+    "input_tokens": "tokensIn",
+    "output_tokens": "tokensOut",
+    "cache_read_tokens": "cacheReads",
+    "cache_write_tokens": "cacheWrites",
+    "cost": "cost",
+}
+_USAGE = {
+    "input_tokens": "inputTokens",
+    "output_tokens": "outputTokens",
+    "cache_read_tokens": "cacheReadTokens",
+    "cache_write_tokens": "cacheWriteTokens",
+    "cost": "cost",
+}
+_OLDER_USAGE = {
+    "input_tokens": "tokens.prompt",
+    "output_tokens": "tokens.completion",
+    "cache_read_tokens": "tokens.cached",
+    "cost": "cost",
+}
 
 
 def is_cline_session(value: object) -> bool:
@@ -45,29 +72,23 @@ def read_cline_session(value: Mapping[str, Any], beside: Mapping[str, Any] | Non
         value: The file of messages.
         beside: The file of the session's facts, if it is there.
     """
-    told = beside or {}
-    ident, agent = text_field(value, "sessionId"), text_field(value, "agent")
-    origin = value.get("origin")
-    parent = text_field(origin, "parentThreadId", "parentSessionId") if isinstance(origin, dict) else None
+    about = beside or {}
+    agent = text_at(value, "agent")
     is_agent = agent is not None and agent != "lead"
-    if is_agent and parent is None:
-        parent = text_field(told, "session_id")
-    metadata = told.get("metadata")
-    about: Mapping[str, Any] = metadata if isinstance(metadata, dict) and not is_agent else {}
+    parent = text_at(value, "origin.parentThreadId", "origin.parentSessionId") or text_at(about, "session_id")
     facts = LogFacts(
-        CLIENT,
-        ident,
+        "cline",
+        text_at(value, "sessionId"),
         agent=agent if is_agent else None,
         works_for=parent if is_agent else None,
-        title=text_field(about, "title"),
-        folder=text_field(told, "cwd", "workspace_root"),
-        version=text_field(origin, "version") if isinstance(origin, dict) else None,
-        started=None if is_agent else seconds_of(told.get("started_at")),
+        title=None if is_agent else text_at(about, "metadata.title"),
+        folder=text_at(about, "cwd", "workspace_root"),
+        version=text_at(value, "origin.version"),
+        started=None if is_agent else seconds_of(about.get("started_at")),
     )
-    run = _read(facts, dicts_in(value.get("messages")), text_field(value, "system_prompt"))
-    cost = about.get("totalCost")
-    if dollars_of(cost):
-        run.usage = run.usage._replace(cost=dollars_of(cost))
+    run = _read(facts, dicts_in(value.get("messages")), text_at(value, "system_prompt"))
+    cost = 0.0 if is_agent else dollars_of(value_at(about, "metadata.totalCost"))
+    run.usage = run.usage._replace(cost=cost or run.usage.cost)
     return run
 
 
@@ -82,63 +103,30 @@ def read_cline_task(
         shown: What the extension showed to the person, which has the tokens and the cost of each request.
         facts: The entry of the task in the extension's list, if it is there.
     """
-    told = facts or {}
-    folder = text_field(told, "cwdOnTaskInitialization")
-    title = text_field(told, "task")
-    run = _read(LogFacts(CLIENT, ident, title=title, folder=folder), messages, None)
-    usage = LogUsage()
-    for one in shown:
-        if isinstance(one, dict) and text_field(one, "say") in _COUNTED:
-            usage = usage.plus(_request(one.get("text")))
-    if usage.is_told:
-        run.usage = usage
+    folder, title = text_at(facts, "cwdOnTaskInitialization"), text_at(facts, "task")
+    run = _read(LogFacts("cline", ident, title=title, folder=folder), dicts_in(list(messages)), None)
+    counted = [one for one in shown if text_at(one, "say") in _COUNTED]
+    usage = LogUsage().plus(*(usage_at(json_in(one.get("text")), **_REQUEST_USAGE) for one in counted))
+    run.usage = usage if usage.is_stated else run.usage
     return run
 
 
-def _request(text: object) -> LogUsage:
-    try:
-        told = json.loads(text) if isinstance(text, str) else None
-    except ValueError:
-        return LogUsage()
-    if not isinstance(told, dict) or "tokensIn" not in told:
-        return LogUsage()
-    given, said, read, written = (count_of(told.get(name)) for name in _REQUEST)
-    return LogUsage(given, said, read, written, 0, 1, dollars_of(told.get("cost")))
-
-
-def _read(facts: LogFacts, told: Sequence[Any], prompt: str | None) -> LogRun:
-    run = LogRun(facts, is_total=True)
+def _read(facts: LogFacts, told: Sequence[Mapping[str, Any]], prompt: str | None) -> LogRun:
+    run = LogRun(facts)
     if prompt is not None:
-        run.messages.append({"role": "system", "content": prompt})
-        run.times.append(facts.started)
-    model = None
+        run.say(facts.started, {"role": "system", "content": prompt})
     for one in told:
-        if not isinstance(one, dict) or text_field(one, "role") not in {"user", "assistant"}:
-            continue
-        info, metrics = one.get("modelInfo"), one.get("metrics")
-        if isinstance(info, dict):
-            model = text_field(info, "id", "modelId") or model
-        if isinstance(metrics, dict):
-            run.usage = run.usage.plus(_metrics(metrics))
         content = one.get("content")
-        if not isinstance(content, str | list) or not content:
+        if text_at(one, "role") not in {"user", "assistant"}:
             continue
-        made = to_openai([{"role": one["role"], "content": _blocks(content)}])
-        run.messages += made
-        run.times += [seconds_of(one.get("ts"))] * len(made)
-    if model is not None:
-        run.facts = replace(facts, model=model)
+        run.learn(model=text_at(one, "modelInfo.id", "modelInfo.modelId"))
+        used = usage_at(one.get("metrics"), **_USAGE)
+        if not used.is_stated:
+            used = usage_at(one.get("metrics"), **_OLDER_USAGE)
+        run.usage = run.usage.plus(used.without_cached_input())
+        if isinstance(content, str | list) and content:
+            run.say(seconds_of(one.get("ts")), *to_openai([{"role": one["role"], "content": _blocks(content)}]))
     return run
-
-
-def _metrics(told: Mapping[str, Any]) -> LogUsage:
-    tokens = told.get("tokens")
-    some: Mapping[str, Any] = tokens if isinstance(tokens, dict) else told
-    read = count_of(some.get("cacheReadTokens", some.get("cached")))
-    written = count_of(some.get("cacheWriteTokens"))
-    given = count_of(some.get("inputTokens", some.get("prompt")))
-    said = count_of(some.get("outputTokens", some.get("completion")))
-    return LogUsage(max(0, given - read - written), said, read, written, 0, 1, dollars_of(told.get("cost")))
 
 
 def _blocks(content: Any) -> Any:

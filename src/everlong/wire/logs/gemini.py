@@ -10,15 +10,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from everlong.model import Message, seconds_of
-from everlong.wire.logs.log import LogFacts, LogRun, LogUsage, count_of, dicts_in, text_field
+from everlong.wire.logs.log import (
+    LogFacts,
+    LogRun,
+    LogUsage,
+    answer_message,
+    call_of,
+    count_of,
+    dicts_in,
+    result_message,
+    text_at,
+    usage_at,
+    value_at,
+)
 
-__all__ = ["is_gemini_record", "is_gemini_session", "read_gemini_records", "read_gemini_session"]
+__all__ = ["is_gemini_line", "is_gemini_session", "read_gemini_lines", "read_gemini_session"]
 
-CLIENT = "gemini"
+_ENDED = ("success", "error", "cancelled")
+_USAGE = {
+    "input_tokens": "tokens.input",
+    "output_tokens": "tokens.output",
+    "cache_read_tokens": "tokens.cached",
+    "reasoning_tokens": "tokens.thoughts",
+}
 
 
 def is_gemini_session(value: object) -> bool:
@@ -26,12 +43,12 @@ def is_gemini_session(value: object) -> bool:
     return isinstance(value, dict) and "sessionId" in value and "projectHash" in value
 
 
-def is_gemini_record(entry: Mapping[str, Any]) -> bool:
+def is_gemini_line(entry: Mapping[str, Any]) -> bool:
     """Return whether the first line of JSONL begins a session of Gemini CLI."""
     return is_gemini_session(entry) and "messages" not in entry
 
 
-def read_gemini_records(entries: Iterable[Mapping[str, Any]]) -> LogRun:
+def read_gemini_lines(entries: Iterable[Mapping[str, Any]]) -> list[LogRun]:
     """Return the conversation of a session in JSONL."""
     session: dict[str, Any] = {}
     messages: dict[str, Any] = {}
@@ -51,7 +68,7 @@ def read_gemini_records(entries: Iterable[Mapping[str, Any]]) -> LogRun:
             messages[entry["id"]] = entry
         elif "sessionId" in entry:
             session.update(entry)
-    return read_gemini_session({**session, "messages": list(messages.values())})
+    return [read_gemini_session({**session, "messages": list(messages.values())})]
 
 
 def _id_of(message: Mapping[str, Any]) -> str:
@@ -61,32 +78,26 @@ def _id_of(message: Mapping[str, Any]) -> str:
 def read_gemini_session(session: Mapping[str, Any]) -> LogRun:
     """Return the conversation of a session."""
     folders = session.get("directories")
-    ident = text_field(session, "sessionId")
-    is_agent = session.get("kind") == "subagent"
-    facts = LogFacts(
-        CLIENT,
-        ident,
-        agent=ident if is_agent else None,
-        title=text_field(session, "summary"),
-        folder=folders[0] if isinstance(folders, list) and folders and isinstance(folders[0], str) else None,
-        started=seconds_of(session.get("startTime")),
+    ident = text_at(session, "sessionId")
+    run = LogRun(
+        LogFacts(
+            "gemini",
+            ident,
+            agent=ident if session.get("kind") == "subagent" else None,
+            title=text_at(session, "summary"),
+            folder=folders[0] if isinstance(folders, list) and folders and isinstance(folders[0], str) else None,
+            started=seconds_of(session.get("startTime")),
+        )
     )
-    run = LogRun(facts, is_total=True)
-    model = None
     for one in dicts_in(session.get("messages")):
         time, kind = seconds_of(one.get("timestamp")), one.get("type")
         if kind == "user":
             content = _content(_without_results(one.get("content")))
-            made: list[Message] = [{"role": "user", "content": content}] if content else []
-        elif kind == "gemini":
-            made = _reply(one)
-            model = text_field(one, "model") or model
-            run.usage = run.usage.plus(_usage(one.get("tokens")))
-        else:  # what the program told the person: no model saw it
-            continue
-        run.messages += made
-        run.times += [time] * len(made)
-    run.facts = replace(facts, model=model)
+            run.say(time, *([{"role": "user", "content": content}] if content else []))
+        elif kind == "gemini":  # others are what the program told the person: no model saw it
+            run.say(time, *_reply(one))
+            run.learn(model=text_at(one, "model"))
+            run.usage = run.usage.plus(_usage(one))
     return run
 
 
@@ -97,18 +108,10 @@ def _without_results(value: object) -> object:
     return [part for part in value if not (isinstance(part, dict) and "functionResponse" in part)]
 
 
-def _usage(told: object) -> LogUsage:
-    if not isinstance(told, dict):
-        return LogUsage()
-    cached, thoughts = count_of(told.get("cached")), count_of(told.get("thoughts"))
-    return LogUsage(
-        max(0, count_of(told.get("input")) - cached) + count_of(told.get("tool")),
-        count_of(told.get("output")) + thoughts,
-        cached,
-        0,
-        thoughts,
-        1,
-    )
+def _usage(one: Mapping[str, Any]) -> LogUsage:
+    used = usage_at(one, **_USAGE).without_cached_input()
+    prompted, thought = count_of(value_at(one, "tokens.tool")), used.reasoning_tokens
+    return used._replace(input_tokens=used.input_tokens + prompted, output_tokens=used.output_tokens + thought)
 
 
 def _content(value: object) -> str | list[dict[str, Any]]:
@@ -139,50 +142,25 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
 def _reply(one: Mapping[str, Any]) -> list[Message]:
     parts: list[dict[str, Any]] = []
     for thought in dicts_in(one.get("thoughts")):
-        said = [text_field(thought, "subject"), text_field(thought, "description")]
+        said = [text_at(thought, "subject"), text_at(thought, "description")]
         parts.append({"type": "thinking", "thinking": "\n".join(filter(None, said))})
     content = _content(one.get("content"))
     if content:
         parts += [{"type": "text", "text": content}] if isinstance(content, str) else content
     calls = dicts_in(one.get("toolCalls"))
-    if not parts and not calls:
-        return []
-    is_plain = len(parts) == 1 and parts[0].keys() == {"type", "text"} and parts[0]["type"] == "text"
-    message: Message = {"role": "assistant", "content": parts[0]["text"] if is_plain else parts or None}
-    if not calls:
-        return [message]
-    message["tool_calls"] = [
-        {
-            "id": str(call.get("id") or ""),
-            "type": "function",
-            "function": {
-                "name": str(call.get("name") or ""),
-                "arguments": json.dumps(call.get("args") or {}, ensure_ascii=False),
-            },
-        }
-        for call in calls
-    ]
-    return [message, *(_result(call) for call in calls if _is_over(call))]
-
-
-def _is_over(call: Mapping[str, Any]) -> bool:
-    return call.get("result") is not None or text_field(call, "status") in {"success", "error", "cancelled"}
+    made = answer_message(parts, [call_of(call.get("id"), call.get("name"), call.get("args")) for call in calls])
+    over = [call for call in calls if call.get("result") is not None or call.get("status") in _ENDED]
+    return [*made, *map(_result, over)]
 
 
 def _result(call: Mapping[str, Any]) -> Message:
-    told = call.get("result")
-    answers = told if isinstance(told, list) else [told]
+    result = call.get("result")
     texts: list[Any] = []
-    for answer in answers:
-        response = answer.get("functionResponse") if isinstance(answer, dict) else None
-        if not isinstance(response, dict):
-            texts.append(answer)
-            continue
-        body = response.get("response")
+    for answer in result if isinstance(result, list) else [result]:
+        body = value_at(answer, "functionResponse.response")
         if isinstance(body, dict) and body.keys() <= {"output", "error"}:
-            texts += [value for value in body.values() if value is not None]
+            texts += body.values()
         else:
-            texts.append(body)
+            texts.append(answer if body is None else body)
     content = _content([one if isinstance(one, dict | str) else {"text": str(one)} for one in texts if one is not None])
-    message: Message = {"role": "tool", "tool_call_id": str(call.get("id") or ""), "content": content or ""}
-    return {**message, "is_error": True} if text_field(call, "status") in {"error", "cancelled"} else message
+    return result_message(call.get("id"), content or "", is_error=call.get("status") in _ENDED[1:])

@@ -6,144 +6,96 @@ because those messages stand in the file themselves.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from everlong.model import Message, added_parts, seconds_of
-from everlong.wire.logs.log import (
-    LogFacts,
-    LogReader,
-    LogUsage,
-    NeedsWhole,
-    count_of,
-    dollars_of,
-    parse_line,
-    text_field,
-)
+from everlong.wire.logs.log import LogFacts, LogRun, call_of, dicts_in, result_message, text_at, usage_at
 
-__all__ = ["PiReader", "is_pi_session"]
+__all__ = ["is_pi_line", "read_pi"]
+
+_USAGE = {
+    "input_tokens": "usage.input",
+    "output_tokens": "usage.output",
+    "cache_read_tokens": "usage.cacheRead",
+    "cache_write_tokens": "usage.cacheWrite",
+    "reasoning_tokens": "usage.reasoning",
+    "cost": "usage.cost.total",
+}
 
 
-def is_pi_session(entry: Mapping[str, Any]) -> bool:
+def is_pi_line(entry: Mapping[str, Any]) -> bool:
     """Return whether a first line is that of a session of pi."""
     return entry.get("type") == "session" and isinstance(entry.get("id"), str) and "cwd" in entry
 
 
-class PiReader(LogReader):
-    """The reader of a session log of pi."""
+def read_pi(entries: Iterable[Mapping[str, Any]]) -> list[LogRun]:
+    """Return the conversation of a session, given its lines."""
+    run = LogRun(LogFacts("pi"))
+    links: dict[str, tuple[str | None, Mapping[str, Any]]] = {}
+    last: str | None = None
+    for entry in entries:
+        ident, parent = text_at(entry, "id"), text_at(entry, "parentId")
+        if entry.get("type") == "session":
+            run.learn(**_facts(entry))
+        elif ident is not None and ident not in links:
+            # A parent that is not in the file: it was said after the newest entry all the same.
+            links[ident] = (parent if parent is None or parent in links else last, entry)
+            last = ident
+            run.usage = run.usage.plus(usage_at(entry.get("message"), **_USAGE))
+    path: list[Mapping[str, Any]] = []
+    while last is not None:
+        last, entry = links[last]
+        path.append(entry)
+    for entry in reversed(path):
+        time = seconds_of(entry.get("timestamp"))
+        if entry.get("type") == "message" and isinstance(entry.get("message"), dict):
+            message = entry["message"]
+            run.learn(model=text_at(message, "model") if message.get("role") == "assistant" else None)
+            run.say(seconds_of(message.get("timestamp")) or time, *_messages(message))
+        elif entry.get("type") == "custom_message" and entry.get("content"):
+            run.say(time, {"role": "user", "content": added_parts(_parts(entry["content"]))})
+        elif entry.get("type") == "model_change":
+            run.learn(model=text_at(entry, "modelId"))
+        elif entry.get("type") == "session_info":
+            run.learn(title=text_at(entry, "name"))
+    return [run]
 
-    client = "pi"
 
-    def __init__(self, carried: Mapping[str, Any] | None = None, offset: int = 0, *, is_whole: bool = False) -> None:
-        super().__init__(carried, offset, is_whole=is_whole)
-        told = (carried or {}).get("tip")
-        self._tip = told if isinstance(told, str) else None
-        self._places: dict[str, int] = {} if self._tip is None else {self._tip: 0}
-        """Messages of the open part up to each entry of it."""
-        self._calls: set[str] = set()
+def _facts(entry: Mapping[str, Any]) -> dict[str, Any]:
+    parent = text_at(entry, "parentSession")
+    if parent is not None:  # a path; its name ends with the id
+        parent = parent.replace("\\", "/").rpartition("/")[2].removesuffix(".jsonl").rpartition("_")[2]
+    started = seconds_of(entry.get("timestamp"))
+    return {"session": text_at(entry, "id"), "works_for": parent, "folder": text_at(entry, "cwd"), "started": started}
 
-    def state(self) -> dict[str, Any]:
-        """Return the newest entry."""
-        return {"tip": self._tip}
 
-    def feed(self, line: bytes, offset: int) -> None:
-        """Read the next line."""
-        entry = parse_line(line)
-        if not isinstance(entry, dict):
-            return
-        kind, time = entry.get("type"), seconds_of(entry.get("timestamp"))
-        if kind == "session":
-            self._meet(entry, time)
-            return
-        ident = text_field(entry, "id")
-        if ident is None:
-            return
-        if not self._calls and not self.is_whole:
-            self.settle(offset)
-            self._places = {} if self._tip is None else {self._tip: 0}
-        self._go_to(text_field(entry, "parentId"))
-        if kind == "message" and isinstance(entry.get("message"), dict):
-            self._read_message(entry["message"], time)
-        elif kind == "custom_message" and entry.get("content"):
-            self.say({"role": "user", "content": added_parts(_parts(entry["content"]))}, time)
-        elif kind == "model_change":
-            self.learn(model=text_field(entry, "modelId"))
-        elif kind == "session_info":
-            self.learn(title=text_field(entry, "name"))
-        self._tip = ident
-        self._places[ident] = len(self._open.messages)
-
-    def _meet(self, entry: Mapping[str, Any], time: float | None) -> None:
-        parent = text_field(entry, "parentSession")
-        if parent is not None:  # a path; its name ends with the id
-            parent = parent.replace("\\", "/").rpartition("/")[2].removesuffix(".jsonl").rpartition("_")[2]
-        folder = text_field(entry, "cwd")
-        self.facts = LogFacts(self.client, text_field(entry, "id"), works_for=parent, folder=folder, started=time)
-
-    def _go_to(self, parent: str | None) -> None:
-        """Go back to an entry if the next one does not follow the newest."""
-        if parent == self._tip:
-            return
-        place = 0 if parent is None and self.is_whole else self._places.get(parent or "")
-        if place is None and self.is_whole:
-            return  # its parent is not in the file: it was said after the newest entry all the same
-        if place is None:
-            raise NeedsWhole
-        del self._open.messages[place:], self._open.times[place:]
-        self._calls.clear()
-
-    def _read_message(self, told: Mapping[str, Any], time: float | None) -> None:
-        role, content = text_field(told, "role"), told.get("content")
-        time = seconds_of(told.get("timestamp")) or time
-        if role == "assistant":
-            message = _answer(content)
-            self._calls = {str(call["id"]) for call in message.get("tool_calls", ())}
-            self.learn(model=text_field(told, "model"))
-            self._count(told.get("usage"))
-            if message.get("content") or message.get("tool_calls"):
-                self.say(message, time)
-        elif role == "toolResult":
-            ident = str(told.get("toolCallId") or "")
-            self._calls.discard(ident)
-            result: Message = {"role": "tool", "tool_call_id": ident, "content": _parts(content)}
-            self.say({**result, "is_error": True} if told.get("isError") else result, time)
-        elif role == "system":
-            sections = told.get("sections")
-            some = sections.values() if isinstance(sections, dict) else ()
-            texts = [content, *some] if isinstance(content, str) else list(some)
-            if text := "\n\n".join(one for one in texts if isinstance(one, str) and one):
-                self.say({"role": "system", "content": text}, time)
-        elif role == "bashExecution":
-            output = f"Ran `{told.get('command')}`\n```\n{told.get('output') or ''}\n```"
-            self.say({"role": "user", "content": output}, time)
-        elif role == "user" and content:
-            self.say({"role": "user", "content": _parts(content)}, time)
-        elif role == "custom" and content:  # of an extension
-            self.say({"role": "user", "content": added_parts(_parts(content))}, time)
-
-    def _count(self, told: object) -> None:
-        if not isinstance(told, dict):
-            return
-        cost = told.get("cost")
-        self.count(
-            LogUsage(
-                count_of(told.get("input")),
-                count_of(told.get("output")),
-                count_of(told.get("cacheRead")),
-                count_of(told.get("cacheWrite")),
-                count_of(told.get("reasoning")),
-                1,
-                dollars_of(cost.get("total") if isinstance(cost, dict) else None),
-            )
-        )
+def _messages(message: Mapping[str, Any]) -> list[Message]:
+    role, content = message.get("role"), message.get("content")
+    if role == "assistant":
+        return _answer(dicts_in(content))
+    if role == "toolResult":
+        return [result_message(message.get("toolCallId"), _parts(content), is_error=bool(message.get("isError")))]
+    if role == "system":
+        sections = message.get("sections")
+        texts = [content, *(sections.values() if isinstance(sections, dict) else ())]
+        text = "\n\n".join(one for one in texts if isinstance(one, str) and one)
+        return [{"role": "system", "content": text}] if text else []
+    if role == "bashExecution":
+        output = f"Ran `{message.get('command')}`\n```\n{message.get('output') or ''}\n```"
+        return [{"role": "user", "content": output}]
+    if role == "user" and content:
+        return [{"role": "user", "content": _parts(content)}]
+    if role == "custom" and content:  # of an extension
+        return [{"role": "user", "content": added_parts(_parts(content))}]
+    return []
 
 
 def _parts(content: object) -> Any:
     """Return content as OpenAI's parts."""
     if not isinstance(content, list):
         return content if isinstance(content, str) else ""
-    return [_part(part) for part in content if isinstance(part, dict)]
+    return [_part(part) for part in dicts_in(content)]
 
 
 def _part(part: dict[str, Any]) -> dict[str, Any]:
@@ -152,19 +104,18 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in part.items() if name != "textSignature"}
 
 
-def _answer(content: object) -> Message:
-    parts: list[dict[str, Any]] = []
-    calls: list[dict[str, Any]] = []
-    for part in content if isinstance(content, list) else ():
-        kind = part.get("type") if isinstance(part, dict) else None
-        if kind == "toolCall":
-            arguments = json.dumps(part.get("arguments") or {}, ensure_ascii=False)
-            function = {"name": str(part.get("name") or ""), "arguments": arguments}
-            calls.append({"id": str(part.get("id") or ""), "type": "function", "function": function})
-        elif kind == "thinking":
+def _answer(content: list[dict[str, Any]]) -> list[Message]:
+    parts = []
+    calls = [
+        call_of(part.get("id"), part.get("name"), part.get("arguments"))
+        for part in content
+        if part.get("type") == "toolCall"
+    ]
+    for part in content:
+        if part.get("type") == "thinking":
             signed = {"signature": part["thinkingSignature"]} if part.get("thinkingSignature") else {}
             parts.append({"type": "thinking", "thinking": part.get("thinking") or "", **signed})
-        elif kind is not None:
+        elif part.get("type") not in {"toolCall", None}:
             parts.append(_part(part))
     message: Message = {"role": "assistant", "content": parts or None}
-    return {**message, "tool_calls": calls} if calls else message
+    return [{**message, "tool_calls": calls} if calls else message] if parts or calls else []

@@ -1,0 +1,437 @@
+"""Forgetting: the words of a message are deleted for good, the tree stays whole.
+
+The content becomes a tombstone wherever the same message was said. Its blocks are remembered by hash, so that they are
+not stored again, and every view that was made with it in sight becomes void. Titles taken from
+it and logs that repeat it are cleared too. Node rows stay, so the chain still verifies and conversations are still
+recognised. Nothing here can be undone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from sqlalchemy import Connection, Row, delete, func, or_, select, update
+
+from everlong.errors import NotStored
+from everlong.model import title_from
+from everlong.store.channel_data import drop_channel_data, remove_files
+from everlong.store.content import digest_of, value_of
+from everlong.store.database import in_batches
+from everlong.store.evidence import drop_evidence_of_views
+from everlong.store.objects import sweep_objects
+from everlong.store.outputs import drop_outputs
+from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
+from everlong.store.schema import (
+    branch,
+    compaction,
+    content,
+    node,
+    pin,
+    session as sessions,
+    turn,
+    view,
+    view_item,
+)
+from everlong.store.session_log import forget_in_logs
+from everlong.store.sessions import clean_title, title_base
+from everlong.store.shown_path import shown_paths
+from everlong.store.summaries import void_summaries
+from everlong.store.teasers import drop_teasers
+from everlong.store.tombstones import stub_of, stub_of_prompt
+from everlong.store.tree import inherited_view
+from everlong.store.upkeep.alike import contents_among, contents_with
+from everlong.store.upkeep.garbage import purge_search, remove_from_search
+from everlong.store.upkeep.references import is_used
+
+if TYPE_CHECKING:
+    from everlong.store.core import StoreCore
+
+
+class Forgotten(NamedTuple):
+    """The result of forgetting: the number of messages that lost their words, and of views that became void."""
+
+    messages: int
+    views: int
+    spared: int = 0
+    """Messages of a session that stay, because another session shows them too."""
+
+
+def forget(core: StoreCore, nodes: Sequence[bytes], *, session: str | None = None) -> Forgotten:
+    """Forget messages by their ids, the same words wherever else they stand, and summaries made of them.
+
+    With a ``session``, messages that another conversation shows too (of a fork) stay, and words that others use too
+    (a bare "yes") stay with those.
+    """
+    ahead = None
+    if session is None:  # others would have to wait while everything is compared
+        with core.database.read() as connection:
+            ahead = _find_ahead(core, connection, [_node_row(core, connection, ident) for ident in nodes])
+
+    def work(connection: Connection) -> _Forgetting:
+        chosen = [_node_row(core, connection, ident) for ident in nodes]
+        mine = [] if session is None else _parts_of(core, connection, session)
+        return _Forgetting(core, connection, ahead).run(chosen, mine)
+
+    return _forget_in_logs(core, core.database.write(work))
+
+
+class _FoundAhead(NamedTuple):
+    """The places of words, found before the transaction that forgets them; later ones have higher numbers."""
+
+    sought: frozenset[bytes]
+    """The contents that are to be forgotten."""
+    alike: frozenset[bytes]
+    """Other contents with one of the same blocks."""
+    nodes: tuple[int, ...]
+    """The numbers of the messages with one of all these contents."""
+    newest_content: int
+    newest_node: int
+
+
+def _find_ahead(core: StoreCore, connection: Connection, chosen: Sequence[Row[Any]]) -> _FoundAhead:
+    forgetting = _Forgetting(core, connection)
+    sought = forgetting.contents_of(chosen, forgetting.replies_of(chosen, []))
+    alike = forgetting.contents_alike(sought)
+    numbers: list[int] = []
+    for part in in_batches(sorted(sought | alike)):
+        numbers += connection.execute(select(node.c.seq).where(node.c.digest.in_(part))).scalars().all()
+    newest = (connection.execute(select(func.max(table.c.seq))).scalar() or 0 for table in (content, node))
+    return _FoundAhead(frozenset(sought), frozenset(alike), tuple(numbers), *newest)
+
+
+def forget_conversation(core: StoreCore, ident: str) -> Forgotten:
+    """Forget everything said in the conversation that a session is part of, unless another one shows it.
+
+    That is what it shows, what was taken back, and replies that broke off. Words that others use too stay with those.
+    """
+
+    def work(connection: Connection) -> _Forgetting:
+        mine = _parts_of(core, connection, ident)
+        return _Forgetting(core, connection).run(_messages_of(core, connection, mine), mine)
+
+    return _forget_in_logs(core, core.database.write(work))
+
+
+def _forget_in_logs(core: StoreCore, done: _Forgetting) -> Forgotten:
+    """Take what was forgotten out of memory, the index's pages, the logs and the object store; return the figures."""
+    core.checkpoints.clear()
+    purge_search(core)
+    forget_in_logs(core, done.parts, done.changed)
+    sweep_objects(core.database)
+    remove_files(done.files)
+    return done.figures
+
+
+def _parts_of(core: StoreCore, connection: Connection, ident: str) -> list[Row[Any]]:
+    """Return all parts of the conversation that a session is part of."""
+    own = select(sessions).where(sessions.c.tenant == core.tenant)
+    name = connection.execute(
+        own.with_only_columns(sessions.c.conversation).where(
+            or_(sessions.c.id == ident, sessions.c.conversation == ident)
+        )
+    ).scalar()
+    if name is None:
+        raise NotStored(f"there is no session {ident!r}; `everlong sessions list` shows all")
+    query = own.where(sessions.c.conversation == name).order_by(sessions.c.started, sessions.c.id)
+    return list(connection.execute(query).all())
+
+
+def _messages_of(core: StoreCore, connection: Connection, parts: Sequence[Row[Any]]) -> list[Row[Any]]:
+    """Return the messages of a conversation, also those that it does not show."""
+    name, low = parts[0].conversation, min(part.from_depth for part in parts)
+    stretches = list(shown_paths(connection, core.tenant, {name: list(parts)})[name].stretches())
+    stretches += [part for one in parts if one.branch is not None for part in stretch_of(connection, one)]
+    mine = turn.c.session.in_([part.id for part in parts])
+    asked = select(turn.c.branch, func.max(turn.c.depth).label("depth")).where(mine).group_by(turn.c.branch)
+    for row in connection.execute(asked).all():
+        for part in segments_to(connection, row.branch, row.depth):
+            stretches.append(part._replace(low=max(part.low, low)))
+    found: dict[int, Row[Any]] = {}
+    for part in set(stretches):
+        query = select(node).where(node.c.branch == part.branch, node.c.depth > part.low, node.c.depth <= part.high)
+        found.update({row.seq: row for row in connection.execute(query)})
+    answers = select(node).join(turn, turn.c.echo_node == node.c.id).where(mine)
+    found.update({row.seq: row for row in connection.execute(answers)})
+    return [found[seq] for seq in sorted(found)]
+
+
+def _node_row(core: StoreCore, connection: Connection, ident: bytes) -> Row[Any]:
+    row = connection.execute(select(node).where(node.c.id == ident, node.c.tenant == core.tenant)).first()
+    if row is None:
+        raise NotStored(f"there is no message {ident.hex()} in {core.database.backend.where}")
+    return row
+
+
+class _Forgetting:
+    """One act of forgetting inside one transaction."""
+
+    def __init__(self, core: StoreCore, connection: Connection, ahead: _FoundAhead | None = None) -> None:
+        self.core = core
+        self.connection = connection
+        # On a server a transaction may have taken its numbers and not be committed yet.
+        self._ahead = ahead if core.database.backend.name == "sqlite" else None
+        self.parts: set[str] = set()
+        """Sessions that are forgotten themselves."""
+        self.changed: set[str] = set()
+        """Others that have lost a title, or the report of a compaction."""
+        self.files: list[str] = []
+        """Files that came along with messages of a channel."""
+        self.figures = Forgotten(0, 0)
+
+    def run(self, chosen: Sequence[Row[Any]], mine: Sequence[Row[Any]]) -> Self:
+        """Forget messages; if they are those of a conversation, whose parts are given, spare others' words."""
+        spare_shared = bool(mine)
+        asked = len(chosen)
+        if mine:
+            shown = self._shown_by_others(mine)
+            chosen = [row for row in chosen if not any(_is_in(row, part) for part in shown)]
+        replies = self.replies_of(chosen, mine)
+        digests = self.contents_of(chosen, replies)
+        numbers = {row.seq for row in chosen}
+        shared = self._shared_contents(digests, numbers, {row.id for row in replies}) if spare_shared else set()
+        whole = digests - shared
+        if not spare_shared:
+            whole |= self.contents_alike(whole)
+        rows = {row.seq: row for row in chosen}
+        rows.update({row.seq: row for row in self._messages_with(whole)})
+        views = self._views_over({(row.branch, row.depth) for row in rows.values()})
+        items = self._items_with_literals(views)
+        # The index takes its terms out by reading the words once more, so this comes first.
+        remove_from_search(self.core, self.connection, [*rows, *(-item.seq for item in items)])
+        for row in chosen:
+            if bytes(row.digest) in shared:
+                self._give_own_tombstone(row)
+        for part in in_batches([row.id for row in replies if bytes(row.reply) in shared]):
+            self.connection.execute(update(turn).where(turn.c.id.in_(part)).values(reply=None))
+        self._drop_titles(whole, mine)
+        self._entomb(whole, remember=True)
+        self._void(views, items)
+        void_summaries(self.connection, self.core.tenant, {(row.branch, row.depth) for row in rows.values()})
+        for part in in_batches(sorted(bytes(row.id) for row in rows.values())):
+            self.connection.execute(delete(pin).where(pin.c.node.in_(part)))
+            drop_outputs(self.connection, self.core.tenant, list(part))
+        drop_teasers(self.connection, self.core.tenant, {bytes(row.id) for row in rows.values()})
+        self.parts = {row.id for row in mine}
+        for name in {row.conversation for row in mine}:
+            self.files += drop_channel_data(self.connection, self.core.tenant, name)
+        self.figures = Forgotten(len(rows), len(views), asked - len(chosen))
+        return self
+
+    def _shown_by_others(self, mine: Sequence[Row[Any]]) -> list[Segment]:
+        """Return the stretches of branches that other conversations of the same tree show."""
+        own = {part.id for part in mine}
+        first = {part for one in mine if one.branch is not None for part in stretch_of(self.connection, one)[:1]}
+        others = {
+            one.id: one
+            for part in first
+            for one in sessions_along(self.connection, self.core.tenant, [part])
+            if one.id not in own and one.branch is not None
+        }
+        return [part for one in others.values() for part in stretch_of(self.connection, one)]
+
+    def _shared_contents(self, digests: set[bytes], numbers: set[int], turns: set[int]) -> set[bytes]:
+        """Return the contents that other messages, or the replies of other turns, hold too."""
+        shared: set[bytes] = set()
+        for part in in_batches(sorted(digests)):
+            said = select(node.c.digest, node.c.seq).where(node.c.digest.in_(part))
+            shared |= {bytes(row.digest) for row in self.connection.execute(said) if row.seq not in numbers}
+            replied = select(turn.c.reply, turn.c.id).where(turn.c.reply.in_(part))
+            shared |= {bytes(row.reply) for row in self.connection.execute(replied) if row.id not in turns}
+        return shared
+
+    def contents_of(self, chosen: Sequence[Row[Any]], replies: Sequence[Any]) -> set[bytes]:
+        """Return the contents of messages and of replies."""
+        return {bytes(row.digest) for row in chosen} | {bytes(row.reply) for row in replies}
+
+    def contents_alike(self, digests: set[bytes]) -> set[bytes]:
+        """Return other contents with one of the same blocks: the message in another shape, split, merged or marked."""
+        messages = [value_of(row.bytes, row.codec) for row in self._live(digests)]
+        if self._ahead is None or self._ahead.sought != digests:
+            return contents_with(self.core, self.connection, messages)
+        columns = select(content.c.digest, content.c.bytes, content.c.codec)
+        live = columns.where(content.c.tenant == self.core.tenant, content.c.state == "live")
+        added = self.connection.execute(live.where(content.c.seq > self._ahead.newest_content))
+        return contents_among(self.core, added, messages) | self._ahead.alike
+
+    def _messages_with(self, digests: set[bytes]) -> Iterator[Row[Any]]:
+        """Yield the messages with one of some contents."""
+        mine = select(node).where(node.c.tenant == self.core.tenant)
+        ahead = self._ahead
+        if ahead is None or not digests <= ahead.sought | ahead.alike:
+            for part in in_batches(sorted(digests)):
+                yield from self.connection.execute(mine.where(node.c.digest.in_(part)))
+            return
+        for numbers in in_batches(ahead.nodes):
+            rows = self.connection.execute(mine.where(node.c.seq.in_(numbers)))
+            yield from (row for row in rows if bytes(row.digest) in digests)
+        rows = self.connection.execute(mine.where(node.c.seq > ahead.newest_node))
+        yield from (row for row in rows if bytes(row.digest) in digests)
+
+    def replies_of(self, chosen: Sequence[Row[Any]], mine: Sequence[Row[Any]]) -> list[Any]:
+        """Return the replies that became these messages, and all replies of a conversation."""
+        asked = select(turn.c.id, turn.c.reply).where(turn.c.tenant == self.core.tenant, turn.c.reply.is_not(None))
+        rows: list[Any] = []
+        for part in in_batches([bytes(row.id) for row in chosen]):
+            rows += self.connection.execute(asked.where(turn.c.echo_node.in_(part))).all()
+        for part in in_batches([one.id for one in mine]):
+            rows += self.connection.execute(asked.where(turn.c.session.in_(part))).all()
+        return rows
+
+    def _live(self, digests: Iterable[bytes]) -> Iterator[Row[Any]]:
+        for part in in_batches(sorted(digests)):
+            query = select(content).where(content.c.digest.in_(part), content.c.state == "live")
+            yield from self.connection.execute(query).all()
+
+    def _entomb(self, digests: Iterable[bytes], *, remember: bool) -> None:
+        """Turn contents into tombstones; with ``remember`` their blocks are never stored again."""
+        tenant, now = self.core.tenant, time.time()
+        statement = "INSERT INTO tombstone (block, tenant, ts) VALUES (?,?,?) ON CONFLICT DO NOTHING"
+        for row in self._live(digests):
+            message = value_of(row.bytes, row.codec)
+            blocks = sorted(set(self.core.chain.trace([message]).blocks)) if remember else []
+            if blocks:
+                rows = [(block, tenant, now) for block in blocks]
+                self.connection.exec_driver_sql(self.core.database.sql(statement), rows)
+            values = {"bytes": None, "codec": 0, "state": "forgotten", "stub": stub_of(tenant, message)}
+            self.connection.execute(update(content).where(content.c.seq == row.seq).values(values))
+
+    def _drop_titles(self, digests: set[bytes], mine: Sequence[Row[Any]]) -> None:
+        """Delete the titles of a conversation, and all that were taken from words that are now forgotten."""
+        tenant = self.core.tenant
+        messages = (value_of(row.bytes, row.codec) for row in self._live(digests))
+        taken = {title_base(title) for one in messages if (title := clean_title(title_from([one]))) is not None}
+        titled = select(sessions.c.id, sessions.c.title).where(
+            sessions.c.tenant == tenant, sessions.c.title.is_not(None)
+        )
+        rows = self.connection.execute(titled).all() if taken else []
+        gone = {row.id for row in rows if title_base(row.title) in taken} | {row.id for row in mine}
+        for part in in_batches(sorted(gone)):
+            self.connection.execute(update(sessions).where(sessions.c.id.in_(part)).values(title=None))
+        self.changed |= gone
+
+    def _give_own_tombstone(self, row: Row[Any]) -> None:
+        """Give a node a tombstone of its own; others who share the words keep them."""
+        for held in self._live([bytes(row.digest)]):
+            own = digest_of(self.core.tenant, b"forgotten:" + bytes(row.id))
+            stub = stub_of(self.core.tenant, value_of(held.bytes, held.codec))
+            values = (self.core.tenant, own, None, 0, "forgotten", stub)
+            statement = "INSERT INTO content (tenant, digest, bytes, codec, state, stub) VALUES (?,?,?,?,?,?)"
+            self.connection.exec_driver_sql(self.core.database.sql(f"{statement} ON CONFLICT DO NOTHING"), values)
+            self.connection.execute(update(node).where(node.c.seq == row.seq).values(digest=own))
+
+    def _views_over(self, places: set[tuple[int, int]]) -> list[int]:
+        """Return the views that were made with one of the places in sight."""
+        found: list[int] = []
+        usable = select(view).where(view.c.tenant == self.core.tenant, view.c.state != "void")
+        for row in self.connection.execute(usable).all():
+            spans = {part.branch: part for part in segments_to(self.connection, row.branch, row.saw_depth)}
+            if any(b in spans and spans[b].low < depth <= spans[b].high for b, depth in places):
+                found.append(row.id)
+        repeating = found
+        while repeating:  # on forks to which one of them was carried over
+            again = select(view.c.id).where(view.c.origin.in_(repeating), view.c.state != "void")
+            repeating = [one for one in self.connection.execute(again).scalars() if one not in found]
+            found += repeating
+        return found
+
+    def _items_with_literals(self, views: list[int]) -> Sequence[Any]:
+        query = select(view_item.c.seq, view_item.c.digest).where(
+            view_item.c.view.in_(views), view_item.c.digest.is_not(None)
+        )
+        return self.connection.execute(query).all()
+
+    def _void(self, views: list[int], items: Sequence[Any]) -> None:
+        if not views:
+            return
+        rewritten = select(view.c.preamble).where(view.c.id.in_(views), view.c.preamble.is_not(None))
+        prompts = {bytes(digest) for digest in self.connection.execute(rewritten).scalars()}
+        values = {"state": "void", "system_suffix": None, "preamble": None}
+        self.connection.execute(update(view).where(view.c.id.in_(views)).values(values))
+        # A report may quote what a summary lacked, or the topic that somebody named.
+        mentioned = compaction.c.view_id.in_(views)
+        self.changed |= set(self.connection.execute(select(compaction.c.session).where(mentioned)).scalars()) - {None}
+        self.connection.execute(update(compaction).where(mentioned).values(report=None))
+        drop_evidence_of_views(self.connection, views)
+        self._drop_prompts(prompts)
+        alone = {bytes(item.digest) for item in items if not is_used(self.connection, bytes(item.digest))}
+        self._entomb(alone, remember=False)
+        shown = select(branch.c.id, branch.c.view_id, branch.c.head_depth).where(branch.c.view_id.in_(views))
+        for row in self.connection.execute(shown).all():
+            left = inherited_view(self.connection, row.view_id, row.head_depth)
+            self.connection.execute(
+                update(branch).where(branch.c.id == row.id).values(view_id=left, epoch=branch.c.epoch + 1)
+            )
+
+    def _drop_prompts(self, digests: set[bytes]) -> None:
+        """Delete system prompts that an engine wrote with the forgotten words in sight, unless others use them."""
+        gone = [digest for digest in sorted(digests) if not is_used(self.connection, digest)]
+        self.connection.execute(delete(content).where(content.c.digest.in_(gone)))
+
+
+def _is_in(row: Row[Any], part: Segment) -> bool:
+    return bool(row.branch == part.branch and part.low < row.depth <= part.high)
+
+
+# -- by words alone ----------------------------------------------------------------------------------------------------
+
+
+def forget_titles(core: StoreCore, words: str) -> int:
+    """Delete titles that hold some words, in whatever case; return how many conversations had one."""
+
+    def work(connection: Connection) -> int:
+        titled = select(sessions.c.id, sessions.c.conversation, sessions.c.title).where(
+            sessions.c.tenant == core.tenant, sessions.c.title.is_not(None)
+        )
+        found = [row for row in connection.execute(titled) if words.casefold() in row.title.casefold()]
+        for part in in_batches([row.id for row in found]):
+            connection.execute(update(sessions).where(sessions.c.id.in_(part)).values(title=None))
+        return len({row.conversation for row in found})
+
+    return core.database.write(work)
+
+
+def forget_prompts(core: StoreCore, words: str) -> int:
+    """Forget system prompts, with their tools, that hold some words; return how many did."""
+    columns = (branch.c.preamble, view.c.preamble, turn.c.preamble, sessions.c.preamble, sessions.c.system_prompt)
+    sought = words.casefold()
+
+    def work(connection: Connection) -> tuple[int, set[str]]:
+        used: set[bytes] = set()
+        for column in columns:
+            query = select(column).where(column.table.c.tenant == core.tenant, column.is_not(None)).distinct()
+            used |= {bytes(digest) for digest in connection.execute(query).scalars()}
+        gone: list[bytes] = []
+        for part in in_batches(sorted(used)):
+            live = select(content).where(content.c.digest.in_(part), content.c.state == "live")
+            for row in connection.execute(live).all():
+                value = value_of(row.bytes, row.codec)
+                if any(sought in text.casefold() for text in all_texts(value)):
+                    values = {"bytes": None, "codec": 0, "state": "forgotten", "stub": stub_of_prompt(value)}
+                    connection.execute(update(content).where(content.c.seq == row.seq).values(values))
+                    gone.append(bytes(row.digest))
+        told: set[str] = set()
+        for part in in_batches(gone):
+            had = or_(sessions.c.system_prompt.in_(part), sessions.c.preamble.in_(part))
+            told |= set(connection.execute(select(sessions.c.id).where(had)).scalars())
+        return len(gone), told
+
+    count, told = core.database.write(work)
+    if count:
+        forget_in_logs(core, set(), told)
+        sweep_objects(core.database)
+    return count
+
+
+def all_texts(value: Any) -> Iterator[str]:
+    """Yield every text in a value, names included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            yield str(name)
+            yield from all_texts(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from all_texts(one)

@@ -1,0 +1,329 @@
+"""The collection of garbage: everything that no session leads to leaves the store, while others go on writing.
+
+Branches that are not needed are found by reading alone. They are then cut off from their ends, some messages in each
+transaction, and each transaction looks again whether the branch is still unneeded. What is left if this is interrupted
+is a shorter branch, which the next collection removes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, select, union_all, update
+
+from everlong.store import leases
+from everlong.store.database import in_batches
+from everlong.store.evidence import drop_evidence_of_views, drop_lost_evidence
+from everlong.store.objects import sweep_objects
+from everlong.store.paths import segments_to
+from everlong.store.schema import (
+    alias,
+    annex,
+    branch,
+    compaction,
+    content,
+    node,
+    output,
+    pending,
+    pin,
+    reply_name,
+    session,
+    summary,
+    turn,
+    view,
+    view_item,
+)
+from everlong.store.search.corpus import Corpus
+from everlong.store.search.upkeep import IndexUpkeep, index_for
+from everlong.store.summaries import drop_summaries
+from everlong.store.upkeep.references import USERS_OF_CONTENT
+
+if TYPE_CHECKING:
+    from everlong.store.core import StoreCore
+
+T = TypeVar("T")
+
+DAY = 86_400.0
+
+MESSAGES_AT_ONCE = 32
+"""The most messages that are removed in one transaction."""
+
+CONTENTS_AT_ONCE = 200
+"""The most contents that are removed in one transaction."""
+
+STEP_SECONDS = 0.03
+"""About the seconds for which a transaction keeps others waiting."""
+
+_LEAST_PAUSE = 0.004  # others look for the lock every three milliseconds
+
+
+class Pace:
+    """Transactions that follow one another, as large as may be without keeping others waiting."""
+
+    def __init__(self, core: StoreCore, most: int) -> None:
+        self._core = core
+        self._least, self._most = max(1, most // 4), most
+        self.count = max(1, most // 2)
+        """Number of items for the next transaction."""
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Run work in one transaction; let others write for as long as they had to wait."""
+        began = worked = 0.0
+
+        def timed(connection: Connection) -> T:
+            nonlocal began, worked
+            began = time.monotonic()
+            try:
+                return work(connection)
+            finally:
+                worked = time.monotonic() - began
+
+        result = self._core.database.write(timed)
+        if worked > STEP_SECONDS:  # without the commit, which takes as long for a small one
+            self.count = max(self._least, self.count // 2)
+        elif worked < STEP_SECONDS / 2:
+            self.count = min(self._most, self.count * 2)
+        if not self._core.database.in_batch:
+            time.sleep(max(_LEAST_PAUSE, time.monotonic() - began))
+        return result
+
+
+class CollectedGarbage(NamedTuple):
+    """The number of branches, messages and contents that a collection removed."""
+
+    branches: int
+    messages: int
+    contents: int
+
+
+class _DoomedBranch(NamedTuple):
+    """A branch of which no more is needed than up to a depth, or nothing at all."""
+
+    id: int
+    head: bytes
+    keep: int | None
+
+
+def collect_garbage(core: StoreCore, min_age: float = DAY, released: Collection[int] = frozenset()) -> CollectedGarbage:
+    """Remove branches, or the ends of branches, that no session leads to and that were begun long enough ago.
+
+    Branches that are ``released`` go whatever their age: those of a conversation that was deleted on purpose.
+    """
+    now = time.time()
+    with core.database.read() as connection:
+        needed = _needed_depths(core, connection, now - min_age, released)
+        query = select(branch.c.id, branch.c.head, branch.c.head_depth).where(branch.c.tenant == core.tenant)
+        doomed = [
+            _DoomedBranch(row.id, bytes(row.head), needed.get(row.id))
+            for row in connection.execute(query.order_by(branch.c.id.desc()))  # forks before what they fork from
+            if needed.get(row.id, -1) < row.head_depth
+        ]
+    branches = messages = 0
+    pace = Pace(core, MESSAGES_AT_ONCE)
+    for one in doomed:
+        is_whole, count = _cut_in_steps(core, one, pace)
+        branches, messages = branches + is_whole, messages + count
+    if messages:
+        _clean_up_after_cuts(core)
+    contents = _delete_unused_contents(core)
+    core.database.write(lambda connection: leases.sweep(connection, now - DAY))
+    purge_search(core)
+    sweep_objects(core.database)
+    return CollectedGarbage(branches, messages, contents)
+
+
+def _needed_depths(core: StoreCore, connection: Connection, before: float, released: Collection[int]) -> dict[int, int]:
+    """Return the depth to which sessions, their turns, young branches and the forks of those need each branch."""
+    held = select(branch.c.id, branch.c.head_depth).where(branch.c.tenant == core.tenant)
+    with_session = held.where(branch.c.id.in_(select(session.c.branch).where(session.c.tenant == core.tenant)))
+    # What was asked and answered in a session stays with it: also what was taken back, and replies that broke off.
+    of_session = turn.c.tenant == core.tenant, turn.c.session.is_not(None)
+    asked = select(turn.c.branch, func.max(turn.c.depth)).where(*of_session).group_by(turn.c.branch)
+    said = select(node.c.branch, func.max(node.c.depth)).join(turn, turn.c.echo_node == node.c.id).where(*of_session)
+    young = connection.execute(held.where(branch.c.ts >= before)).all()
+    tops: dict[int, int] = {number: depth for number, depth in young if number not in released}
+    for number, depth in connection.execute(union_all(with_session, asked, said.group_by(node.c.branch))):
+        tops[number] = max(depth, tops.get(number, 0))
+    forks = dict(
+        connection.execute(
+            select(branch.c.id, branch.c.parent).where(branch.c.tenant == core.tenant, branch.c.parent.is_not(None))
+        ).all()
+    )
+    needed: dict[int, int] = {}
+    for number, depth in tops.items():
+        if number not in forks:  # most branches were forked from none
+            needed[number] = max(depth, needed.get(number, 0))
+            continue
+        for part in segments_to(connection, number, depth):
+            needed[part.branch] = max(part.high, needed.get(part.branch, 0))
+    _need_origins(core, connection, needed)
+    return needed
+
+
+def _need_origins(core: StoreCore, connection: Connection, needed: dict[int, int]) -> None:
+    """Add the depths that a view saw, as long as a needed branch repeats the view: they may have to be forgotten."""
+    source = view.alias()
+    repeated = select(view.c.branch, source.c.branch.label("source"), source.c.saw_depth).join(
+        source, source.c.id == view.c.origin
+    )
+    waiting = connection.execute(repeated.where(view.c.tenant == core.tenant)).all()
+    while due := [row for row in waiting if row.branch in needed]:
+        waiting = [row for row in waiting if row.branch not in needed]
+        for row in due:
+            for part in segments_to(connection, row.source, row.saw_depth):
+                needed[part.branch] = max(part.high, needed.get(part.branch, 0))
+
+
+def _cut_in_steps(core: StoreCore, one: _DoomedBranch, pace: Pace) -> tuple[bool, int]:
+    """Cut off the end of a branch, some messages in each transaction; return whether all of it went, and how many."""
+    removed, head = 0, one.head
+    while True:
+        count, left, is_whole = pace.write(partial(_cut_some, core, one, head, pace.count))
+        removed += count
+        if left is None:
+            return is_whole, removed
+        head = left
+
+
+def _cut_some(
+    core: StoreCore, one: _DoomedBranch, head: bytes, most: int, connection: Connection
+) -> tuple[int, bytes | None, bool]:
+    """Remove the last messages of a branch; return how many, its new head if more are to go, and if all of it went."""
+    query = core.database.backend.locked(select(branch).where(branch.c.id == one.id))
+    row = connection.execute(query).first()
+    if row is None or bytes(row.head) != head or _is_used_again(connection, one):
+        return 0, None, False
+    low = row.fork_depth if one.keep is None else one.keep
+    query = select(node.c.depth).where(node.c.branch == one.id, node.c.depth > low)
+    depths = connection.execute(query.order_by(node.c.depth.desc()).limit(most + 1)).scalars().all()
+    if len(depths) <= most:
+        return _cut_branch(core, connection, row, one.keep), None, one.keep is None
+    count = _cut_branch(core, connection, row, depths[-1])
+    query = select(branch.c.head).where(branch.c.id == one.id)
+    return count, bytes(connection.execute(query).scalar_one()), False
+
+
+def _is_used_again(connection: Connection, one: _DoomedBranch) -> bool:
+    """Return whether somebody has begun to need a doomed part of a branch: a session, a turn or a fork."""
+    keep = -1 if one.keep is None else one.keep
+    users = (
+        select(session.c.id).where(session.c.branch == one.id),
+        select(turn.c.id).where(turn.c.branch == one.id, turn.c.depth > keep, turn.c.session.is_not(None)),
+        select(branch.c.id).where(branch.c.parent == one.id, branch.c.fork_depth > keep),
+    )
+    return any(connection.execute(query.limit(1)).first() is not None for query in users)
+
+
+def _cut_branch(core: StoreCore, connection: Connection, row: Any, keep: int | None) -> int:
+    """Remove a branch's nodes below a depth, or all of it."""
+    low = row.fork_depth if keep is None else keep
+    doomed = select(node.c.seq).where(node.c.branch == row.id, node.c.depth > low)
+    seqs = list(connection.execute(doomed).scalars())
+    gone_views = select(view.c.id).where(view.c.branch == row.id, view.c.saw_depth > low)
+    items = select(view_item.c.seq).where(view_item.c.view.in_(gone_views), view_item.c.digest.is_not(None))
+    remove_from_search(core, connection, [*seqs, *(-seq for seq in connection.execute(items).scalars())])
+    for table in (pin, output, alias):
+        connection.execute(delete(table).where(table.c.node.in_(select(node.c.id).where(node.c.seq.in_(doomed)))))
+    drop_summaries(connection, row.id, low)
+    connection.execute(delete(node).where(node.c.branch == row.id, node.c.depth > low))
+    shown = select(branch.c.id, branch.c.view_id).where(branch.c.view_id.in_(gone_views))
+    for user in connection.execute(shown).all():
+        connection.execute(update(branch).where(branch.c.id == user.id).values(view_id=None, epoch=branch.c.epoch + 1))
+    doomed_views = list(connection.execute(gone_views).scalars())
+    connection.execute(update(view).where(view.c.prev.in_(doomed_views)).values(prev=None))
+    connection.execute(delete(view_item).where(view_item.c.view.in_(doomed_views)))
+    drop_evidence_of_views(connection, doomed_views)
+    connection.execute(delete(view).where(view.c.id.in_(doomed_views)))
+    if keep is None:
+        connection.execute(delete(annex).where(annex.c.branch == row.id))
+        _cut_turns(connection, turn.c.branch == row.id)
+        connection.execute(delete(compaction).where(compaction.c.branch == row.id, compaction.c.session.is_(None)))
+        connection.execute(delete(branch).where(branch.c.id == row.id))
+    else:
+        connection.execute(delete(annex).where(annex.c.branch == row.id, annex.c.depth >= keep))
+        _cut_turns(connection, turn.c.branch == row.id, turn.c.depth > keep)
+        head = connection.execute(select(node.c.id).where(node.c.branch == row.id, node.c.depth == keep)).scalar_one()
+        connection.execute(update(branch).where(branch.c.id == row.id).values(head=head, head_depth=keep))
+    return len(seqs)
+
+
+def _cut_turns(connection: Connection, *which: ColumnElement[bool]) -> None:
+    """Remove turns with their names."""
+    connection.execute(delete(reply_name).where(reply_name.c.turn.in_(select(turn.c.id).where(*which))))
+    connection.execute(delete(turn).where(*which))
+
+
+def _clean_up_after_cuts(core: StoreCore) -> None:
+    """Delete everything that pointed at removed messages."""
+    lost = turn.c.echo_node.is_not(None), ~exists().where(node.c.id == turn.c.echo_node)
+    with core.database.read() as connection:  # a message that is gone does not come back under the same turn
+        turns = connection.execute(select(turn.c.id).where(turn.c.tenant == core.tenant, *lost)).scalars().all()
+    for some in in_batches(turns):
+        statement = update(turn).where(turn.c.id.in_(some), *lost).values(echo_node=None)
+        core.database.write(partial(Connection.execute, statement=statement))
+    core.database.write(partial(drop_lost_evidence, tenant=core.tenant))
+
+
+# -- contents ----------------------------------------------------------------------------------------------------------
+
+_ADDED = (node.c.digest, summary.c.digest, view_item.c.digest)
+"""Users of a content that do not change, except that it is taken away: new ones have the highest numbers."""
+_CHANGED = tuple(column for column in USERS_OF_CONTENT if column not in set(_ADDED))
+"""Users of a content in rows that change, or whose numbers come again."""
+
+
+def _delete_unused_contents(core: StoreCore) -> int:
+    """Delete contents that nothing uses; found by reading, and looked up again before they go."""
+    with core.database.read() as connection:
+        used = union_all(*(select(column).where(column.is_not(None)) for column in (*_ADDED, *_CHANGED)))
+        query = select(content.c.digest).where(content.c.tenant == core.tenant, content.c.digest.not_in(used))
+        unused = [bytes(digest) for digest in connection.execute(query).scalars()]
+        # On a server a transaction may have taken its numbers and not be committed yet.
+        is_alone = core.database.backend.name == "sqlite"
+        newest = [connection.execute(select(func.max(column.table.c.seq))).scalar() or 0 for column in _ADDED]
+        newest = newest if is_alone else [0] * len(newest)
+    deleted, pace = 0, Pace(core, CONTENTS_AT_ONCE)
+    while unused:
+        some, unused = unused[: pace.count], unused[pace.count :]
+        deleted += pace.write(partial(_delete_contents, some, newest))
+    return deleted
+
+
+def _delete_contents(digests: Sequence[bytes], newest: Sequence[int], connection: Connection) -> int:
+    """Delete those of some contents that nobody has begun to use since the newest rows that were looked at."""
+    used: set[bytes] = set()
+    for column, last in zip(_ADDED, newest, strict=True):
+        added = select(column).where(column.table.c.seq > last, column.in_(digests))
+        used.update(bytes(digest) for digest in connection.execute(added).scalars())
+    for column in _CHANGED:
+        used.update(bytes(one) for one in connection.execute(select(column).where(column.in_(digests))).scalars())
+    gone = [digest for digest in digests if digest not in used]
+    return connection.execute(delete(content).where(content.c.digest.in_(gone))).rowcount if gone else 0
+
+
+# -- the search index --------------------------------------------------------------------------------------------------
+
+
+def remove_from_search(core: StoreCore, connection: Connection, seqs: list[int]) -> None:
+    """Take documents out of the index, and off the list of those that wait for it, while their contents still exist.
+
+    Their terms stand in the index's own pages until `purge_search`, which follows the transaction.
+    """
+    _upkeep(core).forget(connection, seqs)
+    for some in in_batches(seqs):
+        connection.execute(delete(pending).where(pending.c.seq.in_(some)))
+
+
+def purge_search(core: StoreCore) -> None:
+    """Leave no trace of removed documents in the pages of the index; others can write meanwhile.
+
+    Goes on with a purge that was interrupted.
+    """
+    _upkeep(core).purge()
+
+
+def _upkeep(core: StoreCore) -> IndexUpkeep:
+    return IndexUpkeep(core.database, index_for(core.database), Corpus(core.database))

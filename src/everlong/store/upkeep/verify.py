@@ -1,0 +1,470 @@
+"""The check of a store: every hash is derived again, every reference followed, each problem told in a sentence.
+
+The database's own check comes first, with the check for a lost end of the file. Reads only, and goes through the tables
+in the order of their keys, so it takes little memory however large the store is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sqlalchemy import Connection, Row, Select, Table, and_, exists, func, or_, select
+from sqlalchemy.exc import DatabaseError, DBAPIError
+
+from everlong.config.files import write_whole
+from everlong.errors import StoreDamaged
+from everlong.model import HashChain
+from everlong.store.channel_data import check_channel_data
+from everlong.store.content import OBJECT, decoded, digest_of, unpacked
+from everlong.store.database import Database, in_batches
+from everlong.store.evidence import check_evidence
+from everlong.store.object_place import fetch_anew, read_reference
+from everlong.store.objects import check_objects
+from everlong.store.schema import (
+    branch,
+    content,
+    node,
+    session,
+    vector_block,
+    view,
+    view_item,
+)
+from everlong.store.search.vectors import seqs_of_block
+from everlong.store.summaries import check_frontiers, check_summaries
+from everlong.store.tombstones import read_stub
+from everlong.store.upkeep.references import REFERENCES
+from everlong.store.views import ViewItem, problems_of
+
+if TYPE_CHECKING:
+    from everlong.store.core import StoreCore
+
+_LARGE = 20_000
+"""The messages from which on several processes are quicker than one."""
+_SHARES = 4
+"""The shares of each process."""
+
+MOST_PROBLEMS = 1_000
+"""The most problems that are listed; a store with more needs its backup, not a longer list."""
+
+
+class VerifiedMark(NamedTuple):
+    """The numbers of the newest message and the newest content that a check has seen, or will see."""
+
+    node: int
+    content: int
+
+
+def newest_mark(core: StoreCore) -> VerifiedMark:
+    """Return the numbers of a tenant's newest message and content."""
+    with core.database.read() as connection:
+        return mark_of(connection, core.tenant)
+
+
+def mark_of(connection: Connection, tenant: str) -> VerifiedMark:
+    """Return the same on a connection."""
+    newest = (select(func.max(table.c.seq)).where(table.c.tenant == tenant) for table in (node, content))
+    return VerifiedMark(*(connection.execute(query).scalar() or 0 for query in newest))
+
+
+class VerificationLog:
+    """A file that says how far stores were found to be whole."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, core: StoreCore, newest: VerifiedMark) -> VerifiedMark | None:
+        """Return how far a tenant's part of a store was checked; None if that is not known, or it was replaced."""
+        known = self._load().get(self._key(core))
+        if not (isinstance(known, list) and len(known) == 2 and all(type(one) is int for one in known)):
+            return None
+        mark = VerifiedMark(*known)
+        return mark if mark.node <= newest.node and mark.content <= newest.content else None
+
+    def note(self, core: StoreCore, mark: VerifiedMark | None) -> None:
+        """Note how far it was checked; None if something was wrong."""
+        kept = {name: known for name, known in self._load().items() if name != self._key(core)}
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(self._path, json.dumps(kept if mark is None else {**kept, self._key(core): list(mark)}))
+
+    def _key(self, core: StoreCore) -> str:
+        return f"{core.database.backend.where} {core.tenant}"
+
+    def _load(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self._path.read_text("utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+class Verified(NamedTuple):
+    """The result of a check: how much was read, and what is wrong."""
+
+    messages: int
+    contents: int
+    branches: int
+    views: int
+    problems: list[str]
+    remarks: list[str]
+    """Notes that are worth knowing and are no problems."""
+
+
+def verify(
+    core: StoreCore,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    since: VerifiedMark | None = None,
+    processes: int = 1,
+) -> Verified:
+    """Check everything of a tenant; ``progress`` is called with the number of messages done and of all.
+
+    Args:
+        core: The store.
+        progress: Called with the number of messages done and of all.
+        since: Derive only the hashes of messages and contents after these, and leave out the database's own check.
+        processes: How many processes derive the hashes of a large store.
+    """
+    problems, remarks = core.database.backend.losses()
+
+    def note(found: Iterator[str]) -> None:
+        try:
+            for one in islice(found, MOST_PROBLEMS - len(problems)):
+                problems.append(one)
+        except Exception as error:
+            if isinstance(error, DBAPIError) and not isinstance(core.database.backend.translated(error), StoreDamaged):
+                raise
+            problems.append(f"a table cannot be read to its end: {error}")
+
+    with core.database.read() as connection:
+        tenant = core.tenant
+        sizes = [_count_rows(connection, table, tenant) for table in (node, content, branch, view)]
+        low = since or VerifiedMark(0, 0)
+        if since is None:
+            note(core.database.backend.problems(connection))
+        ranges = _ranges(low, mark_of(connection, tenant), processes if sizes[0] >= _LARGE else 1)
+        if len(ranges) > 1:
+            note(_check_in_processes(core, ranges, progress))
+        for one in ranges if len(ranges) == 1 else ():
+            note(_check_contents(connection, tenant, one))
+            note(_check_nodes(connection, tenant, one, sizes[0], progress))
+        note(_check_branches(connection, tenant))
+        note(_check_views(connection, tenant))
+        note(check_summaries(connection, tenant))
+        note(check_frontiers(connection, core.reader, tenant))
+        note(_check_references(connection, tenant))
+        note(_check_conversations(connection, tenant))
+        note(check_evidence(connection, tenant))
+        note(check_channel_data(connection, tenant))
+        note(_check_vectors(connection, tenant))
+        note(check_objects(connection, tenant))
+    return Verified(sizes[0], sizes[1], sizes[2], sizes[3], problems, remarks)
+
+
+def _count_rows(connection: Connection, table: Table, tenant: str) -> int:
+    try:
+        counted = select(func.count()).select_from(table).where(table.c.tenant == tenant)
+        return connection.execute(counted).scalar_one()
+    except DatabaseError:  # told where it is read through
+        return 0
+
+
+class _Range(NamedTuple):
+    """A share of the messages and contents, by their numbers: those after the first and up to the second."""
+
+    nodes: tuple[int, int]
+    contents: tuple[int, int]
+
+
+def _ranges(low: VerifiedMark, high: VerifiedMark, processes: int) -> list[_Range]:
+    """Return what each process checks, in several shares, so that none waits long for the others."""
+    count = 1 if processes == 1 else _SHARES * processes
+
+    def cuts(first: int, last: int) -> list[int]:
+        return [first + (last - first) * place // count for place in range(count + 1)]
+
+    nodes, contents = cuts(low.node, high.node), cuts(low.content, high.content)
+    return [_Range(*both) for both in zip(pairwise(nodes), pairwise(contents), strict=True)]
+
+
+def _check_in_processes(
+    core: StoreCore, ranges: Sequence[_Range], progress: Callable[[int, int], None] | None
+) -> Iterator[str]:
+    """Yield the problems that several processes find, each in its shares."""
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - takes long to load, and is seldom needed
+    from multiprocessing import get_context  # noqa: PLC0415 - as above
+
+    backend, total = core.database.backend, ranges[-1].nodes[1]
+    processes = len(ranges) // _SHARES
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        for one, found in zip(
+            ranges, pool.map(partial(_check_range, backend.address, core.tenant), ranges), strict=True
+        ):
+            yield from found
+            if progress is not None:
+                progress(one.nodes[1], total)
+
+
+def _check_range(address: str, tenant: str, share: _Range) -> list[str]:
+    """Return the problems of a share; run in a process of its own."""
+    from everlong.store.upgrade import backend_for  # noqa: PLC0415 - which needs this package
+
+    database = Database(backend_for(address))
+    problems: list[str] = []
+    try:
+        with database.read() as connection:
+            for found in (_check_contents(connection, tenant, share), _check_nodes(connection, tenant, share, 0, None)):
+                problems += islice(found, MOST_PROBLEMS)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the check must tell it
+        problems.append(f"a table cannot be read to its end: {error}")
+    finally:
+        database.close()
+    return problems
+
+
+def _check_contents(connection: Connection, tenant: str, share: _Range) -> Iterator[str]:
+    low, high = share.contents
+    mine = select(content).where(content.c.tenant == tenant, content.c.seq > low, content.c.seq <= high)
+    for row in _stream(connection, mine):
+        name = f"content {bytes(row.digest).hex()}"
+        if row.state == "forgotten":
+            if row.bytes is not None:
+                yield f"{name} is forgotten and still has its words"
+            elif row.stub is None:
+                yield f"{name} is forgotten and has no trace of its shape"
+        elif row.state != "live" or row.bytes is None:
+            yield f"{name} has no bytes (its state is {row.state!r})"
+        else:
+            try:
+                if digest_of(tenant, _bytes_of(row)) != bytes(row.digest):
+                    yield f"{name} does not hash to its name"
+            except StoreDamaged as error:
+                yield f"{name}: {error}"
+
+
+def _bytes_of(row: Row[Any]) -> bytes:
+    """Return the bytes of a content; those of an object as they are in its place now."""
+    if row.codec != OBJECT:
+        return unpacked(row.bytes, row.codec)
+    told = read_reference(bytes(row.bytes))
+    return unpacked(fetch_anew(told), told.codec)
+
+
+def _check_nodes(
+    connection: Connection, tenant: str, share: _Range, total: int, progress: Callable[[int, int], None] | None
+) -> Iterator[str]:
+    chain = HashChain(tenant)
+    above = node.alias()
+    joined = (
+        select(
+            node,
+            content.c.bytes,
+            content.c.codec,
+            content.c.state,
+            content.c.stub,
+            content.c.seq.label("held"),
+            above.c.depth.label("parent_depth"),
+            branch.c.root,
+        )
+        .select_from(node)
+        .outerjoin(branch, branch.c.id == node.c.branch)
+        .outerjoin(content, content.c.digest == node.c.digest)
+        .outerjoin(above, above.c.id == node.c.parent)
+        .where(node.c.tenant == tenant, node.c.seq > share.nodes[0], node.c.seq <= share.nodes[1])
+    )
+    for done, row in enumerate(_stream(connection, joined), 1):
+        yield from _check_node(chain, row)
+        if row.mark is not None and row.parent is None and row.held is not None:
+            yield from _check_mark(chain, row)
+        if progress is not None and (done % 1_000 == 0 or done == total):
+            progress(done, total)
+
+
+def _check_node(chain: HashChain, row: Row[Any]) -> Iterator[str]:
+    name = f"message {bytes(row.id).hex()}"
+    if row.held is None:
+        yield f"{name} has no content"
+        return
+    if row.parent is not None and row.parent_depth is None:
+        yield f"{name} follows {bytes(row.parent).hex()}, which is not there"
+        return
+    first = chain.root().id if row.root is None else bytes(row.root)
+    start = bytes(row.parent) if row.parent is not None else first
+    depth = row.parent_depth or 0
+    try:
+        for side, block in _blocks(chain, row):
+            start = chain.step(start, side, block)  # type: ignore[arg-type]
+            depth += 1
+    except (StoreDamaged, ValueError, KeyError, TypeError) as error:
+        yield f"{name} cannot be read: {error}"
+        return
+    if start != bytes(row.id):
+        yield f"{name} does not follow from its content and {'the beginning' if row.parent is None else 'its parent'}"
+    elif depth != row.depth:
+        yield f"{name} is at depth {row.depth} and should be at {depth}"
+
+
+def _check_mark(chain: HashChain, row: Row[Any]) -> Iterator[str]:
+    """Check that the id by which stateless requests find a first message follows from its words alone."""
+    found = chain.root().id
+    try:
+        for side, block in _blocks(chain, row):
+            found = chain.step(found, side, block)  # type: ignore[arg-type]
+    except (StoreDamaged, ValueError, KeyError, TypeError):
+        return  # told already
+    if found != bytes(row.mark):
+        yield f"message {bytes(row.id).hex()} has a mark that does not follow from its words"
+
+
+def _blocks(chain: HashChain, row: Row[Any]) -> list[tuple[str, bytes]]:
+    if row.state == "forgotten":
+        return [(proof[0], bytes.fromhex(proof[1:])) for proof in read_stub(row.stub)[1]]
+    message = decoded(unpacked(row.bytes, row.codec))
+    side = "a" if message.get("role") == "assistant" else "u"
+    return [(side, block) for block in chain.trace([message]).blocks]
+
+
+def _check_branches(connection: Connection, tenant: str) -> Iterator[str]:
+    head, parent = node.alias(), branch.alias()
+    deepest = select(func.max(node.c.depth)).where(node.c.branch == branch.c.id).scalar_subquery()
+    query = (
+        select(
+            branch,
+            head.c.depth.label("found_depth"),
+            parent.c.head_depth.label("parent_head"),
+            parent.c.root.label("parent_root"),
+            deepest.label("deepest"),
+        )
+        .select_from(branch)
+        .outerjoin(head, head.c.id == branch.c.head)
+        .outerjoin(parent, parent.c.id == branch.c.parent)
+        .where(branch.c.tenant == tenant)
+    )
+    for row in connection.execute(query):
+        name = f"branch {row.id}"
+        if row.head_depth != (row.found_depth or 0):
+            yield f"{name} ends at a message that is not there"
+        elif row.deepest is not None and row.deepest != row.head_depth:
+            yield f"{name} has messages down to depth {row.deepest} and says that it ends at {row.head_depth}"
+        if row.parent is not None and row.parent_head is None:
+            yield f"{name} forks from branch {row.parent}, which is not there"
+        elif row.parent is not None and row.parent_head < row.fork_depth:
+            yield f"{name} forks at depth {row.fork_depth}, where branch {row.parent} has already ended"
+        elif row.parent is not None and row.root != row.parent_root:
+            yield f"{name} has another root than branch {row.parent}, from which it forks"
+    yield from _check_parents(connection, tenant)
+
+
+def _check_parents(connection: Connection, tenant: str) -> Iterator[str]:
+    """Yield messages whose parent is on a branch from which theirs does not come."""
+    above = node.alias()
+    own = branch.c.parent.is_not(None)
+    wrong = (
+        select(node.c.id, node.c.branch)
+        .join(branch, branch.c.id == node.c.branch, isouter=True)
+        .join(above, above.c.id == node.c.parent, isouter=True)
+        .where(
+            node.c.tenant == tenant,
+            or_(
+                branch.c.id.is_(None),
+                and_(node.c.parent.is_(None), branch.c.fork_depth != 0),
+                and_(above.c.branch != node.c.branch, or_(~own, above.c.branch != branch.c.parent)),
+                and_(above.c.branch != node.c.branch, above.c.depth != branch.c.fork_depth),
+            ),
+        )
+    )
+    for row in connection.execute(wrong):
+        yield f"message {bytes(row.id).hex()} is on branch {row.branch}, which does not lead to it"
+
+
+def _check_views(connection: Connection, tenant: str) -> Iterator[str]:
+    for row in connection.execute(select(view).where(view.c.tenant == tenant)).all():
+        name = f"view {row.id}"
+        if row.state not in {"good", "degraded", "void"}:
+            yield f"{name} has the unknown state {row.state!r}"
+        if row.cover_depth > row.saw_depth:
+            yield f"{name} covers depth {row.cover_depth}, though it was made with depth {row.saw_depth} in sight"
+        items = connection.execute(select(view_item).where(view_item.c.view == row.id).order_by(view_item.c.ord)).all()
+        shaped = [
+            ViewItem(item.kind, item.from_depth, item.to_depth, {} if item.digest is not None else None)
+            for item in items
+        ]
+        for problem in problems_of(shaped, row.cover_depth):
+            yield f"{name}: {problem}"
+
+
+def _check_references(connection: Connection, tenant: str) -> Iterator[str]:
+    """Check that everything that names a content, message, view, branch or session names one that exists."""
+    for one in REFERENCES:
+        target = one.target.table.alias().c[one.target.name] if one.column.table is one.target.table else one.target
+        is_lost = one.column.is_not(None), ~exists().where(target == one.column).correlate(one.column.table)
+        query = select(one.owner).where(*is_lost)
+        if one.column.table is view_item:  # whose tenant is that of its view
+            query = query.join(view, view.c.id == view_item.c.view).where(view.c.tenant == tenant)
+        else:
+            query = query.where(one.column.table.c.tenant == tenant)
+        if one.is_placed is not None:
+            query = query.where(one.is_placed)
+        for (name,) in connection.execute(query):
+            shown = bytes(name).hex() if isinstance(name, bytes | memoryview) else name
+            yield f"{one.sentence.format(shown)} not there"
+
+
+def _check_conversations(connection: Connection, tenant: str) -> Iterator[str]:
+    """Check that the parts of a conversation are one chain: each continues another one, only the first none."""
+    parent = session.alias()
+    query = (
+        select(session.c.id, session.c.conversation, session.c.parent, parent.c.conversation.label("of_parent"))
+        .select_from(session)
+        .outerjoin(parent, parent.c.id == session.c.parent)
+        .where(session.c.tenant == tenant)
+        .order_by(session.c.started, session.c.id)
+    )
+    rows = connection.execute(query).all()
+    known = {row.id for row in rows}
+    beginnings: dict[str, str] = {}
+    going_on: dict[str, str] = {}
+    for row in rows:
+        name = f"session {row.id}"
+        if row.parent is None:
+            if row.id != row.conversation and (row.conversation in known or row.conversation in beginnings):
+                yield f"{name} is a part of conversation {row.conversation} and goes on from no part of it"
+            beginnings[row.conversation] = row.id
+            continue
+        if row.id == row.conversation:
+            yield f"{name} is the first part of its conversation and goes on from session {row.parent}"
+        elif row.of_parent is not None and row.of_parent != row.conversation:
+            yield f"{name} goes on from session {row.parent}, which is a part of another conversation"
+        if row.parent in going_on:
+            yield f"sessions {going_on[row.parent]} and {row.id} both go on from session {row.parent}"
+        going_on[row.parent] = row.id
+    for row in rows:
+        if row.conversation not in known and row.conversation not in beginnings:
+            yield f"session {row.id} is a part of conversation {row.conversation}, which has no beginning"
+
+
+def _check_vectors(connection: Connection, tenant: str) -> Iterator[str]:
+    """Check that blocks of vectors are whole, and that each vector belongs to words that are still there."""
+    for row in _stream(connection, select(vector_block).where(vector_block.c.tenant == tenant)):
+        name = f"block of vectors {row.id}"
+        try:
+            seqs = seqs_of_block(row)
+        except StoreDamaged:
+            yield f"{name} is not whole; a change of search.embeddings makes all vectors anew"
+            continue
+        live: set[int] = set()
+        for part in in_batches(sorted(set(seqs))):
+            said = select(node.c.seq).join(content, content.c.digest == node.c.digest).where(node.c.seq.in_(part))
+            mine = said.where(node.c.tenant == tenant, content.c.state == "live")
+            live.update(connection.execute(mine).scalars())
+        gone = sorted(set(seqs) - live)
+        if gone:
+            yield f"{name} has vectors of messages that are not there or forgotten, the first is number {gone[0]}"
+
+
+def _stream(connection: Connection, query: Select[Any]) -> Iterator[Row[Any]]:
+    yield from connection.execution_options(yield_per=500).execute(query)

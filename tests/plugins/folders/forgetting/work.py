@@ -1,3 +1,0 @@
-def work(messages):
-    """Everything but what the user said."""
-    return [messages[0], {"role": "assistant", "content": "Nobody asked for anything."}]

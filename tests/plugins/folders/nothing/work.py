@@ -1,2 +1,0 @@
-def work(messages):
-    return None

@@ -1,5 +1,0 @@
-import threading
-
-
-def work(messages):
-    threading.Event().wait()  # for ever
