@@ -70,7 +70,7 @@ def _run(
 
     async def serve() -> None:
         settings = Settings.model_validate(values)
-        place = StorePlace(database, is_file=not database.startswith("postgres"))
+        place = StorePlace(database)
         made = Gateway(
             settings,
             open_database(database, waits_for_disk=False),

@@ -27,4 +27,4 @@ def test_a_conversation_whose_markers_move_is_not_kept_many_times(
         raw.ask(json.dumps({"model": "m", "messages": messages}).encode())
         texts += [f"Answer {turn}.", f"Question {turn}?"]
     assert {turn.branch for turn in relay.store().turns.since()} == {1}
-    assert len(relay.gateway._conversations["local", "anthropic"].live) <= 2  # its first body may have begun otherwise
+    assert len(relay.gateway._conversations["local", "anthropic"].live) <= 3  # the first bodies may differ

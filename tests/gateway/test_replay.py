@@ -95,7 +95,7 @@ class Refusing(Writer):
         self.away = away
         self.sizes: list[int] = []
 
-    def submit(self, work: Callable[[], T], key: int = 0, **how: Any) -> asyncio.Future[T]:
+    def submit(self, work: Callable[[], T], **how: Any) -> asyncio.Future[T]:
         assert isinstance(work, partial)
         (entries,) = work.args
         self.sizes.append(len(entries))
@@ -106,7 +106,7 @@ class Refusing(Writer):
         elif len(entries) > 1:
             future.set_exception(StoreError("made up"))
         else:
-            return super().submit(work, key, **how)
+            return super().submit(work, **how)
         return future
 
 
@@ -140,13 +140,13 @@ def test_upkeep_stores_what_was_left_behind_by_way_of_the_writer(
 class HalfAway(Writer):
     """A writer that is away for one tenant."""
 
-    def submit(self, work: Callable[[], T], key: int = 0, **how: Any) -> asyncio.Future[T]:
+    def submit(self, work: Callable[[], T], **how: Any) -> asyncio.Future[T]:
         recorder = recorder_of(work)
         if recorder is None or recorder.store.tenant == "local":
             future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
             future.set_exception(StoreFull("there is no room for something this large"))
             return future
-        return super().submit(work, key, **how)
+        return super().submit(work, **how)
 
 
 @pytest.mark.spec("12.6")

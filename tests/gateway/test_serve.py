@@ -17,7 +17,7 @@ from everlong.gateway.server import HostedGateway
 from everlong.testing import ModelServer
 from tests.cli.conftest import Run, run
 from tests.gateway.served import program, raw, serving
-from tests.gateway.upstream import Exchange, Hangup, Upstream
+from tests.gateway.upstream import Exchange, Upstream
 from tests.waiting import PATIENCE
 
 __all__ = ["run"]
@@ -211,23 +211,6 @@ def test_health_is_told_without_a_key_and_only_by_get(hosted: HostedGateway) -> 
         answer = client.ask(b"{}", "/healthz")
     assert answer.status == 405
     assert "GET" in answer.json()["error"]["message"]
-
-
-def test_a_clock_that_python_cannot_read_ends_a_connection_rather_than_hang_it(
-    hosted: HostedGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After the year 2262 the request fails, and so does the line in the log that would say so."""
-
-    def too_late() -> float:
-        raise OverflowError("timestamp too large to convert to C _PyTime_t")
-
-    with raw(hosted.address) as client, monkeypatch.context() as late:
-        late.setattr("time.time", too_late)
-        client.begin(ASKED)
-        with pytest.raises(Hangup):
-            client.head()
-    with raw(hosted.address) as client:
-        assert client.ask(ASKED).status == 200
 
 
 def test_a_gateway_whose_database_is_gone_is_not_ready(hosted: HostedGateway, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,9 +125,9 @@ def storing_process(settings: Settings, launched: LaunchedProcess) -> StoringPro
 
     chosen = store_settings()
     where = str(location(chosen))
-    is_file = not where.startswith("postgres")
-    where = str(Path(where).expanduser().absolute()) if is_file else where  # it starts in another folder
-    return StoringProcess(StorePlace(where, redacts=settings.store.redact, is_file=is_file), launched)
+    if not where.startswith("postgres"):
+        where = str(Path(where).expanduser().absolute())  # it starts in another folder
+    return StoringProcess(StorePlace(where, redacts=settings.store.redact), launched)
 
 
 def _say(text: str) -> None:

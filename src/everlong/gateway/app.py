@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -62,7 +61,6 @@ __all__ = [
     "pass_through",
     "refusal",
     "safe_target",
-    "server_logger",
     "without_folder",
 ]
 
@@ -276,25 +274,6 @@ def _error_place(error: BaseException) -> str:
     return f"{type(error).__name__} in {code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
 
 
-class _WithoutWords(logging.Filter):
-    """A filter that takes the messages out of log records, because they may quote requests; the kind of error stays."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        kind = type(error).__name__ if error is not None else "no error"
-        record.msg, record.args = f"a request could not be served ({kind})", None
-        record.exc_info = record.exc_text = None
-        return True
-
-
-def server_logger() -> logging.Logger:
-    """Return a logger for the HTTP server; the server's own would log pieces of requests."""
-    logger = logging.getLogger("everlong.gateway.http")
-    if not any(isinstance(one, _WithoutWords) for one in logger.filters):
-        logger.addFilter(_WithoutWords())
-    return logger
-
-
 _DOTS = re.compile(r"(^|[/\\])\.\.?([/\\]|$)")
 
 
@@ -374,7 +353,6 @@ _NAMED_PATH = re.compile(r"/(?:v\d+/)?(?:responses|conversations|chat/completion
 SERVER_OPTIONS: dict[str, Any] = {
     "handler_cancellation": True,  # a client that hangs up cancels what was asked for it
     "auto_decompress": False,  # bodies go on as they came
-    "logger": server_logger(),
     "max_line_size": MAX_HEADER_BYTES,
     "max_field_size": MAX_HEADER_BYTES,
     "read_bufsize": BUFFER_BYTES,

@@ -47,13 +47,8 @@ __all__ = [
 ]
 
 
-_TURNS_AT_ONCE = 1_000
-"""Turns that are looked at together for one that may have been stored just before a process was killed."""
-_SPAN = "FROM turn WHERE id >= ? AND id < ?"
-_UNSETTLED = 10
-"""The newest of such groups, to which transactions that are under way may still add."""
-_CLOCK_SECONDS = 10.0
-"""Seconds by which the clocks of gateways with one database may differ."""
+_STATUSES = "('open', 'done', 'failed', 'cancelled')"
+"""All statuses of turns, named because the index over their times begins with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +82,6 @@ class ClientAddition:
 class OpenedConversation(NamedTuple):
     """A conversation that was looked up in the store, and stored as far as it was not known."""
 
-    read: Read | None
-    """The body as it was read, if whoever asked has not read it."""
     conversation: LiveConversation
     places: dict[int, BodyPlace]
     """The places after those of its entries that are remembered, by their number."""
@@ -114,7 +107,6 @@ class UnstoredTurn(NamedTuple):
 class RecordedTurn(NamedTuple):
     """The result of storing a turn."""
 
-    number: int
     branch: Branch
     """The place of the request."""
     conversation: LiveConversation | None = None
@@ -125,25 +117,12 @@ class RecordedTurn(NamedTuple):
     """The places that are remembered after its entries, if a whole body was stored."""
 
 
-class _TurnSpan(NamedTuple):
-    """The time of turns with neighbouring numbers."""
-
-    first: float
-    """When the first one began."""
-    last: float
-    """When the last one began."""
-    ended: float
-    """When the last one ended."""
-
-
 class ConversationRecorder:
     """Stores the conversations of one tenant that come in by one API."""
 
     def __init__(self, store: Store, dialect: Dialect) -> None:
         self.store = store
         self.dialect = dialect
-        self._spans: dict[int, _TurnSpan | None] = {}
-        """The times of stored turns, a thousand at a time, as far as they were needed."""
 
     @property
     def api(self) -> str:
@@ -189,26 +168,23 @@ class ConversationRecorder:
 
     # -- storing requests ----------------------------------------------------------------------------------------------
 
-    def look_up(
-        self, given: Read | bytes, sender: Sender, most_new: int | None, *, is_read: bool = False
-    ) -> OpenedConversation:
-        """Store a whole body and return its conversation; one that comes as bytes is read here.
+    def look_up(self, body: bytes, sender: Sender, most_new: int | None) -> OpenedConversation:
+        """Store a whole body and return its conversation.
 
         Args:
-            given: the body.
+            body: the body.
             sender: its sender.
             most_new: the most blocks that may be new in it; None for any number.
-            is_read: True if whoever asks has read the body, too.
 
         Raises:
             BrokenBody: the body cannot be read.
             Refused: more blocks than that are not stored yet.
         """
-        read = read_body(given, self.dialect.list_name) if isinstance(given, bytes) else given
+        read = read_body(body, self.dialect.list_name)
         check_model(read.field("model"))
         conversation, places = self.open_conversation(read, sender, most_new)
         kept, reported = _remembered(conversation, places), self.last_reported(conversation)
-        return OpenedConversation(None if is_read else read, conversation, kept, reported)
+        return OpenedConversation(conversation, kept, reported)
 
     def has_views(self) -> bool:
         """Return whether anything was ever compacted in the database."""
@@ -297,20 +273,19 @@ class ConversationRecorder:
             if not is_open and conversation.session is not None:
                 followed = self._follow(conversation, new, replace(turn, session=conversation.session))
                 if followed is not None:  # nearly always
-                    branch, number = followed
-                    return RecordedTurn(number, branch)
+                    return RecordedTurn(followed)
             if read is None:
                 raise BodyNeeded
             moved = conversation
             self._place_again(conversation, read, new)
         branch, session = conversation.branch, conversation.session
         if is_open:
-            number = self.store.turns.begin(branch, model=turn.model, session=session, began=turn.began).id
-            return RecordedTurn(number, branch, moved)
+            self.store.turns.begin(branch, model=turn.model, session=session, began=turn.began)
+            return RecordedTurn(branch, moved)
         number = self.store.turns.add_finished(branch, replace(turn, session=session))
         # With the reply's id, the second request of the conversation need not be looked up.
         reply = self._reply_of(conversation, number) if branch.depth <= conversation.opened else None
-        return RecordedTurn(number, branch, moved, reply)
+        return RecordedTurn(branch, moved, reply)
 
     def record_whole(self, body: bytes, sender: Sender, turn: FinishedTurn, *, is_open: bool) -> RecordedTurn:
         """Store a request whose conversation was not looked up, with its turn."""
@@ -341,13 +316,12 @@ class ConversationRecorder:
             raise StoreUnavailable("the beginning of a turn could not be stored just before")
         self.finish_turn(number, turn)
 
-    def _follow(
-        self, conversation: LiveConversation, new: ClientAddition, turn: FinishedTurn
-    ) -> tuple[Branch, int] | None:
+    def _follow(self, conversation: LiveConversation, new: ClientAddition, turn: FinishedTurn) -> Branch | None:
         """Store new messages with their turn in one step; None if the conversation has also gone on differently."""
         mark = None if new.mark == new.at.head else new.mark
         added = NewMessages(new.messages, new.trace, mark)
-        return self.store.turns.add_following(new.at, added, turn, view=conversation.view_id)
+        followed = self.store.turns.add_following(new.at, added, turn, view=conversation.view_id)
+        return None if followed is None else followed[0]
 
     def _place_again(self, conversation: LiveConversation, read: Read, new: ClientAddition) -> None:
         """Store new messages wherever they belong, and note that place and its view in the conversation."""
@@ -438,34 +412,12 @@ class ConversationRecorder:
         return None if found is None else (found[0], found[1])
 
     def _stored_times(self, times: Sequence[float]) -> set[float]:
-        """Return those of the times at which turns began that are stored, by the turns that were stored since then."""
-        newest = self._first("SELECT MAX(id) FROM turn") if times else None
-        last = -1 if newest is None or newest[0] is None else newest[0] // _TURNS_AT_ONCE
-        found: set[float] = set()
-        for number in range(last, -1, -1):
-            span = self._span(number, is_settled=number <= last - _UNSETTLED)
-            if span is None:
-                continue
-            if span.first <= max(times) and span.last >= min(times):
-                rows = self._all(f"SELECT ts, tenant {_SPAN}", number * _TURNS_AT_ONCE, (number + 1) * _TURNS_AT_ONCE)
-                found.update(ts for ts, tenant in rows if tenant == self.store.tenant)
-            if span.ended + _CLOCK_SECONDS < min(times):
-                break
-        return found.intersection(times)
-
-    def _span(self, number: int, *, is_settled: bool) -> _TurnSpan | None:
-        """Return when the turns with some neighbouring numbers began and ended; None if there are none.
-
-        It is remembered if it ``is_settled``, that is, if no turn will be stored among them any more.
-        """
-        if number in self._spans:
-            return self._spans[number]
-        asked = f"SELECT MIN(ts), MAX(ts), MAX(COALESCE(ended, ts)) {_SPAN}"
-        row = self._first(asked, number * _TURNS_AT_ONCE, (number + 1) * _TURNS_AT_ONCE)
-        span = None if row is None or row[0] is None else _TurnSpan(*row)
-        if is_settled:
-            self._spans[number] = span
-        return span
+        """Return those of the times at which turns began that are stored."""
+        if not times:
+            return set()
+        marks = ", ".join("?" * len(times))
+        known = f"SELECT ts FROM turn WHERE tenant = ? AND status IN {_STATUSES} AND ts IN ({marks})"  # noqa: S608 - marks
+        return {row[0] for row in self._all(known, self.store.tenant, *times)}
 
     def _place_of(self, entry: JournalEntry) -> tuple[Branch, str]:
         """Store the messages of an entry's request; return their place and session."""

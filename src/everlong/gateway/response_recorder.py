@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.errors import NotStored, StoreUnavailable
-from everlong.gateway.body import dump_json, parse_json
+from everlong.gateway.body import parse_json
 from everlong.gateway.formats import OPENAI, ResponsesRequest, looks_aside, read_responses_request
 from everlong.gateway.journal import AWAY, Journal, JournalEntry
 from everlong.gateway.recorder import ConversationRecorder, RecordedTurn
@@ -66,8 +65,10 @@ class ResponseRecorder(ConversationRecorder):
         placed = self.place_request(unstored.request, unstored.sender, unstored.awaited)
         turns, branch, session = self.store.turns, placed.at, placed.session
         if is_open:
-            return RecordedTurn(turns.begin(branch, model=turn.model, session=session, began=turn.began).id, branch)
-        return RecordedTurn(turns.add_finished(branch, replace(turn, session=session)), branch)
+            turns.begin(branch, model=turn.model, session=session, began=turn.began)
+        else:
+            turns.add_finished(branch, replace(turn, session=session))
+        return RecordedTurn(branch)
 
     def place_request(
         self,
@@ -269,11 +270,6 @@ class TenantResponses(TurnQueue[ResponseTurn]):
         return [name for name in names if name in self._unstored and self._unstored[name].began == began]
 
     # -- storing -------------------------------------------------------------------------------------------------------
-
-    def _lane(self, turn: ResponseTurn) -> int:
-        said = turn.request
-        first = said.follows[0].encode("utf-8", "replace") if said.follows else dump_json(said.messages[:1])
-        return zlib.crc32(first)
 
     def _entry(self, turn: ResponseTurn, past: FinishedTurn, *, is_open: bool) -> JournalEntry:
         store = self.recorder.store

@@ -106,7 +106,8 @@ class GatewayServer:
             self._capturing.enter_context(captured(self._log))
             self._runner = _Runner(
                 make_app(self.gateway, self.front, inspector=self._inspector),
-                **{**SERVER_OPTIONS, "logger": server_logger(self._log)},
+                **SERVER_OPTIONS,
+                logger=server_logger(self._log),
                 access_log=None,
                 keepalive_timeout=_IDLE_SECONDS,
                 shutdown_timeout=_LAST_SECONDS,
@@ -329,16 +330,6 @@ class _Connection(web.RequestHandler):
         if self._head_bytes > _MOST_HEAD:
             self.force_close()
 
-    async def start(self) -> None:
-        """Serve a connection, and end it where not even the log takes what failed: no client waits for nothing.
-
-        With a clock after the year 2262, which Python cannot read, both the request and the log fail.
-        """
-        try:
-            await super().start()
-        except Exception:  # noqa: BLE001 - as above
-            self.force_close()
-
     def handle_error(
         self,
         request: web.BaseRequest,
@@ -484,7 +475,7 @@ class HostedRelay(_Hosted):
         for path in (FOLDER_ROUTE + "{path:/.*}", "/{path:.*}"):
             app.router.add_route("*", path, self._passed)
         await self._relay.start()
-        self._runner = web.AppRunner(app, **SERVER_OPTIONS, access_log=None)
+        self._runner = web.AppRunner(app, **SERVER_OPTIONS, logger=server_logger(GatewayLog(None)), access_log=None)
         await self._runner.setup()
         await web.SockSite(self._runner, bound).start()
         self.address = f"http://{self._host}:{bound.getsockname()[1]}"

@@ -5,6 +5,9 @@
 `Writer` of its own and sends the results back. So rows, titles and index entries cost the serving process nothing but
 the copy.
 
+Two equal workers that each store for themselves were measured in its place, on two cores with sixteen clients: forks
+waited up to twice as long (p99), and conversations whose requests reach both cost 1.4 times the CPU time.
+
 The journal is the promise. If the process ends, it is started again. Calls on their way fail as if the database were
 away: their turns are in the journal, and `upkeep` stores them once. Look-ups, which may be repeated, are asked again.
 
@@ -16,34 +19,38 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import pickle
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from everlong.errors import StoreUnavailable
-from everlong.gateway.storing_messages import (
-    BUFFER,
-    GOODBYE,
-    Call,
-    Hello,
-    LogLine,
-    Result,
-    StorePlace,
-    frame,
-    read_message,
-)
 from everlong.gateway.writer import StoreWriter, recorder_of
 from everlong.processes import OWN_FOLDER, own_command
 
 if TYPE_CHECKING:
     from everlong.gateway.recorder import ConversationRecorder
 
-__all__ = ["LaunchedProcess", "StorePlace", "StoringProcess", "can_run", "launch"]
+__all__ = [
+    "BUFFER",
+    "GOODBYE",
+    "Call",
+    "Hello",
+    "LaunchedProcess",
+    "LogLine",
+    "Result",
+    "StorePlace",
+    "StoringProcess",
+    "can_run",
+    "frame",
+    "launch",
+    "read_message",
+]
 
 _log = logging.getLogger("everlong.gateway")
 
@@ -68,6 +75,75 @@ _SEND_BUFFER = 1 << 21
 """Bytes of the socket's buffer, so that a large request is sent in one piece."""
 _SECRET = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 """The ends of names of environment variables that hold credentials."""
+
+
+# -- messages --------------------------------------------------------------------------------------------------------
+
+_HEADER = 8
+"""Bytes that tell the length of a message."""
+BUFFER = 1 << 22
+"""Bytes of messages that are read ahead."""
+GOODBYE = None
+"""The last message to the process: it finishes its work. Without it, the gateway was killed."""
+
+
+class StorePlace(NamedTuple):
+    """The database that the process opens; the first message to it."""
+
+    where: str
+    """An absolute path or a url."""
+    redacts: bool = False
+    """True if secrets are taken out of what is stored."""
+
+
+class Call(NamedTuple):
+    """A call of a recorder's method."""
+
+    number: int
+    tenant: str
+    api: str
+    method: str
+    args: tuple[Any, ...]
+    options: Mapping[str, Any]
+    is_heavy: bool
+
+
+class Hello(NamedTuple):
+    """The first message from the process: it runs."""
+
+
+class Result(NamedTuple):
+    """The result of a call."""
+
+    number: int
+    value: Any
+    error: BaseException | None = None
+
+
+class LogLine(NamedTuple):
+    """A line for the gateway's log."""
+
+    level: int
+    text: str
+
+
+def frame(message: Any) -> bytes:
+    """Return a message as it is sent."""
+    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+    return len(data).to_bytes(_HEADER, "big") + data
+
+
+async def read_message(reader: asyncio.StreamReader) -> Any:
+    """Return the next message; `EOFError` if the other process is gone."""
+    try:
+        size = int.from_bytes(await reader.readexactly(_HEADER), "big")
+        data = await reader.readexactly(size)
+    except (asyncio.IncompleteReadError, ConnectionError) as error:
+        raise EOFError from error
+    return pickle.loads(data)  # noqa: S301 - from a process of our own, over a socket that nobody else has
+
+
+# -- the gateway's side ----------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -134,7 +210,7 @@ class StoringProcess(StoreWriter):
         launched: the process, if it was launched before.
     """
 
-    is_apart = True
+    writes_index = True
 
     def __init__(self, place: StorePlace, launched: LaunchedProcess | None = None) -> None:
         self._place = place
@@ -156,11 +232,6 @@ class StoringProcess(StoreWriter):
     def pid(self) -> int | None:
         """The id of the process; None if it does not run."""
         return None if self._process is None else self._process.pid
-
-    @property
-    def is_parallel(self) -> bool:
-        """True if work with different keys is done in any order."""
-        return not self._place.is_file
 
     @property
     def waiting(self) -> int:
@@ -189,7 +260,6 @@ class StoringProcess(StoreWriter):
     def submit(
         self,
         work: Callable[[], T],
-        key: int = 0,
         *,
         can_wait: bool = False,
         is_heavy: bool = False,
@@ -208,10 +278,8 @@ class StoringProcess(StoreWriter):
             future.set_exception(StoreUnavailable("the storing process is being started again"))
             return future
         self._number += 1
-        call = Call(
-            *(self._number, recorder.store.tenant, recorder.api, work.func.__name__, work.args, work.keywords),
-            *(key, is_heavy),
-        )
+        whose = (recorder.store.tenant, recorder.api)
+        call = Call(self._number, *whose, work.func.__name__, work.args, work.keywords, is_heavy)
         pending = self._pending[self._number] = _Pending(future, recorder, None)
         if is_heavy:
             sending = asyncio.ensure_future(self._send_large(call, can_repeat=can_repeat))

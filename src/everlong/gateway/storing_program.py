@@ -21,7 +21,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everlong.errors import StoreError
-from everlong.gateway.storing_messages import (
+from everlong.gateway.storing_process import (
     BUFFER,
     GOODBYE,
     Call,
@@ -111,7 +111,7 @@ async def _open_patiently(place: StorePlace) -> Database:
     """Open the database, as soon as that is possible."""
     while True:
         try:
-            return await asyncio.to_thread(open_database, place.where, place.wait_seconds, waits_for_disk=False)
+            return await asyncio.to_thread(open_database, place.where, waits_for_disk=False)
         except (StoreError, OSError) as error:
             _log.error("the storing process cannot open the database: %s", type(error).__name__)
             await asyncio.sleep(_AGAIN_SECONDS)
@@ -166,7 +166,7 @@ class _Served:
             self.recorders[whose] = recorder_for(self.store_of(call.tenant), call.api)
         recorder = self.recorders[whose]
         work = partial(getattr(recorder, call.method), *call.args, **call.options)
-        done = self.writer.submit(work, call.key, can_wait=True, is_heavy=call.is_heavy)
+        done = self.writer.submit(work, can_wait=True, is_heavy=call.is_heavy)
         self.under_way.add(done)
         done.add_done_callback(partial(self._answer, call.number))
         if not self.is_hurrying:  # once the calls that have come by now are taken

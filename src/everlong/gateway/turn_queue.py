@@ -44,18 +44,12 @@ __all__ = ["Backlog", "EndedRequest", "OpenTurn", "TurnQueue", "log_unkept_answe
 
 _log = logging.getLogger("everlong.gateway")
 
-_PATIENCE = 0.1
-"""Seconds after which a request is stored although the upstream has not answered yet."""
-_PATIENCE_APART = 1.0
-"""The same if another process stores, to which all of the request has to be sent then."""
+_PATIENCE = 1.0
+"""Seconds after which a request is stored although the upstream has not answered yet: all of it, which is a copy."""
 _CATCH_UP_SECONDS = 1.0
 """Seconds that a request waits at most for a database that is slow or away."""
-_MOST_WAITING = 256
-"""Turns that may wait for the database before clients have to wait."""
-_MOST_BYTES = 16_000_000
-"""Bytes of such turns."""
-_MOST_WAITING_APART, _MOST_BYTES_APART = 2_000, 64_000_000
-"""The same if another process stores, so that a rush of clients does not have to wait for it."""
+_MOST_WAITING, _MOST_BYTES = 2_000, 64_000_000
+"""Turns that may wait for the database, and their bytes, before clients have to wait."""
 _LAST_SECONDS = 10.0
 """Seconds that a gateway waits for its last turns when it stops."""
 _RETRY_SECONDS = 5
@@ -135,8 +129,8 @@ def _unique_time() -> float:
 class OpenTurn:
     """A request whose end is not stored yet; no two of one gateway begin at the same time."""
 
-    number: asyncio.Future[int] | None = None
-    """The number of its turn in the store, once storing has begun."""
+    stored: asyncio.Future[None] | None = None
+    """Done when the request is stored; None as long as that has not begun."""
     began: float = field(default_factory=_unique_time)
     timer: asyncio.TimerHandle | None = None
     noted: int | None = None
@@ -173,14 +167,8 @@ class TurnQueue(ABC, Generic[TurnT]):
         self._journal = journal
         self._unsettled: set[asyncio.Future[Any]] = set()
         """Futures of ended turns that are not stored yet."""
-        self._late: set[asyncio.Future[Any]] = set()
-        """The futures of `_unsettled` whose turns ended before their beginnings were stored."""
 
     # -- to be defined for each kind of turn ---------------------------------------------------------------------------
-
-    @abstractmethod
-    def _lane(self, turn: TurnT) -> int:
-        """Return a key that is the same for all turns that have to be stored in order."""
 
     @abstractmethod
     def _entry(self, turn: TurnT, past: FinishedTurn, *, is_open: bool) -> JournalEntry:
@@ -200,8 +188,8 @@ class TurnQueue(ABC, Generic[TurnT]):
 
     def _is_stored(self, turn: TurnT) -> bool:
         """Return whether the messages of a request are in the database."""
-        number = turn.number
-        return number is not None and number.done() and not number.cancelled() and number.exception() is None
+        stored = turn.stored
+        return stored is not None and stored.done() and not stored.cancelled() and stored.exception() is None
 
     # -- before the request goes upstream ------------------------------------------------------------------------------
 
@@ -232,15 +220,14 @@ class TurnQueue(ABC, Generic[TurnT]):
 
     def _watch(self, turn: TurnT) -> None:
         """Have a request stored soon, even if the upstream takes its time."""
-        patience = _PATIENCE_APART if self._writer.is_apart else _PATIENCE
-        turn.timer = asyncio.get_running_loop().call_later(patience, self._overdue, turn)
+        turn.timer = asyncio.get_running_loop().call_later(_PATIENCE, self._overdue, turn)
 
     def _overdue(self, turn: TurnT) -> None:
         self.begin(turn)
 
-    def begin(self, turn: TurnT) -> asyncio.Future[int]:
-        """Store a request before the upstream has answered; the future has the number of its turn."""
-        return turn.number if turn.number is not None else self._store(turn, self._open(turn), is_open=True)
+    def begin(self, turn: TurnT) -> asyncio.Future[None]:
+        """Store a request before the upstream has answered; the future is done when it is stored."""
+        return turn.stored if turn.stored is not None else self._store(turn, self._open(turn), is_open=True)
 
     # -- after the upstream has answered -------------------------------------------------------------------------------
 
@@ -270,75 +257,50 @@ class TurnQueue(ABC, Generic[TurnT]):
 
     def finish_in_store(self, turn: TurnT, past: FinishedTurn) -> asyncio.Future[Any]:
         """Store an ended turn without the journal; the future is done when it is stored."""
-        if turn.number is None:
+        if turn.stored is None:
             return self._store(turn, past, is_open=False)
-        if not turn.number.done() and self._writer.is_apart and not self._writer.is_parallel:
-            # Its beginning is stored right before that, and nobody has to wait until its number is told.
-            return self._writer.submit(partial(self.recorder.finish_begun, past), self._lane(turn), can_wait=True)
-        later = asyncio.ensure_future(self._finish_begun(turn, turn.number, past))
-        if not turn.number.done():
-            self._late.add(later)
-            later.add_done_callback(self._late.discard)
-        return later
-
-    async def _finish_begun(self, turn: TurnT, number: asyncio.Future[int], past: FinishedTurn) -> None:
-        work = partial(self.recorder.finish_turn, await number, past)
-        await self._writer.submit(work, self._lane(turn), can_wait=True)
+        # Its beginning is stored before that, and nobody has to wait for the result.
+        return self._writer.submit(partial(self.recorder.finish_begun, past), can_wait=True)
 
     def hold(self, turn: TurnT, entry: JournalEntry) -> bool:
         """Keep an entry in memory because nothing else takes it; False if too many are kept."""
         return self._journal.hold(entry, turn.noted)
 
-    async def catch_up(self, *, is_parallel: bool = False) -> None:
-        """Wait until the replies that clients have are in the store, so that requests that follow them find them.
+    async def catch_up(self) -> None:
+        """Wait until the replies that clients have are in the store, so that a heavy request that follows one finds it.
 
-        A single writing thread stores everything in order, so only ends that wait for their beginnings matter then. A
-        heavy request (``is_parallel``) has a thread of its own.
+        Other requests are looked up in the thread that stores the replies, after them.
         """
-        if waited_for := list(self._unsettled if is_parallel or self._writer.is_parallel else self._late):
+        if self._unsettled:
             self._writer.hurry()
-            await asyncio.wait(waited_for, timeout=_CATCH_UP_SECONDS)
+            await asyncio.wait(self._unsettled, timeout=_CATCH_UP_SECONDS)
 
     # -- storing -------------------------------------------------------------------------------------------------------
 
-    def _store(self, turn: TurnT, past: FinishedTurn, *, is_open: bool) -> asyncio.Future[int]:
+    def _store(self, turn: TurnT, past: FinishedTurn, *, is_open: bool) -> asyncio.Future[None]:
         _stop_timer(turn)
-        work = self._recording(turn, past, is_open=is_open)
-        stored = self._writer.submit(work, self._lane(turn), can_wait=not is_open)
-        turn.number = number = stored.get_loop().create_future()
-        again = partial(self._recording_whole, turn, past, is_open=is_open)
-        stored.add_done_callback(partial(self._settle, turn, number, again))
-        return number
+        recording = self._writer.submit(self._recording(turn, past, is_open=is_open), can_wait=not is_open)
+        turn.stored = asyncio.ensure_future(self._settle(turn, past, recording, is_open=is_open))
+        turn.stored.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, if nobody waits for it
+        return turn.stored
 
-    def _settle(
-        self,
-        turn: TurnT,
-        number: asyncio.Future[int],
-        again: Callable[[], Callable[[], RecordedTurn]],
-        stored: asyncio.Future[RecordedTurn],
+    async def _settle(
+        self, turn: TurnT, past: FinishedTurn, recording: asyncio.Future[RecordedTurn], *, is_open: bool
     ) -> None:
-        """Pass the result of storing a turn on to those who wait for its number."""
-        error = None if stored.cancelled() else stored.exception()
-        if isinstance(error, BodyNeeded):
-            stored = self._writer.submit(again(), self._lane(turn), can_wait=True)
-            stored.add_done_callback(partial(self._settle, turn, number, again))
-            return
-        is_away = isinstance(error, AWAY)
-        if is_away:
-            turn.number = None  # it may be tried again
-        has_failed = stored.cancelled() or error is not None
-        self._settled(turn, None if has_failed else stored.result(), is_away=is_away)
-        if not has_failed:
-            self._drop_note(turn)
-        if number.cancelled():
-            return
-        if error is not None:
-            number.set_exception(error)
-            number.exception()  # marks it as seen, whether or not somebody waits for it
-        elif stored.cancelled():
-            number.cancel()
-        else:
-            number.set_result(stored.result().number)
+        """Take in where a turn was stored; give the recorder all of its request if it needs that."""
+        try:
+            try:
+                recorded = await recording
+            except BodyNeeded:
+                recorded = await self._writer.submit(self._recording_whole(turn, past, is_open=is_open), can_wait=True)
+        except BaseException as error:
+            is_away = isinstance(error, AWAY)
+            if is_away:
+                turn.stored = None  # it may be tried again
+            self._settled(turn, None, is_away=is_away)
+            raise
+        self._settled(turn, recorded, is_away=False)
+        self._drop_note(turn)
 
     def _drop_note(self, turn: TurnT) -> None:
         """Release the journal entry from before the request went upstream."""
@@ -364,8 +326,6 @@ class Backlog:
     def __init__(self, writer: StoreWriter, *, refuses: bool = True) -> None:
         self._writer = writer
         self._refuses = refuses
-        self._most_waiting = _MOST_WAITING_APART if writer.is_apart else _MOST_WAITING
-        self._most_bytes = _MOST_BYTES_APART if writer.is_apart else _MOST_BYTES
         self._bytes = 0
         self.under_way: set[asyncio.Future[Any]] = set()
         self.has_unkept = False
@@ -410,7 +370,7 @@ class Backlog:
         self.under_way.add(stored)
         self._bytes += turn.weight
         stored.add_done_callback(partial(self._finished, turn.weight))
-        if self._writer.waiting > self._most_waiting or self._bytes > self._most_bytes:  # it is slower than the clients
+        if self._writer.waiting > _MOST_WAITING or self._bytes > _MOST_BYTES:  # it is slower than the clients
             await asyncio.wait([stored])
         return ""
 

@@ -52,14 +52,14 @@ class GatewayUpkeep:
     Args:
         journal: the journal.
         store_of: opens the store of a tenant.
-        writer: stores the turns. If it is another process, that also writes the index.
+        writer: stores the turns, and may write the index.
     """
 
     def __init__(self, journal: Journal, store_of: Callable[[str], Store], writer: StoreWriter) -> None:
         self._journal = journal
         self._store_of = store_of
         self._writer = writer
-        self._indexing = Indexing(store_of, lambda: writer.waiting > 0, indexes=not writer.is_apart)
+        self._indexing = Indexing(store_of, lambda: writer.waiting > 0, indexes=not writer.writes_index)
         self._recorders = _Recorders(store_of)
         self._replaying: asyncio.Task[None] | None = None
         self._is_over = asyncio.Event()

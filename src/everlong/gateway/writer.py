@@ -1,9 +1,8 @@
 """Group commit: the writes of many requests at the same time share one transaction.
 
-One thread writes to a file, because a file lets only one in at a time; several write to a database server, and each
-conversation stays with one of them. Tenants take turns, so that nobody waits for all that somebody else has to say.
-Work that can wait is gathered for a moment and handed over together, because waking a thread costs more than the work.
-Knows no table.
+One thread writes everything in order; only work that takes long has another one. Tenants take turns, so that nobody
+waits for all that somebody else has to say. Work that can wait is gathered for a moment and handed over together,
+because waking a thread costs more than the work. Knows no table.
 
 The work that `turn_queue` submits is a method of a `recorder` with plain values as arguments, so that it can also be
 done in a process of its own: `storing_process` takes the place of these threads under ``everlong serve``.
@@ -34,7 +33,6 @@ T = TypeVar("T")
 
 _AT_ONCE = 64
 """Writes that share a commit at most."""
-_THREADS = 4
 _GATHER_SECONDS = 0.02
 """Seconds that a write that can wait is held back."""
 _LOCKED_SECONDS = 2.0
@@ -189,8 +187,8 @@ class _Lane:
 class StoreWriter(ABC):
     """The part of a gateway that does the work of recorders, in order, and commits it."""
 
-    is_apart = False
-    """True if it shares no memory with the gateway, so that whatever work is given is copied."""
+    writes_index = False
+    """True if it also writes the index."""
 
     async def start(self) -> None:
         """Begin, in the running loop."""
@@ -200,22 +198,16 @@ class StoreWriter(ABC):
     def submit(
         self,
         work: Callable[[], T],
-        key: int = 0,
         *,
         can_wait: bool = False,
         is_heavy: bool = False,
         can_repeat: bool = False,
     ) -> asyncio.Future[T]:
-        """Have work done; the future is done after the commit. Work with one key is done in order.
+        """Have work done, in order; the future is done after the commit.
 
         Work that ``can_wait`` is held back for a moment to share its commit. Work that ``is_heavy`` has a thread of its
         own, and no order with other work. Work that ``can_repeat`` may be done twice if it was interrupted.
         """
-
-    @property
-    @abstractmethod
-    def is_parallel(self) -> bool:
-        """True if work with different keys is done in any order."""
 
     @property
     @abstractmethod
@@ -232,18 +224,16 @@ class StoreWriter(ABC):
 
 
 class Writer(StoreWriter):
-    """The writing threads of one database."""
+    """The two writing threads of one database."""
 
     def __init__(self, database: Database) -> None:
-        count = 1 if database.backend.name == "sqlite" else _THREADS
-        self._lanes = [_Lane(database) for _ in range(count)]
+        self._lane = _Lane(database)
         self._heavy = _Lane(database, shares_commit=False)
         """The lane for writes that take so long that others would notice."""
 
     def submit(
         self,
         work: Callable[[], T],
-        key: int = 0,
         *,
         can_wait: bool = False,
         is_heavy: bool = False,
@@ -252,30 +242,20 @@ class Writer(StoreWriter):
         """Do work in a writing thread; see `StoreWriter.submit`."""
         del can_repeat  # a thread is not interrupted
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        lane = self._heavy if is_heavy else self._lanes[key % len(self._lanes)]
+        lane = self._heavy if is_heavy else self._lane
         lane.add(_Write(work, future), can_wait=can_wait)
         return future
 
-    @property
-    def is_parallel(self) -> bool:
-        """True if several threads write, so that work with different keys is done in any order."""
-        return len(self._lanes) > 1
-
     def hurry(self) -> None:
         """Begin at once with all writes that wait to share a commit."""
-        for lane in self._all_lanes:
-            lane.hand_over()
+        self._lane.hand_over()
 
     @property
     def waiting(self) -> int:
         """Writes waiting for the next commit."""
-        return sum(lane.waiting for lane in self._all_lanes)
-
-    @property
-    def _all_lanes(self) -> list[_Lane]:
-        return [*self._lanes, self._heavy]
+        return self._lane.waiting + self._heavy.waiting
 
     async def close(self) -> None:
         """Finish all submitted work, and stop."""
-        for lane in self._all_lanes:
+        for lane in (self._lane, self._heavy):
             await asyncio.to_thread(lane.close)

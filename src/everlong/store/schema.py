@@ -210,7 +210,7 @@ turn = Table(
     Index("ix_turn_branch", "branch", "depth"),
     Index("ix_turn_session", "session"),
     Index("ix_turn_reply_key", "reply_key"),
-    Index("ix_turn_status", "tenant", "status"),
+    Index("ix_turn_status", "tenant", "status", "ts"),
     sqlite_autoincrement=True,
 )
 
