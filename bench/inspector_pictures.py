@@ -83,7 +83,7 @@ def open_sites(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
         story = make_story(store, now=time.time() - 600)
         while store.searcher.index_pending(2_000):
             pass
-        settings = Settings(models={MODEL: {"context_length": 32_768, **PRICES}})
+        settings = Settings.model_validate({"models": {MODEL: {"context_length": 32_768, **PRICES}}})
         for site in run_site(store, Watch(), settings):
             yield site.host, _places(store, story, demo)
 

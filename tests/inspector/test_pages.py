@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import time
+from functools import partial
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import Connection, update
 
 from everlong.model import Message
 from everlong.store import Store
@@ -85,7 +86,7 @@ def test_the_first_page_shows_on_which_days_there_were_conversations(site: Site,
         one = store.sessions.start(title="talk")
         store.sessions.attach(one.id, store.record([user(f"hello {one.id}")], conversation=one.id))
         moved = update(session).where(session.c.id == one.id).values(active=now - age * 86_400)
-        store.database.write(lambda connection, moved=moved: connection.execute(moved))
+        store.database.write(partial(Connection.execute, statement=moved))
     days = dict(re.findall(r"<title>([\d-]+): (\d+) conversations", site.get("/inspector/").text))
     assert len(days) == 84
     assert sorted(days.values())[-2:] == ["1", "2"]
