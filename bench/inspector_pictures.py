@@ -23,7 +23,7 @@ from tests.inspector.port_story import Story, make_story
 from everlong.cli.demo.contenders import MODEL
 from everlong.cli.demo.playback import PRICES, play
 from everlong.cli.demo.session import load_session
-from everlong.config import Settings
+from everlong.config import ModelSettings, Settings
 from everlong.inspector.security import Watch
 from everlong.store import Store, open_store
 
@@ -83,7 +83,7 @@ def open_sites(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
         story = make_story(store, now=time.time() - 600)
         while store.searcher.index_pending(2_000):
             pass
-        settings = Settings.model_validate({"models": {MODEL: {"context_length": 32_768, **PRICES}}})
+        settings = Settings(models={MODEL: ModelSettings(context_length=32_768, **PRICES)})
         for site in run_site(store, Watch(), settings):
             yield site.host, _places(store, story, demo)
 

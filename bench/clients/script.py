@@ -12,6 +12,7 @@ from __future__ import annotations
 import random
 import re
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -108,10 +109,18 @@ class Worker:
         """Requests whose place in a plan is not known."""
         self.listen: Callable[[Ask], None] = lambda _ask: None
         """Hears of every request before it is answered."""
+        self.seconds = (0.0, 0.0)
+        """How long the model takes for an answer, and for a summary."""
+        self.arrivals: list[float] = []
+        """When the client's requests came, in seconds since 1970."""
 
     def __call__(self, ask: Ask) -> Answer:
         """Return the answer to a request."""
+        is_summary = is_for_summary(ask)
+        if not is_summary:
+            self.arrivals.append(time.time())
         self.listen(ask)
+        time.sleep(self.seconds[is_summary])
         with self._lock:
             return self._answer(ask)
 

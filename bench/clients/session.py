@@ -18,6 +18,7 @@ import genai_prices
 from bench.clients.programs import Place, Program
 from bench.clients.script import Plan, Step, Worker
 from bench.gateway.serving import gateway
+from everlong.context.summarizers import ExtractiveSummarizer
 from everlong.store import Store
 from everlong.testing import Ask, ModelServer
 from everlong.testing.server.cache import anthropic_blocks_of, openai_blocks_of, responses_blocks_of
@@ -128,6 +129,10 @@ class Played:
     bill: Bill = field(default_factory=Bill)
     compactions: Counter[str] = field(default_factory=Counter)
     """Those of the gateway, by reason."""
+    fallbacks: int = 0
+    """Those whose summary no model wrote."""
+    held: list[float] = field(default_factory=list)
+    """Seconds for which the gateway held each request."""
     own_compactions: int = 0
     """Those that the client made itself."""
     answers: list[str] = field(default_factory=list)
@@ -230,7 +235,7 @@ def open_desk(
                 yield desk
 
 
-def play(
+def play(  # noqa: PLR0913 - each says one thing about the run
     program: Program,
     plan: Plan,
     *,
@@ -238,16 +243,18 @@ def play(
     window: int,
     told_window: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    seconds: tuple[float, float] = (0.0, 0.0),
     timeout: float = 900,
 ) -> Played:
     """Play a plan from beginning to end, each task as a prompt of its own in the same session."""
     played = Played()
-    began = time.perf_counter()
+    started = time.perf_counter()
     opened = open_desk(
         program, [plan], through_gateway=through_gateway, window=window, told_window=told_window, settings=settings
     )
     with opened as desk:
         place = desk.place(plan)
+        desk.worker.seconds = seconds
         played.answers = program.talk(place, [plan.prompt(number) for number in range(len(plan.tasks))], timeout)
         played.files = written(place)
         played.bill = bill_of(desk.server.requests)
@@ -258,7 +265,11 @@ def play(
         played.recalled = len(desk.worker.recalled[plan.name])
         if through_gateway:
             with desk.store() as store:
-                played.compactions = Counter(one.reason for one in store.compactions())
+                done = store.compactions()
+                played.compactions = Counter(one.reason for one in done)
+                played.fallbacks = sum(one.summarizer == ExtractiveSummarizer.name for one in done)
+                began = sorted(turn.began for turn in store.turns.since())
+                played.held = [came - sent for sent, came in zip(began, sorted(desk.worker.arrivals), strict=False)]
                 played.problems = store.verify().problems
-    played.seconds = time.perf_counter() - began
+    played.seconds = time.perf_counter() - started
     return played

@@ -16,7 +16,7 @@ from bench.clients.script import long_plan
 from bench.clients.session import Played, play
 from bench.measure import verdict
 
-CLIENTS = ("claude-code", "pi", "pi-openai", "opencode", "opencode-openai")
+CLIENTS = ("claude-code", "pi", "pi-openai", "opencode", "opencode-openai", "codex")
 WINDOW = 200_000
 TOKENS = 4_900
 STEPS = 45
@@ -25,7 +25,7 @@ MOST_COMPACTIONS = 2
 DEARER = 1.05
 _HEAD = (
     f"{'client':16} {'steps':>5} {'':8} {'requests':>8} {'refused':>7} {'compactions':>18} {'own':>4} {'cache':>7} "
-    f"{'again':>7} {'largest':>8} {'cost':>8} {'/direct':>8} {'known':>6} {'s':>5}"
+    f"{'again':>7} {'largest':>8} {'cost':>8} {'/direct':>8} {'known':>6} {'stalls':>6} {'lines':>5} {'s':>5}"
 )
 
 
@@ -37,8 +37,14 @@ def row(name: str, steps: int, way: str, played: Played, direct: Played | None) 
     return (
         f"{name:16} {steps:>5} {way:8} {bill.requests:>8} {len(bill.refused):>7} {reasons:>18} "
         f"{played.own_compactions:>4} {bill.read_share:>7.1%} {bill.repeated_share:>7.1%} {bill.largest:>8,} "
-        f"{bill.dollars:>8.3f} {ratio:>8} {played.known:>3}/10 {played.seconds:>5.0f}"
+        f"{bill.dollars:>8.3f} {ratio:>8} {played.known:>3}/10 "
+        f"{_stalls(played):>6} {played.fallbacks:>5} {played.seconds:>5.0f}"
     )
+
+
+def _stalls(played: Played) -> int:
+    """Return how many requests the gateway held for more than a second."""
+    return sum(seconds > 1.0 for seconds in played.held)
 
 
 def judge(played: Played, direct: Played, *, is_long: bool) -> list[str]:
@@ -52,6 +58,8 @@ def judge(played: Played, direct: Played, *, is_long: bool) -> list[str]:
         ("cost / direct cost", dearer, allowed, False),
         ("refused requests", len(bill.refused), 0, False),
         ("facts known", played.known, 10, True),
+        ("requests held for more than a second", _stalls(played), 0, False),
+        ("summaries that no model wrote", played.fallbacks, 0, False),
     ]
     if is_long:
         del bars[0]
@@ -69,6 +77,9 @@ def main() -> int:
     parser.add_argument("--steps", type=int, action="append", help="45, and 3 windows' worth, by default")
     parser.add_argument("--tokens", type=int, default=TOKENS, help="of each tool result")
     parser.add_argument("--window", type=int, default=WINDOW)
+    parser.add_argument(
+        "--seconds", type=float, nargs=2, default=(0.0, 0.0), help="that the model takes for an answer and a summary"
+    )
     parser.add_argument("--no-recall", action="store_true", help="without the gateway's own tools")
     parser.add_argument("--requests", action="store_true", help="a line for each request")
     asked = parser.parse_args()
@@ -82,7 +93,14 @@ def main() -> int:
             plan = long_plan(steps, asked.tokens)
             direct = play(program, plan, through_gateway=False, window=asked.window)
             print(row(name, steps, "direct", direct, None), flush=True)
-            played = play(program, plan, through_gateway=True, window=asked.window, settings=settings)
+            played = play(
+                program,
+                plan,
+                through_gateway=True,
+                window=asked.window,
+                settings=settings,
+                seconds=tuple(asked.seconds),
+            )
             print(row(name, steps, "gateway", played, direct), flush=True)
             if asked.requests:
                 for number, (one, other) in enumerate(_paired(direct, played)):

@@ -70,6 +70,14 @@ def test_the_first_request_after_a_compaction_sends_anew_what_was_moved_and_is_s
     assert unsent == Estimate(38_000, 38_000 * Decimal("0.2") / 1_000_000)
 
 
+def test_tools_and_system_prompt_hide_nothing_that_was_sent_anew() -> None:
+    """The engine counts messages only; 25,000 tokens stand before them and stay in the cache."""
+    effects = Effects([compaction(7, 30_000, 6_000)], {})
+    effects.take_turn(turn(1, 0, None), Tokens(0, 50_000, 5_000), RATES)
+    anew, _ = effects.take_turn(turn(2, 60, 7), Tokens(20, 25_000, 7_000), RATES)
+    assert anew.tokens == 6_000
+
+
 def test_later_requests_are_shorter_until_the_next_compaction_priced_as_they_were_charged() -> None:
     effects = Effects([compaction(7, 50_000, 12_000), compaction(8, 40_000, 15_000)], {})
     effects.take_turn(turn(1, 0, None), Tokens(0, 50_000, 500), RATES)

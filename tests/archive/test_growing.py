@@ -19,6 +19,7 @@ from everlong.cli.archive.places import LogFolder
 from everlong.cli.archive.scan import Scan
 from everlong.model import text_of
 from everlong.store import Store
+from everlong.store.opening import redacted_message
 from everlong.store.upkeep.maintenance import stats
 from tests.archive import samples
 from tests.archive.samples import ClaudeLog
@@ -54,6 +55,15 @@ def long_log(prompts: int = 40) -> ClaudeLog:
 def every_word(prompts: int = 40) -> list[str]:
     steps = ("Question {}?", "Look {}.", "result {}", "Answer {}.")
     return [step.format(number) for number in range(prompts) for step in steps]
+
+
+def test_secrets_of_a_log_are_not_stored_where_a_store_redacts(store: Store, tmp_path: Path) -> None:
+    key = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"  # made up
+    path = tmp_path / "log.jsonl"
+    path.write_text(ClaudeLog().ask(f"Use {key}, please.").say("Done.").text())
+    clean = Store(store.database, redact=redacted_message)
+    samples.OwnLogs(clean).add(path)
+    assert spoken(clean) == ["Use [redacted:api_key], please.", "Done."]
 
 
 def test_a_log_read_after_every_line_ends_as_one_that_is_read_at_once(store: Store, tmp_path: Path) -> None:

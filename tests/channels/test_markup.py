@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from everlong.channels.markup import Block, parse, split
+from everlong.channels.markup import MarkupBlock, parse, split
 from everlong.channels.telegram_markup import read_piece, utf16_length, write_pieces
 
 ANSWER = """\
@@ -108,7 +108,7 @@ def test_no_piece_is_longer_than_the_limit_or_invisible(markdown: str, limit: in
 @settings(max_examples=200, deadline=None)
 @given(MARKDOWN, st.integers(8, 200))
 def test_splitting_loses_no_letter(markdown: str, limit: int) -> None:
-    def letters(blocks: list[Block]) -> str:
+    def letters(blocks: list[MarkupBlock]) -> str:
         return "".join("".join(block.text.split()) for block in blocks)
 
     blocks = parse(markdown)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from everlong.channels import service
-from everlong.channels.places import Places
+from everlong.channels.places import ChatPlaces
 from everlong.channels.platform import Inbound, Person, Place
 from everlong.store import Store
 from everlong.testing import Ask, ScriptedModel
@@ -159,8 +159,8 @@ def test_what_was_not_for_the_bot_is_not_fetched_again_after_a_restart(
             assert channel.places.last_seen(group) == stranger.message
             last = said("the last words", "-5")
             await channel.receive(last)
-        assert Places(store).last_seen(group) == last.message
-        assert [record.place for record in Places(store).all()] == [group]
-        assert Places(store).last_seen(other) == ""
+        assert ChatPlaces(store).last_seen(group) == last.message
+        assert [record.place for record in ChatPlaces(store).all()] == [group]
+        assert ChatPlaces(store).last_seen(other) == ""
 
     run(talk)

@@ -106,6 +106,7 @@ def test_a_chat_looks_as_it_did(serve: Serve, chat: Open, columns: int, rows: in
     assert all(f"\n/{name} " in seen for name in COMMANDS)
 
 
+@pytest.mark.soak
 def test_wide_signs_break_no_line_and_a_resize_no_answer(serve: Serve, chat: Open) -> None:
     words = "海鸥号停在三号泊位🚢" * 12  # 20 columns each
     server = serve(f"Begin.\n\n{words}\n\nEnd.")

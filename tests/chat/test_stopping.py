@@ -118,7 +118,8 @@ def test_ctrl_c_during_the_start_leaves_with_130(serve: Serve, terminal: Open) -
 
 
 @pytest.mark.parametrize(
-    "module", ["everlong.cli.main", "click", "everlong.cli.chat.worker", "prompt_toolkit", "everlong.cli.chat.terminal"]
+    "module",
+    few(["everlong.cli.main", "prompt_toolkit", "click", "everlong.cli.chat.worker", "everlong.cli.chat.terminal"], 2),
 )
 def test_ctrl_c_while_the_program_is_loaded_leaves_quietly_with_130(terminal: Open, module: str) -> None:
     found = terminal()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from everlong.testing import Ask
 from tests.chat.conftest import Open, configure, idle
 from tests.testing_server.conftest import Serve
@@ -30,6 +32,7 @@ def test_several_lines_are_one_prompt_and_come_back(serve: Serve, chat: Open) ->
     assert server.model.asked[1].last_user == "one\ntwo\nthree!"
 
 
+@pytest.mark.soak
 def test_a_paste_of_100_kb_is_one_prompt_and_the_chat_stays_usable(serve: Serve, chat: Open, home: Path) -> None:
     configure(home, models={"some-model": {"context_length": 200_000}})
     text = "".join(

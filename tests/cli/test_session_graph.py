@@ -12,7 +12,7 @@ from everlong.testing import Ask, ModelServer
 from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, long_session, user
 
-WINDOW = 32_000
+WINDOW = 16_000
 TALK: list[Message] = [
     *long_session(60)[1:],
     user("Use port 8437, we agreed on it."),

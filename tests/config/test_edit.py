@@ -242,6 +242,12 @@ def test_the_files_mode_is_kept_and_a_link_stays_a_link(tmp_path: Path) -> None:
     assert stat.S_IMODE(target.stat().st_mode) == 0o644
 
 
+def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="cannot be"):
+        set_value(tmp_path / "file" / "config.yaml", "context.engine", "lcm")
+
+
 NAMES = st.text("abcxyz", min_size=1, max_size=3)
 VALUES = st.integers(-9, 9) | st.booleans() | st.none() | st.text("ab: #'\"\\é\n", max_size=6)
 TREES = st.recursive(VALUES, lambda inner: st.dictionaries(NAMES, inner, max_size=3), max_leaves=6)

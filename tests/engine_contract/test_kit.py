@@ -14,7 +14,7 @@ import pytest
 from everlong import ContextCompressor
 from everlong.testing import EngineContract, check_engine
 from everlong.testing.engine_contract import CLAUSES
-from everlong.testing.engine_contract.subject import Caller, CallOverran, Subject
+from everlong.testing.engine_contract.subject import CallOverran, EngineCaller, Subject
 from tests.engine_contract.broken import Sound, broken_engines
 from tests.examples import length
 
@@ -102,7 +102,7 @@ def test_a_method_that_loops_is_named_with_its_arguments(never: threading.Event)
             del prompt_tokens
             return never.wait()
 
-    subject = Subject(Loops(16_000), Caller(0.01))
+    subject = Subject(Loops(16_000), EngineCaller(0.01))
     with pytest.raises(CallOverran, match=r"^should_compress\(900\) did not return within 0\.01 seconds; look"):
         subject.call("should_compress", 900)
 

@@ -14,7 +14,7 @@ from multidict import CIMultiDict
 from everlong.config import Settings
 from everlong.config.settings import GatewaySettings
 from everlong.errors import ConfigError
-from everlong.gateway.auth import Caller, Guard
+from everlong.gateway.auth import Caller, Guard, check_bind
 from everlong.gateway.routing import Routes
 from everlong.store import Store
 from everlong.testing import ModelServer
@@ -101,6 +101,13 @@ def test_without_keys_everybody_on_this_machine_is_local_but_no_web_page_of_othe
     assert guard({}).admit(headers(origin="https://elsewhere.example")) is None
     assert guard({}).admit(headers(origin="http://127.0.0.1.elsewhere.example")) is None
     assert guard({}).admit(headers(origin="null")) is None
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "gateway.example", "localhost.example"])  # noqa: S104
+def test_any_other_address_does(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"gateway\.keys\.NAME\.key_variable"):
+        check_bind(GatewaySettings(), host)
+    check_bind(GatewaySettings.model_validate({"keys": KEYS}), host)
 
 
 # -- through a gateway -------------------------------------------------------------------------------------------------

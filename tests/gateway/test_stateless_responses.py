@@ -264,6 +264,7 @@ def test_a_conversation_that_the_provider_compacts_stays_one_with_its_title(tmp_
         client.ask("The harbour master is called Ingrid. Read on.")
         for again in range(2):
             client.items = [DEVELOPER, QUESTION, compaction_of(client)]
+            running.store()  # once the compaction is stored
             client.ask(f"And now, for the {again}th time?")
         (found,) = running.store().conversations.newest()
         assert (len(found.parts), found.title) == (3, "The harbour master is called Ingrid. Read on.")

@@ -342,3 +342,31 @@ def test_who_writes_summaries_is_told_with_its_name_and_its_cost_is_counted(
         assert writer.requests
         assert any(one.cost for one in done)
     gc.collect()
+
+
+@pytest.mark.spec("5.6")
+@pytest.mark.parametrize("window", [3_000, 8_000, 16_000, 64_000])
+def test_a_writer_with_a_small_window_gets_parts_that_fit_it(
+    window: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WRITER_KEY", "made-up-key")
+    monkeypatch.setattr(compaction, "_UNKNOWN_SECONDS", 0.0)  # so that no compaction begins early
+    summary = "## Goal\n- Sail to the harbour at dawn.\n## Progress\n### Done\n- The tide tables were read again."
+    models = {"claude-sonnet-5": {"context_length": 40_000}, "w": {"context_length": window}}
+    with ModelServer("Go on.", window=40_000) as model, ModelServer(lambda _: Answer(summary), window=window) as writer:
+        providers = {"shop": {"base_url": f"{writer.url}/v1", "key_variable": "WRITER_KEY"}}
+        settings = {"models": models, "providers": providers, "gateway": {"summaries": "shop:w"}}
+        with run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running:
+            history: list[dict[str, Any]] = []
+            for number in range(16):
+                history.append({"role": "user", "content": f"Question {number}: {WORDS * 8}"})
+                body = {"model": "claude-sonnet-5", "max_tokens": 200, "messages": history}
+                with running.raw() as raw:
+                    assert raw.ask(json.dumps(body).encode(), "/v1/messages", KEYS).status == 200
+                history.append({"role": "assistant", "content": "Go on."})
+                until(lambda: not running.gateway._compactor._ahead)
+            done = running.store().compactions()
+    assert writer.requests
+    assert writer.rejections == []
+    assert {one.fallback for one in done} == {None}
+    assert all("shop:w" in str(one.summarizer) for one in done)

@@ -33,6 +33,14 @@ def test_recall_finds_the_answer_of_another_client_with_ids(said: Said) -> None:
     assert ids_in(text)
 
 
+def test_a_clients_reminders_are_not_quoted(said: Said) -> None:
+    reminder = "<system-reminder>\nThe port of the tide table was not used yet; never mention this.\n</system-reminder>"
+    said.talk(f"{reminder}\nWhich port do we take for the tide table? Say soon.", "Port 7431.")
+    text = said.history().recall("which port for the tide table?")
+    assert "Which port do we take" in text
+    assert "never mention this" not in text
+
+
 @pytest.mark.spec("12.4")
 def test_another_folder_does_not_exist(said: Said) -> None:
     said.talk("The port is 7431.", "Noted.", title="Harbour")

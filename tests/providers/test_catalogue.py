@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from everlong import NetworkFailure
+from everlong import ConfigError, NetworkFailure
 from everlong.config import ModelSettings, ProviderSettings, Settings
 from everlong.providers import Catalogue, ModelName, Usage, connect, parse_model_name
 from everlong.providers.catalogue import DEFAULT_CONTEXT_LENGTH
-from everlong.providers.endpoints import ENDPOINTS, Endpoint
+from everlong.providers.endpoints import ENDPOINTS, Endpoint, endpoint_for
 from tests.testing_server.conftest import Serve
 
 OPUS = ModelName("anthropic", "claude-opus-5")
@@ -34,6 +34,13 @@ def test_settings_stand_above_the_catalogue(key: str) -> None:
     assert (info.context_length, info.context_source) == (9_000, "settings")
     usage = Usage(1_000_000, 1_000_000, cache_read_tokens=1_000_000, cache_write_tokens=1_000_000)
     assert catalogue.cost(OPUS, ENDPOINTS["anthropic"], usage) == 4.5
+
+
+def test_a_price_that_rises_with_the_prompt_is_known_with_its_step() -> None:
+    haiku, endpoint, catalogue = ModelName("anthropic", "claude-haiku-5-5"), ENDPOINTS["anthropic"], Catalogue()
+    assert catalogue.info(haiku, endpoint).price_step == 100_000
+    assert catalogue.cost(haiku, endpoint, Usage(100_000)) == pytest.approx(0.01)
+    assert catalogue.cost(haiku, endpoint, Usage(200_000)) == pytest.approx(0.10)
 
 
 def test_an_unknown_model_asks_its_server_once_and_else_has_the_default() -> None:
@@ -80,6 +87,20 @@ def test_servers_tell_their_window_under_different_names(serve: Serve, dialect: 
 )
 def test_a_name_says_the_provider_and_the_model(name: str, provider: str, model: str) -> None:
     assert parse_model_name(name) == (provider, model)
+
+
+def test_an_endpoint_of_ones_own_is_called_by_its_name(serve: Serve) -> None:
+    server = serve("From the workshop.", dialect="llama.cpp")
+    settings = Settings(providers={"workshop": ProviderSettings(base_url=server.openai_url)})
+    connection = connect("workshop:tiny", settings)
+    assert connection.complete([{"role": "user", "content": "Hi"}]).text == "From the workshop."
+    assert connection.complete([{"role": "user", "content": "Hi"}], max_tokens=9).provider == "workshop"
+    assert server.requests[-1].body["max_tokens"] == 9
+    connection.close()
+    with pytest.raises(ConfigError, match=r"providers\.nowhere\.base_url"):
+        endpoint_for("nowhere", {"nowhere": ProviderSettings(api="openai")})
+    with pytest.raises(ConfigError, match="is not a known provider"):
+        endpoint_for("nowhere")
 
 
 # -- keys -------------------------------------------------------------------------------------------------------------

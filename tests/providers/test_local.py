@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from everlong.errors import AuthenticationFailed, ConfigError
-from everlong.providers import connect
+from everlong.providers import connect, local
 from everlong.providers.local import LocalServer, find_model_file, read_model_file
 from tests.waiting import until
 
@@ -76,6 +76,12 @@ def test_what_is_no_model_is_refused_with_the_reason(tmp_path: Path, content: by
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=said):
         read_model_file(path)
+
+
+def test_without_the_server_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=r"pip install openai xllamacpp"):
+        LocalServer(read_model_file(model_file(tmp_path, USUAL, (4, 4))))
 
 
 @with_a_model

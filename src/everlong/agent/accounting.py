@@ -547,8 +547,7 @@ class Effects:
             return Estimate(), _unsent(spared, _charged_as(tokens, before), rates)
         if before is None or not before.is_held(turn.began):  # all of it would have been sent anew anyway
             return Estimate(), _unsent(spared, _written_as(tokens), rates)
-        would_be_new = max(0, done.tokens_before - before.tokens.prompt)
-        moved = max(0, done.tokens_after - would_be_new - tokens.cache_read)
+        moved = max(0, before.tokens.prompt - spared - tokens.cache_read)
         return paid_again(moved, tokens, rates), _unsent(spared, "cache_read", rates)
 
     def _compaction_of(self, view: int | None) -> Compaction | None:

@@ -19,7 +19,7 @@ from everlong.agent.events import AgentEvent, Notice, SessionStarted, Stop, Turn
 from everlong.agent.loop import Limits, Loop, Prompt, prompt_parts
 from everlong.agent.plugin_hooks import PLATFORM, PluginHooks
 from everlong.agent.tools.todo import NAME, TodoList
-from everlong.agent.watch import OutOfTime, Watch, ctrl_c_sets
+from everlong.agent.watch import OutOfTime, WorkWatch, ctrl_c_sets
 from everlong.context.literals import summary_indices
 from everlong.context.rules import EDIT_ANSWER, StandingRules, edit_message, standing_rules
 from everlong.errors import ContextOverflow, ProviderError, StoreError, ToolError
@@ -169,7 +169,7 @@ class Agent(Loop):
         A compaction that fails or takes longer leaves the conversation as it was, with a notice.
         """
         self._start_watch()
-        self.watch = Watch(self.tools.interrupted, time.monotonic() + seconds)
+        self.watch = WorkWatch(self.tools.interrupted, time.monotonic() + seconds)
         self._is_resumed = False
         before = self.compactor.count
         try:

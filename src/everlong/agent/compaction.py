@@ -41,7 +41,7 @@ from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
     from everlong.agent.conversation import AgentConversation
-    from everlong.agent.watch import Watch
+    from everlong.agent.watch import WorkWatch
     from everlong.context import ContextEngine, SummaryProgress
     from everlong.model import Message
     from everlong.providers.base import CallOptions, Provider, Reply
@@ -338,7 +338,7 @@ class SummaryMeter:
             if progress.total > 1:
                 self._tell_progress()
 
-    def ask(self, watch: Watch, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
+    def ask(self, watch: WorkWatch, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
         """Return the model's answer, and tell how much of it has come so far.
 
         Raises:

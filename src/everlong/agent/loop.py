@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from everlong.agent.compaction import Compactor
 from everlong.agent.conversation import AgentConversation, Said
 from everlong.agent.events import AgentEvent, Answered, Stop, ToolFinished, ToolStarted, TurnFinished, unheard
-from everlong.agent.watch import Interrupted, OutOfTime, Watch, ctrl_c_raises, ctrl_c_sets
+from everlong.agent.watch import Interrupted, OutOfTime, WorkWatch, ctrl_c_raises, ctrl_c_sets
 from everlong.context.policy import OVERFLOW_TRIES
 from everlong.errors import ContextOverflow, ProviderError, RequestTooLarge
 from everlong.model import Message, ToolCall, text_of
@@ -141,7 +141,7 @@ class Loop:
         self.listen = listen
         self.hooks = hooks or LoopHooks()
         self.spent = Spent()
-        self.watch = Watch(tools.interrupted)
+        self.watch = WorkWatch(tools.interrupted)
 
     # -- the four verbs ------------------------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class Loop:
         self.spent = Spent()
         now = time.monotonic()
         deadline = None if self.limits.seconds is None else now + self.limits.seconds
-        self.watch = Watch(self.tools.interrupted, deadline)
+        self.watch = WorkWatch(self.tools.interrupted, deadline)
         return now
 
     def _close_answer(self, note: str) -> None:

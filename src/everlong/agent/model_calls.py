@@ -17,7 +17,7 @@ from everlong.providers.base import CallOptions, Done
 from everlong.providers.connection import Connection
 
 if TYPE_CHECKING:
-    from everlong.agent.watch import Watch
+    from everlong.agent.watch import WorkWatch
     from everlong.caching import PromptCache
     from everlong.model import Message
     from everlong.providers.base import Provider, Reply, Usage
@@ -89,7 +89,7 @@ class Asker:
         left = error.limit - (told - answer_tokens) - 16
         return left if _LEAST_ANSWER_TOKENS <= left < answer_tokens else None
 
-    def ask(self, messages: Sequence[Message], answer_tokens: int, watch: Watch) -> Reply:
+    def ask(self, messages: Sequence[Message], answer_tokens: int, watch: WorkWatch) -> Reply:
         """Return the model's answer; ask again if it breaks off, and tell that its text so far does not count.
 
         Raises:

@@ -31,7 +31,7 @@ from everlong.agent.tools.workspace import Workspace
 from everlong.caching import PromptCache
 from everlong.config.paths import INSTRUCTION_FILES, data_home, workspace_folder
 from everlong.config.trust import is_folder_trusted
-from everlong.errors import ConfigError, StoreError, ToolError
+from everlong.errors import AuthenticationFailed, ConfigError, StoreError, ToolError
 from everlong.lossless import LosslessEngine
 from everlong.memory import MemoryManager
 from everlong.plugins.adapters.host_state import Host
@@ -382,9 +382,20 @@ class _Opening:
         warm = completer(
             connection, self._ask_for_summary, tools=self._schemas, prepare=cache.apply if cache is not None else None
         )
-        return summarizer_for(
-            self.settings, connection, main_complete=warm, progress=self.meter.parts_done, ask=self._ask_for_summary
+        make = partial(
+            summarizer_for,
+            main=connection,
+            main_complete=warm,
+            progress=self.meter.parts_done,
+            ask=self._ask_for_summary,
         )
+        try:
+            return make(self.settings)
+        except AuthenticationFailed as error:  # no reason not to talk
+            self.warn(f"the conversation's own model writes summaries: {error}")
+            chosen = self.settings.auxiliary
+            own = chosen.model_copy(update={"compression": type(chosen.compression)(provider="main")})
+            return make(self.settings.model_copy(update={"auxiliary": own}))
 
     def _ask_for_summary(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
         """Ask a model on the side: the user can stop it, and its cost is counted."""

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from everlong.workers import iterate
 
-__all__ = ["Interrupted", "OutOfTime", "Watch", "ctrl_c_raises", "ctrl_c_sets"]
+__all__ = ["Interrupted", "OutOfTime", "WorkWatch", "ctrl_c_raises", "ctrl_c_sets"]
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class OutOfTime(BaseException):
     """The time for the work is up."""
 
 
-class Watch:
+class WorkWatch:
     """Waits that end when ``interrupted`` is set or the clock reaches ``deadline``."""
 
     def __init__(

@@ -17,7 +17,7 @@ __all__ = [
     "CacheRules",
     "ModelRules",
     "Provider",
-    "Source",
+    "RuleSource",
     "Ttl",
     "cache_rules",
     "is_claude",
@@ -34,23 +34,23 @@ Provider: TypeAlias = Literal[
 SECONDS: dict[str, int] = {"5m": 300, "30m": 1_800, "1h": 3_600}
 
 
-class Source(NamedTuple):
+class RuleSource(NamedTuple):
     """The document of a rule, and the date it was last checked."""
 
     document: str
     date: str
 
 
-_CLAUDE = Source("Anthropic documentation, Build with Claude: Prompt caching", "2026-10")
-_CLAUDE_PRICES = Source("Anthropic documentation, Pricing", "2026-10")
-_BEDROCK = Source("Amazon Bedrock user guide, Prompt caching for faster model inference", "2026-10")
-_VERTEX = Source("Google Cloud documentation, Vertex AI: Claude prompt caching", "2026-10")
-_OPENROUTER = Source("OpenRouter documentation, Prompt caching", "2026-10")
-_OPENAI = Source("OpenAI documentation, Prompt caching", "2026-10")
-_GEMINI = Source("Google AI for Developers, Gemini API: Context caching", "2026-10")
-_DEEPSEEK = Source("DeepSeek API documentation, Context caching", "2026-10")
-_XAI = Source("xAI documentation, Cached prompt tokens", "2026-10")
-_VLLM = Source("vLLM documentation, Automatic prefix caching", "2026-10")
+_CLAUDE = RuleSource("Anthropic documentation, Build with Claude: Prompt caching", "2026-10")
+_CLAUDE_PRICES = RuleSource("Anthropic documentation, Pricing", "2026-10")
+_BEDROCK = RuleSource("Amazon Bedrock user guide, Prompt caching for faster model inference", "2026-10")
+_VERTEX = RuleSource("Google Cloud documentation, Vertex AI: Claude prompt caching", "2026-10")
+_OPENROUTER = RuleSource("OpenRouter documentation, Prompt caching", "2026-10")
+_OPENAI = RuleSource("OpenAI documentation, Prompt caching", "2026-10")
+_GEMINI = RuleSource("Google AI for Developers, Gemini API: Context caching", "2026-10")
+_DEEPSEEK = RuleSource("DeepSeek API documentation, Context caching", "2026-10")
+_XAI = RuleSource("xAI documentation, Cached prompt tokens", "2026-10")
+_VLLM = RuleSource("vLLM documentation, Automatic prefix caching", "2026-10")
 
 _MARKED_KINDS = frozenset(
     {
@@ -94,7 +94,7 @@ class CacheRules:
     provider: Provider
     style: Literal["markers", "automatic"]
     """``markers`` if the request says what is kept, ``automatic`` if the provider keeps every prefix."""
-    source: Source
+    source: RuleSource
     breakpoints: int = 4
     look_back: int = 20
     """Positions that a read walks back from a marker, the marker's own included."""
@@ -121,7 +121,7 @@ class ModelRules:
     """A prompt size, and the factor for all rates above it."""
     binds_thinking: bool = False
     """True if thinking blocks are bound to the exact prefix, so that an edit before one is refused."""
-    source: Source = _CLAUDE
+    source: RuleSource = _CLAUDE
 
     def scale(self, prompt_tokens: int) -> float:
         """Return the factor for all rates at a prompt of this size."""

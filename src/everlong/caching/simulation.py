@@ -8,7 +8,6 @@ oracle reads every token that an earlier request of the session sent in the same
 from __future__ import annotations
 
 import math
-import random
 import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -333,7 +332,6 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "ledger": {"strategy": "ledger"},
     "ledger, 1h": {"strategy": "ledger", "cache_ttl": "1h"},
 }
-_PAUSE = (360.0, 2_400.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,26 +379,18 @@ class Replay:
 
 
 def requests_of(
-    messages: Sequence[Message],
-    tools: Sequence[dict[str, Any]],
-    *,
-    gap: float = 30.0,
-    pauses: float = 0.0,
+    messages: Sequence[Message], tools: Sequence[dict[str, Any]], *, gap: float = 30.0
 ) -> list[tuple[float, dict[str, Any]]]:
-    """Return the requests that led to a conversation, with made-up times."""
+    """Return the requests that led to a conversation, each ``gap`` seconds after the one before."""
     ends = [at for at, message in enumerate(messages) if message.get("role") == "assistant" and at]
     if not ends or ends[-1] != len(messages) - 1:
         ends.append(len(messages))
-    rng = random.Random(0)  # noqa: S311 - repeatable on purpose
-    now = 0.0
     found: list[tuple[float, dict[str, Any]]] = []
     for end in ends:
         if not any(message.get("role") != "system" for message in messages[:end]):
             continue
-        if found:
-            now += rng.uniform(*_PAUSE) if rng.random() < pauses else gap
         body: dict[str, Any] = {"messages": list(messages[:end])}
-        found.append((now, {**body, "tools": list(tools)} if tools else body))
+        found.append((gap * len(found), {**body, "tools": list(tools)} if tools else body))
     return found
 
 

@@ -20,8 +20,8 @@ from everlong.agent.commands.registry import ChatError, Command, Registry
 from everlong.agent.commands.window import context
 from everlong.agent.watch import Interrupted
 from everlong.channels.access import Access
-from everlong.channels.conversations import Conversations, Seat
-from everlong.channels.places import Places
+from everlong.channels.conversations import ChatConversations, Seat
+from everlong.channels.places import ChatPlaces
 from everlong.channels.platform import Inbound, Place, PlatformCommand
 from everlong.errors import EverlongError
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from everlong.agent import Agent
     from everlong.config import Settings
 
-__all__ = ["CHANNEL_COMMANDS", "CommandRunner", "Reply", "command_of", "may_repeat"]
+__all__ = ["CHANNEL_COMMANDS", "CommandReply", "CommandRunner", "command_of", "may_repeat"]
 
 _COMMAND = re.compile(r"/([a-z][a-z0-9_]{0,31})(?:@\w+)?(?=\s|$)", re.IGNORECASE)
 _COLUMNS = 58
@@ -56,7 +56,7 @@ def may_repeat(event: Inbound) -> bool:
     return command_of(event) in {"new", "reset"}
 
 
-class Reply(NamedTuple):
+class CommandReply(NamedTuple):
     """The words of an answer, and whether the place begins another conversation after it."""
 
     text: str
@@ -107,12 +107,12 @@ class ChannelDesk:
     """Everything that a command works with in a channel."""
 
     event: Inbound
-    conversations: Conversations
+    conversations: ChatConversations
     settings: Settings
     registry: Registry
     scope: Sequence[str]
     found: list[bytes]
-    places: Places
+    places: ChatPlaces
     access: Access
     show: _Page = field(default_factory=_Page)
     edit: None = None
@@ -203,8 +203,8 @@ class CommandRunner:
 
     def __init__(
         self,
-        conversations: Conversations,
-        places: Places,
+        conversations: ChatConversations,
+        places: ChatPlaces,
         access: Access,
         settings: Settings,
         clock: Callable[[], float],
@@ -214,11 +214,11 @@ class CommandRunner:
         self._registry = Registry(COMMANDS)
         self._found: dict[Place, list[bytes]] = {}
 
-    def run(self, event: Inbound) -> Reply:
+    def run(self, event: Inbound) -> CommandReply:
         """Run a command, and return what it says."""
         name, words = command_of(event), _words_of(event)
         if name == "usage" and words:
-            return Reply("say /usage")  # the books of all conversations are nobody's in a chat
+            return CommandReply("say /usage")  # the books of all conversations are nobody's in a chat
         found = self._found.setdefault(event.place, [])
         scope = self._places.conversations(event.place)
         desk = ChannelDesk(
@@ -232,13 +232,13 @@ class CommandRunner:
                 self._switch(desk)
                 is_left = True
         except Interrupted:
-            return Reply("Stopped; nothing was changed.")
+            return CommandReply("Stopped; nothing was changed.")
         except (ChatError, EverlongError) as error:
-            return Reply(str(error))
+            return CommandReply(str(error))
         finally:
             if desk.seat is not None:
                 (self._conversations.discard if is_left else self._conversations.give_back)(desk.seat)
-        return Reply(desk.show.markdown or "Done.", desk.starts_anew)
+        return CommandReply(desk.show.markdown or "Done.", desk.starts_anew)
 
     def _switch(self, desk: ChannelDesk) -> None:
         """Bind the place to the conversation that was chosen; the caller puts its present agent away."""

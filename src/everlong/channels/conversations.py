@@ -29,7 +29,7 @@ from everlong.agent import (
 from everlong.agent.approval import NOTES_TOOL
 from everlong.agent.tools import builtin_tools
 from everlong.channels.delivery import LiveText
-from everlong.channels.places import PlaceRecord, Places
+from everlong.channels.places import ChatPlaces, PlaceRecord
 from everlong.channels.platform import Inbound, Place
 from everlong.config.paths import data_home
 from everlong.errors import NotStored
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from everlong.config.channels import ToolPolicy
     from everlong.store import Store
 
-__all__ = ["AskPerson", "Conversations", "Seat", "conversation_of"]
+__all__ = ["AskPerson", "ChatConversations", "Seat", "conversation_of"]
 
 AskPerson = Callable[[Inbound, ApprovalRequest], Decision]
 """Asks about a tool call where somebody has sent a message."""
@@ -101,7 +101,7 @@ class Seat:
         return self.ask(self.event, request)
 
 
-class Conversations:
+class ChatConversations:
     """The agents of one platform's places.
 
     Args:
@@ -123,7 +123,7 @@ class Conversations:
     ) -> None:
         self._store, self._settings = store, settings
         self._ask, self._tools_for, self._opener = ask, tools_for, opener
-        self._places = Places(store)
+        self._places = ChatPlaces(store)
         self._idle: OrderedDict[Place, Seat] = OrderedDict()
         self._busy: dict[Place, Seat] = {}
         self._lock = threading.Lock()

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from everlong.channels.outbox import Answer, Outbox
-from everlong.channels.places import Places
+from everlong.channels.outbox import Outbox, OutboxAnswer
+from everlong.channels.places import ChatPlaces
 from everlong.channels.platform import (
     Place,
     Platform,
@@ -134,10 +134,10 @@ class Delivery:
         sleep: waits; tests hand in another one.
     """
 
-    def __init__(self, platform: Platform, outbox: Outbox, places: Places, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(self, platform: Platform, outbox: Outbox, places: ChatPlaces, sleep: Sleep = asyncio.sleep) -> None:
         self._platform, self._outbox, self._places, self._sleep = platform, outbox, places, sleep
 
-    async def deliver(self, answer: Answer) -> None:
+    async def deliver(self, answer: OutboxAnswer) -> None:
         """Deliver an answer whose text is ready, from where an earlier attempt left it."""
         try:
             units = await asyncio.to_thread(self._units, answer.text)
@@ -149,7 +149,7 @@ class Delivery:
             return
         await asyncio.to_thread(self._outbox.close, answer.id, is_delivered=True)
 
-    async def stream(self, answer: Answer, live: LiveText, is_over: asyncio.Event) -> None:
+    async def stream(self, answer: OutboxAnswer, live: LiveText, is_over: asyncio.Event) -> None:
         """Show an answer while it is written, until it is over; what fails here is made up for by `deliver`.
 
         A request under way is waited for: an edit that came late would replace the final words.
@@ -232,7 +232,7 @@ class Delivery:
         whole = OutgoingFile("answer.md", text.encode("utf-8", "replace"), "The whole answer")
         return [pieces[0], *self._platform.pieces("(The answer goes on in the file.)"), whole]
 
-    async def _deliver_unit(self, answer: Answer, unit: str | OutgoingFile) -> Answer:
+    async def _deliver_unit(self, answer: OutboxAnswer, unit: str | OutgoingFile) -> OutboxAnswer:
         try:
             if isinstance(unit, OutgoingFile):
                 return await self._send_file(answer, unit)
@@ -242,7 +242,7 @@ class Delivery:
             kept = answer.messages[: answer.done]  # messages of the old chat cannot be edited in the new one
             return await self._note(answer, kept, answer.done)
 
-    async def _write(self, answer: Answer, piece: str) -> Answer:
+    async def _write(self, answer: OutboxAnswer, piece: str) -> OutboxAnswer:
         """Put the final words into a message, a new one if the first one is gone."""
         for is_last in (False, True):
             answer = await self._ensure_message(answer, is_second=is_last)
@@ -259,7 +259,9 @@ class Delivery:
                 return await self._note(answer, answer.messages, answer.done + 1)
         raise AssertionError("the last attempt raises")
 
-    async def _ensure_message(self, answer: Answer, tries: int | None = None, *, is_second: bool = False) -> Answer:
+    async def _ensure_message(
+        self, answer: OutboxAnswer, tries: int | None = None, *, is_second: bool = False
+    ) -> OutboxAnswer:
         """Return an answer with a message for its next piece, sent without words and stored.
 
         A second message has a nonce of its own: for the first one's, the platform would name the message that is gone.
@@ -274,7 +276,7 @@ class Delivery:
         )
         return await self._note(answer, (*answer.messages[: answer.done], message), answer.done)
 
-    async def _send_file(self, answer: Answer, file: OutgoingFile) -> Answer:
+    async def _send_file(self, answer: OutboxAnswer, file: OutgoingFile) -> OutboxAnswer:
         """Send a file, which cannot be edited later: its beginning is stored, so that it is never sent twice."""
         if len(file.data) > self._platform.limits.upload:
             return await self._write(answer, self._platform.pieces(f"({file.name} is too large to be sent here.)")[0])
@@ -290,7 +292,7 @@ class Delivery:
         unclear = f"(The file {file.name} may be missing; ask me to send it again.)"
         return await self._write(answer, self._platform.pieces(unclear)[0])
 
-    async def _send_once(self, answer: Answer, file: OutgoingFile, *, can_repeat: bool) -> str:
+    async def _send_once(self, answer: OutboxAnswer, file: OutgoingFile, *, can_repeat: bool) -> str:
         """Send a file and return its message; empty if nobody knows whether it arrived and it must not come twice."""
         place, nonce = answer.place, self._nonce(answer)
         while True:
@@ -304,9 +306,9 @@ class Delivery:
             except PlatformUnreachable:
                 return ""
 
-    async def _note(self, answer: Answer, messages: tuple[str, ...], done: int) -> Answer:
+    async def _note(self, answer: OutboxAnswer, messages: tuple[str, ...], done: int) -> OutboxAnswer:
         return await asyncio.to_thread(self._outbox.note_messages, answer.id, messages, done)
 
     @staticmethod
-    def _nonce(answer: Answer, *, is_second: bool = False) -> str:
+    def _nonce(answer: OutboxAnswer, *, is_second: bool = False) -> str:
         return f"everlong-{answer.id}-{answer.done}{'b' if is_second else ''}"[-25:]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
-from everlong.channels.markup import Block, Span, Style, gap, is_visible, parse, split
+from everlong.channels.markup import MarkupBlock, MarkupSpan, Style, gap, is_visible, parse, split
 
 __all__ = ["discord_length", "discord_pieces"]
 
@@ -36,14 +36,14 @@ def discord_pieces(markdown: str, limit: int) -> list[str]:
     return [text for blocks in pieces if is_visible(text := _joined(blocks))]
 
 
-def _joined(blocks: list[Block]) -> str:
+def _joined(blocks: list[MarkupBlock]) -> str:
     text = ""
     for at, block in enumerate(blocks):
         text += (gap(blocks[at - 1], block) if at else "") + _written(block)
     return text
 
 
-def _written(block: Block) -> str:
+def _written(block: MarkupBlock) -> str:
     if block.kind == "code":
         text = _fence(block)
     elif block.kind == "rule":
@@ -61,11 +61,11 @@ def _written(block: Block) -> str:
     return text
 
 
-def _marker(block: Block) -> str:
+def _marker(block: MarkupBlock) -> str:
     return "-" if block.marker in _BULLETS else block.marker
 
 
-def _fence(block: Block) -> str:
+def _fence(block: MarkupBlock) -> str:
     """Return a block of code. Three backticks in it would end it, so an invisible space parts them."""
     before = f"{_INDENT * (block.indent - 1)}{_marker(block)}\n" if block.marker else ""
     language = block.language if re.fullmatch(r"[\w+#.-]{1,20}", block.language) else ""
@@ -73,7 +73,7 @@ def _fence(block: Block) -> str:
     return f"{before}```{language}\n{code}\n```"
 
 
-def _styled(spans: tuple[Span, ...]) -> str:
+def _styled(spans: tuple[MarkupSpan, ...]) -> str:
     """Return spans with the marks that open and close their styles, each link around its words."""
     text = ""
     for link, group in groupby(spans, key=lambda span: span.link):
@@ -91,7 +91,7 @@ def _styled(spans: tuple[Span, ...]) -> str:
     return text
 
 
-def _marked(spans: list[Span]) -> Iterator[str]:
+def _marked(spans: list[MarkupSpan]) -> Iterator[str]:
     open_marks: list[tuple[Style, str]] = []
     for span in spans:
         wanted = [style for style, _ in _MARKS if style in span.styles]

@@ -19,7 +19,18 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
 
-__all__ = ["Block", "BlockKind", "Measure", "Span", "Style", "gap", "is_visible", "parse", "split", "text_width"]
+__all__ = [
+    "BlockKind",
+    "MarkupBlock",
+    "MarkupSpan",
+    "Measure",
+    "Style",
+    "gap",
+    "is_visible",
+    "parse",
+    "split",
+    "text_width",
+]
 
 Style = Literal["bold", "italic", "strike", "code"]
 BlockKind = Literal["text", "heading", "code", "rule"]
@@ -39,7 +50,7 @@ _CONTROLS = regex.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class MarkupSpan:
     """A stretch of text in one style."""
 
     text: str
@@ -49,11 +60,11 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class MarkupBlock:
     """A paragraph, an item of a list, a heading, a block of code or a rule."""
 
     kind: BlockKind
-    spans: tuple[Span, ...] = ()
+    spans: tuple[MarkupSpan, ...] = ()
     """The words; for code a single span with all lines, for a rule nothing."""
     level: int = 0
     """The level of a heading, from 1."""
@@ -74,14 +85,14 @@ class Block:
         return "".join(span.text for span in self.spans)
 
 
-Measure = Callable[[Block], int]
+Measure = Callable[[MarkupBlock], int]
 """Returns the length of a block as the platform counts it, its markup included where that counts.
 
 It is never less than the number of characters of the block's text.
 """
 
 
-def gap(before: Block, after: Block) -> str:
+def gap(before: MarkupBlock, after: MarkupBlock) -> str:
     """Return what stands between two blocks of one message."""
     is_close = after.is_close and before.quote == after.quote
     return "\n" if is_close else "\n\n"
@@ -101,7 +112,7 @@ def text_width(text: str) -> int:
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
-def parse(markdown: str) -> list[Block]:
+def parse(markdown: str) -> list[MarkupBlock]:
     """Return the blocks of a text in Markdown; none where nothing of it can be seen.
 
     HTML in it is text. Line breaks stay. An open block of code at the end, as in an answer that is still being
@@ -109,7 +120,7 @@ def parse(markdown: str) -> list[Block]:
     """
     text = _clean(markdown)
     if len(text) > _MOST_MARKDOWN:
-        blocks = [Block("text", (Span(part.strip("\n")),)) for part in text.split("\n\n")]
+        blocks = [MarkupBlock("text", (MarkupSpan(part.strip("\n")),)) for part in text.split("\n\n")]
     else:
         blocks = list(_Reader(_parser().parse(text)).blocks())
     return [block for block in blocks if block.kind == "rule" or is_visible(block.text)]
@@ -144,7 +155,7 @@ class _Reader:
         self._after_item = False
         """True where the block before stood in a list."""
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[MarkupBlock]:
         """Return the blocks in order."""
         table_end = -1
         for at, token in enumerate(self._tokens):
@@ -155,7 +166,7 @@ class _Reader:
                     yield self._inline(self._tokens[at - 1], token)
                 case "fence" | "code_block":
                     words = token.info.split()
-                    code = Span(token.content.rstrip("\n"), frozenset({"code"}))
+                    code = MarkupSpan(token.content.rstrip("\n"), frozenset({"code"}))
                     yield self._block("code", (code,), language=words[0] if words else "")
                 case "hr":
                     yield self._block("rule", ())
@@ -188,18 +199,24 @@ class _Reader:
             self._marker = f"{number}."
             self._counters[-1] = number + 1
 
-    def _inline(self, opening: Token, token: Token) -> Block:
+    def _inline(self, opening: Token, token: Token) -> MarkupBlock:
         spans = tuple(_spans(token.children or []))
         if opening.type == "heading_open":
             return self._block("heading", spans, level=int(opening.tag[1:]))
         return self._block("text", spans, is_close=opening.hidden)
 
     def _block(
-        self, kind: BlockKind, spans: tuple[Span, ...], *, level: int = 0, language: str = "", is_close: bool = False
-    ) -> Block:
+        self,
+        kind: BlockKind,
+        spans: tuple[MarkupSpan, ...],
+        *,
+        level: int = 0,
+        language: str = "",
+        is_close: bool = False,
+    ) -> MarkupBlock:
         marker, self._marker = self._marker, ""
         follows_item, self._after_item = self._after_item, bool(self._counters)
-        return Block(
+        return MarkupBlock(
             kind,
             spans,
             level=level,
@@ -210,9 +227,9 @@ class _Reader:
             is_close=bool(self._counters) and follows_item and (is_close or kind == "code"),
         )
 
-    def _table(self, at: int) -> tuple[list[list[tuple[Span, ...]]], int]:
+    def _table(self, at: int) -> tuple[list[list[tuple[MarkupSpan, ...]]], int]:
         """Return the cells of a table, the heads first, and the place of its last token."""
-        rows: list[list[tuple[Span, ...]]] = []
+        rows: list[list[tuple[MarkupSpan, ...]]] = []
         while self._tokens[at].type != "table_close":
             token = self._tokens[at]
             if token.type == "tr_open":
@@ -222,20 +239,20 @@ class _Reader:
             at += 1
         return rows, at
 
-    def _table_blocks(self, rows: list[list[tuple[Span, ...]]]) -> Iterator[Block]:
+    def _table_blocks(self, rows: list[list[tuple[MarkupSpan, ...]]]) -> Iterator[MarkupBlock]:
         cells = [["".join(span.text for span in cell).replace("\n", " ") for cell in row] for row in rows]
         widths = [max(text_width(row[column]) for row in cells) for column in range(len(cells[0]))]
         if sum(widths) + 2 * (len(widths) - 1) <= _WIDEST_TABLE:
             lines = [_padded(row, widths) for row in cells]
             lines.insert(1, "  ".join("─" * width for width in widths))
-            yield self._block("code", (Span("\n".join(lines), frozenset({"code"})),))
+            yield self._block("code", (MarkupSpan("\n".join(lines), frozenset({"code"})),))
             return
         heads = cells[0]
         for row in rows[1:]:
             spans = [replace(span, styles=span.styles | {"bold"}) for span in row[0]]
             for head, cell in zip(heads[1:], row[1:], strict=True):
                 if cell:
-                    spans += [Span(f"\n{head}: " if head else "\n"), *cell]
+                    spans += [MarkupSpan(f"\n{head}: " if head else "\n"), *cell]
             self._marker = self._marker or _BULLETS[0]
             block = self._block("text", tuple(spans))
             yield replace(block, indent=max(1, block.indent))
@@ -245,7 +262,7 @@ def _padded(row: list[str], widths: list[int]) -> str:
     return "  ".join(cell + " " * (width - text_width(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def _spans(tokens: Sequence[Token]) -> Iterator[Span]:
+def _spans(tokens: Sequence[Token]) -> Iterator[MarkupSpan]:
     """Return the styled text of one paragraph."""
     styles: list[Style] = []
     link = ""
@@ -259,25 +276,25 @@ def _spans(tokens: Sequence[Token]) -> Iterator[Span]:
         elif name == "link":
             link = str(token.attrs.get("href", "")) if token.nesting > 0 else ""
         elif token.type == "code_inline":
-            yield Span(token.content, frozenset({*styles, "code"}), link)
+            yield MarkupSpan(token.content, frozenset({*styles, "code"}), link)
         elif token.type == "image":
             address = str(token.attrs.get("src", ""))
-            yield Span(token.content or address, frozenset(styles), link or address)
+            yield MarkupSpan(token.content or address, frozenset(styles), link or address)
         elif token.type in {"softbreak", "hardbreak"}:
-            yield Span("\n", frozenset(styles), link)
+            yield MarkupSpan("\n", frozenset(styles), link)
         elif token.content:
-            yield Span(token.content, frozenset(styles), link)
+            yield MarkupSpan(token.content, frozenset(styles), link)
 
 
 # -- splitting ---------------------------------------------------------------------------------------------------------
-def split(blocks: Sequence[Block], limit: int, measure: Measure) -> list[list[Block]]:
+def split(blocks: Sequence[MarkupBlock], limit: int, measure: Measure) -> list[list[MarkupBlock]]:
     """Return the blocks of each message, so that no message is longer than a limit.
 
     Messages end between blocks where that is possible, and never after a heading. A block that is longer than a whole
     message ends between lines, sentences or words; code goes on as code in the same language.
     """
-    pieces: list[list[Block]] = []
-    piece: list[Block] = []
+    pieces: list[list[MarkupBlock]] = []
+    piece: list[MarkupBlock] = []
     used = 0
     waiting = deque(blocks)
     while waiting:
@@ -296,13 +313,15 @@ def split(blocks: Sequence[Block], limit: int, measure: Measure) -> list[list[Bl
             kept = _without_last_headings(piece)
             waiting.extendleft(reversed([*piece[len(kept) :], block]))
             piece = kept
-        elif block != (plain := Block("text", (Span(block.text),))):  # the markup alone is longer than a message
+        elif block != (
+            plain := MarkupBlock("text", (MarkupSpan(block.text),))
+        ):  # the markup alone is longer than a message
             waiting.appendleft(plain)
             continue
         else:  # a single letter is
-            piece.append(Block("text", (Span(block.text[:1]),)))
+            piece.append(MarkupBlock("text", (MarkupSpan(block.text[:1]),)))
             if block.text[1:]:
-                waiting.appendleft(Block("text", (Span(block.text[1:]),)))
+                waiting.appendleft(MarkupBlock("text", (MarkupSpan(block.text[1:]),)))
         pieces.append(piece)
         piece, used = [], 0
     if piece:
@@ -310,7 +329,7 @@ def split(blocks: Sequence[Block], limit: int, measure: Measure) -> list[list[Bl
     return pieces
 
 
-def _without_last_headings(piece: list[Block]) -> list[Block]:
+def _without_last_headings(piece: list[MarkupBlock]) -> list[MarkupBlock]:
     """Return a message without the headings at its end, unless it has nothing else."""
     end = len(piece)
     while end and piece[end - 1].kind == "heading":
@@ -318,7 +337,7 @@ def _without_last_headings(piece: list[Block]) -> list[Block]:
     return piece[:end] if end else piece
 
 
-def _cut(block: Block, room: int, measure: Measure) -> tuple[Block | None, Block]:
+def _cut(block: MarkupBlock, room: int, measure: Measure) -> tuple[MarkupBlock | None, MarkupBlock]:
     """Return the part of a block that has room, and the rest; None and the block where nothing of it has room."""
     text = block.text
     low, high = 0, max(0, min(len(text) - 1, room))
@@ -341,9 +360,9 @@ def _cut(block: Block, room: int, measure: Measure) -> tuple[Block | None, Block
     return _part(block, 0, end), replace(rest, marker="", is_close=block.indent > 0)
 
 
-def _part(block: Block, start: int, end: int) -> Block:
+def _part(block: MarkupBlock, start: int, end: int) -> MarkupBlock:
     """Return a block with the text between two places only."""
-    spans: list[Span] = []
+    spans: list[MarkupSpan] = []
     at = 0
     for span in block.spans:
         text = span.text[max(start - at, 0) : max(end - at, 0)]

@@ -21,13 +21,13 @@ from everlong.store.schema import channel_answer, channel_reminder, channel_upda
 if TYPE_CHECKING:
     from everlong.store import Store
 
-__all__ = ["Answer", "AnswerKind", "Outbox", "insert_answer"]
+__all__ = ["AnswerKind", "Outbox", "OutboxAnswer", "insert_answer"]
 
 AnswerKind = Literal["turn", "command", "notice", "reminder", "sent"]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class OutboxAnswer:
     """Something that goes out, as far as it has come."""
 
     id: int
@@ -54,12 +54,12 @@ class Outbox:
         self._database, self._tenant, self._platform = store.database, store.tenant, platform
         self._clock = clock
 
-    def get(self, number: int) -> Answer:
+    def get(self, number: int) -> OutboxAnswer:
         """Return an answer by its number."""
         with self._database.read() as connection:
             return _answer(connection.execute(select(channel_answer).where(channel_answer.c.id == number)).one())
 
-    def open(self, place: Place) -> list[Answer]:
+    def open(self, place: Place) -> list[OutboxAnswer]:
         """Return the answers of a place that are not delivered, the oldest first."""
         table = channel_answer
         unfinished = and_(is_at(table, self._tenant, place), table.c.state.in_(["working", "ready"]))
@@ -96,7 +96,7 @@ class Outbox:
 
         return self._database.write(work)
 
-    def begin(self, answer: Answer, conversation: str, branch: int | None, depth: int) -> None:
+    def begin(self, answer: OutboxAnswer, conversation: str, branch: int | None, depth: int) -> None:
         """Note where the conversation stands before a turn, and bind the place to it."""
 
         def work(connection: Connection) -> None:
@@ -105,7 +105,7 @@ class Outbox:
 
         self._database.write(work)
 
-    def finish(self, number: int, text: str, *, starts_anew: bool = False) -> Answer:
+    def finish(self, number: int, text: str, *, starts_anew: bool = False) -> OutboxAnswer:
         """Store the text of an answer; its messages are answered, and their words stand in the conversation.
 
         Args:
@@ -125,7 +125,7 @@ class Outbox:
         self._database.write(work)
         return self.get(number)
 
-    def note_messages(self, number: int, messages: tuple[str, ...], done: int) -> Answer:
+    def note_messages(self, number: int, messages: tuple[str, ...], done: int) -> OutboxAnswer:
         """Store how far the delivery has come."""
         values = {"messages": json.dumps(messages), "done": done}
         self._database.write(lambda connection: _set(connection, number, **values))
@@ -192,8 +192,8 @@ def _set(connection: Connection, number: int, **values: Any) -> None:
     connection.execute(update(channel_answer).where(channel_answer.c.id == number).values(**values))
 
 
-def _answer(row: Row[Any]) -> Answer:
-    return Answer(
+def _answer(row: Row[Any]) -> OutboxAnswer:
+    return OutboxAnswer(
         row.id,
         Place(row.platform, row.chat, row.topic),
         row.kind,

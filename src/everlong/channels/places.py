@@ -26,7 +26,7 @@ from everlong.store.schema import (
 if TYPE_CHECKING:
     from everlong.store import Store
 
-__all__ = ["PlaceRecord", "Places", "delete_some", "is_at", "note_seen", "place_columns", "storable_text"]
+__all__ = ["ChatPlaces", "PlaceRecord", "delete_some", "is_at", "note_seen", "place_columns", "storable_text"]
 
 _MOST_NOTES = 20
 """Notes that wait for the next message, at most; the oldest go first."""
@@ -60,7 +60,7 @@ def storable_text(text: str) -> str:
     return text.replace("\x00", "").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-class Places:
+class ChatPlaces:
     """The places of one tenant."""
 
     def __init__(self, store: Store) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, and_, func, insert, select
 from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.history import HITS, show_passages
 from everlong.agent.tools.signature import tool
-from everlong.channels.places import Places, is_at, place_columns, storable_text
+from everlong.channels.places import ChatPlaces, is_at, place_columns, storable_text
 from everlong.channels.platform import Place
 from everlong.errors import NotStored, ToolError
 from everlong.store.recall import Passage, find_passages
@@ -122,7 +122,7 @@ def _stored_text(text: str) -> str:
     return storable_text(text).strip()[:_MOST_CHARS]
 
 
-def search_tool(store: Store, places: Places, place: Place) -> Tool:
+def search_tool(store: Store, places: ChatPlaces, place: Place) -> Tool:
     """Return the tool ``search_sessions`` of a place, which finds what was said in its own conversations."""
 
     def search_sessions(  # noqa: D417 - the docstring is what the model reads, and the context is handed in

@@ -20,18 +20,18 @@ from everlong.agent import Agent, open_agent
 from everlong.agent.watch import Interrupted
 from everlong.channels.access import Access
 from everlong.channels.attachments import Attachments
-from everlong.channels.commands import CHANNEL_COMMANDS, CommandRunner, Reply, command_of, may_repeat
-from everlong.channels.conversations import Conversations, Seat, conversation_of
+from everlong.channels.commands import CHANNEL_COMMANDS, CommandReply, CommandRunner, command_of, may_repeat
+from everlong.channels.conversations import ChatConversations, Seat, conversation_of
 from everlong.channels.delivery import Delivery, Sleep
 from everlong.channels.inbox import KEPT_SECONDS, Inbox
-from everlong.channels.outbox import Answer, Outbox
-from everlong.channels.places import Places
+from everlong.channels.outbox import Outbox, OutboxAnswer
+from everlong.channels.places import ChatPlaces
 from everlong.channels.platform import Inbound, Place, Platform, PlatformError
 from everlong.channels.platforms import channel_settings
 from everlong.channels.questions import Questions
 from everlong.channels.reminders import Reminders, search_tool
 from everlong.channels.resets import reset_reason, zone_for
-from everlong.channels.turns import STOPPED, PromptFile, Turns, failure_text
+from everlong.channels.turns import STOPPED, ChatTurns, PromptFile, failure_text
 from everlong.errors import EverlongError, NotStored, StoreError
 from everlong.store import leases
 
@@ -118,15 +118,15 @@ class Channel:
         self.platform, self._store, self._section = platform, store, settings.channels
         self._clock, self._threads = clock or ChannelClock(), turns
         self._zone = zone_for(settings.channels.time_zone)
-        self.places, self.outbox = Places(store), Outbox(store, platform.name, self._clock.now)
+        self.places, self.outbox = ChatPlaces(store), Outbox(store, platform.name, self._clock.now)
         self.access = Access(store, platform.name, channel, self._clock.now)
         self.delivery = Delivery(platform, self.outbox, self.places, self._clock.sleep)
         self.reminders = Reminders(store, self._zone, self._clock.now)
         self.questions = Questions(store, platform, self.delivery, self.access, _APPROVAL_SECONDS, self._clock.now)
-        self.conversations = Conversations(store, settings, self.questions.ask, self._tools_for, opener=opener)
+        self.conversations = ChatConversations(store, settings, self.questions.ask, self._tools_for, opener=opener)
         self._attachments = Attachments(store, platform, self.delivery, self.conversations.folder)
         self._commands = CommandRunner(self.conversations, self.places, self.access, settings, self._clock.now)
-        self._turns = Turns(self.outbox, self.places, self._zone, self._clock.now, COMPACTION_SECONDS)
+        self._turns = ChatTurns(self.outbox, self.places, self._zone, self._clock.now, COMPACTION_SECONDS)
         self._lanes: dict[Place, _Lane] = {}
         self._inbox: Inbox | None = None
         self._is_connected = False
@@ -302,7 +302,7 @@ class Channel:
             claim, answer = found, await asyncio.to_thread(self.outbox.get, found.answer)
         events = [one.event for one in claim.events]
         if not events or (was_begun and answer.kind == "command" and not may_repeat(events[-1])):
-            reply = Reply(_CUT_SHORT)
+            reply = CommandReply(_CUT_SHORT)
         else:
             reply = await self._reply(answer, events, lane)
         finish = self.outbox.finish
@@ -310,25 +310,25 @@ class Channel:
         await self.delivery.deliver(ready)
         return True
 
-    async def _reply(self, answer: Answer, events: Sequence[Inbound], lane: _Lane) -> Reply:
+    async def _reply(self, answer: OutboxAnswer, events: Sequence[Inbound], lane: _Lane) -> CommandReply:
         """Return what is said to a command or to messages, whatever happens."""
         try:
             if answer.kind == "command":
                 return await self._in_thread(lambda: self._commands.run(events[-1]))
-            return Reply(await self._answer(answer, events, lane))
+            return CommandReply(await self._answer(answer, events, lane))
         except NotStored as error:
-            return Reply(failure_text(error))
+            return CommandReply(failure_text(error))
         except StoreError:
             raise
         except EverlongError as error:
-            return Reply(failure_text(error))
+            return CommandReply(failure_text(error))
         except Exception as error:  # noqa: BLE001 - a bug in one chat must not hold up its messages for ever
             _log.exception("a turn in %s failed", answer.place.platform)
-            return Reply(
+            return CommandReply(
                 f"Something went wrong in the program itself ({type(error).__name__}); your messages are kept."
             )
 
-    async def _answer(self, answer: Answer, events: Sequence[Inbound], lane: _Lane) -> str:
+    async def _answer(self, answer: OutboxAnswer, events: Sequence[Inbound], lane: _Lane) -> str:
         """Return the reply to messages."""
         is_over = asyncio.Event()
         streaming: list[asyncio.Future[None]] = []
@@ -367,7 +367,7 @@ class Channel:
 
     def _run_turn(
         self,
-        answer: Answer,
+        answer: OutboxAnswer,
         events: Sequence[Inbound],
         files: Sequence[PromptFile],
         begin: Callable[[Seat], None],
@@ -555,7 +555,7 @@ async def deliver_now(store: Store, number: int, make: Callable[[], Platform]) -
     try:
         platform = make()
         try:
-            await Delivery(platform, Outbox(store, name), Places(store)).deliver(answer)
+            await Delivery(platform, Outbox(store, name), ChatPlaces(store)).deliver(answer)
         finally:
             await platform.close()
     finally:

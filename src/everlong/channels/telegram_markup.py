@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from everlong.channels.markup import Block, Span, gap, is_visible, parse, split
+from everlong.channels.markup import MarkupBlock, MarkupSpan, gap, is_visible, parse, split
 
 __all__ = ["Entity", "EntityType", "read_piece", "utf16_length", "write_pieces"]
 
@@ -64,7 +64,7 @@ def write_pieces(markdown: str, limit: int) -> list[str]:
     return [piece for piece in written if is_visible(read_piece(piece)[0])]
 
 
-def _joined(blocks: list[Block]) -> str:
+def _joined(blocks: list[MarkupBlock]) -> str:
     """Return the blocks of one message; neighbours of one quotation are one quotation."""
     text = ""
     for at, block in enumerate(blocks):
@@ -78,11 +78,11 @@ def _joined(blocks: list[Block]) -> str:
     return text
 
 
-def _is_quoted(block: Block) -> bool:
+def _is_quoted(block: MarkupBlock) -> bool:
     return block.quote > 0 and block.kind != "code"
 
 
-def _written(block: Block) -> str:
+def _written(block: MarkupBlock) -> str:
     if block.kind == "code":
         language = f' lang="{html.escape(block.language)}"' if block.language else ""
         before = f"{_INDENT * (block.indent - 1)}{block.marker}\n" if block.marker else ""
@@ -100,7 +100,7 @@ def _written(block: Block) -> str:
     return f"<blockquote>{text}</blockquote>" if _is_quoted(block) else text
 
 
-def _styled(span: Span, outer: str = "") -> str:
+def _styled(span: MarkupSpan, outer: str = "") -> str:
     """Return a span with its tags. Telegram takes no other entity in code, and no code in a link."""
     text = html.escape(span.text, quote=False)
     if span.link.startswith(_LINKS):

@@ -12,8 +12,8 @@ from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any
 
 from everlong.channels.conversations import Seat, conversation_of
-from everlong.channels.outbox import Answer, Outbox
-from everlong.channels.places import Places
+from everlong.channels.outbox import Outbox, OutboxAnswer
+from everlong.channels.places import ChatPlaces
 from everlong.channels.platform import Inbound
 from everlong.errors import EverlongError, ProviderError
 from everlong.model import added_parts, calls_of, text_of
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from everlong.agent import Agent, TurnFinished
     from everlong.agent.loop import Prompt
 
-__all__ = ["PromptFile", "Turns", "failure_text", "make_prompt"]
+__all__ = ["ChatTurns", "PromptFile", "failure_text", "make_prompt"]
 
 STOPPED = "(Stopped.)"
 
@@ -77,16 +77,16 @@ def _when(at: float, zone: tzinfo) -> str:
     return f"{datetime.fromtimestamp(at, zone):%a %Y-%m-%d %H:%M}" if at else ""
 
 
-class Turns:
+class ChatTurns:
     """The turns of one platform's places; called in worker threads."""
 
     def __init__(
-        self, outbox: Outbox, places: Places, zone: tzinfo, clock: Callable[[], float], tidy_seconds: float
+        self, outbox: Outbox, places: ChatPlaces, zone: tzinfo, clock: Callable[[], float], tidy_seconds: float
     ) -> None:
         self._outbox, self._places = outbox, places
         self._zone, self._clock, self._tidy_seconds = zone, clock, tidy_seconds
 
-    def run(self, seat: Seat, answer: Answer, events: Sequence[Inbound], files: Sequence[PromptFile]) -> str:
+    def run(self, seat: Seat, answer: OutboxAnswer, events: Sequence[Inbound], files: Sequence[PromptFile]) -> str:
         """Return the agent's reply to messages; it stands in the conversation then.
 
         Raises:
@@ -134,7 +134,7 @@ class Turns:
         return finished.text.strip() or "(The model gave no answer in words.)"
 
 
-def _has_grown(agent: Agent, answer: Answer) -> bool:
+def _has_grown(agent: Agent, answer: OutboxAnswer) -> bool:
     """Return whether the messages of an answer are in the conversation already."""
     at = agent.conversation.branch
     return at is not None and at.depth > answer.depth

@@ -104,7 +104,7 @@ def send_command(platform: str, chat: str, text: str, topic: str) -> None:
 def list_command(as_json: bool) -> None:
     """List the channels, who may talk to them, and the chats with their conversations."""
     from everlong.channels.access import Access  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.channels.places import Places  # noqa: PLC0415 - as above
+    from everlong.channels.places import ChatPlaces  # noqa: PLC0415 - as above
     from everlong.channels.tokens import token_source  # noqa: PLC0415 - as above
 
     settings = config.load_settings().settings
@@ -126,7 +126,7 @@ def list_command(as_json: bool) -> None:
                         "conversation": one.conversation,
                         "active": one.active or None,
                     }
-                    for one in Places(store).all(name)
+                    for one in ChatPlaces(store).all(name)
                 ],
             }
     if as_json:
@@ -211,10 +211,10 @@ def _tell_empty_lists(store: Store, settings: Settings, names: list[str]) -> Non
 def _check_known(store: Store, settings: Settings, place: Place) -> None:
     """Raise an error for a chat that nobody has ever talked in: most likely a typo."""
     from everlong.channels.access import Access  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.channels.places import Places  # noqa: PLC0415 - as above
+    from everlong.channels.places import ChatPlaces  # noqa: PLC0415 - as above
 
     section = _section(settings, place.platform)
-    known = {*section.users, *section.chats, *(one.place.chat for one in Places(store).all(place.platform))}
+    known = {*section.users, *section.chats, *(one.place.chat for one in ChatPlaces(store).all(place.platform))}
     known |= {one.id for one in Access(store, place.platform, section).guests()}
     if place.chat not in known:
         raise click.ClickException(

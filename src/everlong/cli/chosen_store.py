@@ -280,7 +280,7 @@ def index_pending(store: Store, seconds: float | None = None) -> int:
             except StoreError:
                 if seconds is None:
                     raise
-                break  # a search looks through what is not indexed, so it need not wait for the index
+                break  # a search says that it is partial
             if not taken:
                 break
             left = max(0, left - taken)

@@ -46,7 +46,7 @@ __all__ = ["compactions", "hit_lines", "list_", "search", "show"]
 _FOLDER_CHARS = 28
 _ROLE_COLOURS = {"user": "blue", "assistant": "green", "tool": "yellow"}
 _INDEX_SECONDS = 2.0
-"""Seconds a search may first spend on indexing new messages; it looks through the rest directly."""
+"""Seconds a search may first spend on indexing new messages."""
 _SEARCH_SECONDS = 30.0
 """Seconds a search through texts may take: whoever waits longer has forgotten the question."""
 _NARROW = "--session, --since or --before search less, and find more of it"

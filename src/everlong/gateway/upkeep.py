@@ -190,7 +190,7 @@ class Indexing:
                     embedded = await asyncio.to_thread(searcher.embed_pending, _AT_ONCE, _EMBEDDING_SECONDS)
             except AWAY:
                 pass  # as above
-            except Exception as error:  # noqa: BLE001 - the search also looks at what is not indexed
+            except Exception as error:  # noqa: BLE001 - a search indexes what is left
                 _log.error("what was said could not be indexed: %s", type(error).__name__)
             has_more = (taken == _AT_ONCE or embedded > 0) and not self._is_busy()
             await _pause(self._is_over, _INDEX_SECONDS / 20 if has_more else _INDEX_SECONDS)

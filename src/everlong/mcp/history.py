@@ -8,6 +8,7 @@ one that was made up.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -47,6 +48,8 @@ _REPLY = 500
 _READ = 400_000
 _DIGITS = 12
 _LEAST_PAGE = 60
+_REMINDER = re.compile(r"<(system[-_]reminder)>.*?</\1>\s*", re.DOTALL)
+"""Words that a client adds to a message for its model; nobody said them."""
 _MOST_HITS = 60
 _LONGEST_QUERY = 2_000
 _LEAST = 30
@@ -135,7 +138,7 @@ class History:
         hit = one.hit
         ident = f", id {_short(hit.node)}" if hit.node is not None else ", a summary"
         where = self._place(hit.session, hit.turn)
-        text = passages(plain(one.text), query, room)
+        text = passages(_REMINDER.sub("", plain(one.text)), query, room)
         quotes = [Quote(f"[{role_named(hit.role)}, {when(hit.at)}, {where}{ident}]", text)]
         if known is None or hit.node is None:
             return quotes

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     )
     from everlong.memory.flush import Ask as Ask, Flushed as Flushed
     from everlong.memory.manager import MemoryManager as MemoryManager
-    from everlong.memory.notes import Found as Found, NotesMemory as NotesMemory, Target as Target
+    from everlong.memory.notes import FoundNote as FoundNote, NotesMemory as NotesMemory, Target as Target
     from everlong.memory.provider import MemoryProvider as MemoryProvider
 
 __all__, __getattr__, __dir__ = export_lazily(
@@ -23,7 +23,7 @@ __all__, __getattr__, __dir__ = export_lazily(
         "external": "external_provider installed_providers",
         "flush": "Ask Flushed",
         "manager": "MemoryManager",
-        "notes": "Found NotesMemory Target",
+        "notes": "FoundNote NotesMemory Target",
         "provider": "MemoryProvider",
     },
 )

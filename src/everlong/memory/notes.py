@@ -46,7 +46,7 @@ _FILE_CHARS = 40_000
 _count = EstimatingCounter().count_text
 
 
-class Found(NamedTuple):
+class FoundNote(NamedTuple):
     """A note that a search found, and its file."""
 
     target: Target
@@ -150,14 +150,14 @@ class NotesMemory(MemoryProvider):
             self._added.append(note)
         return note or gone
 
-    def search(self, query: str, target: Target | None = None, limit: int = 10) -> list[Found]:
+    def search(self, query: str, target: Target | None = None, limit: int = 10) -> list[FoundNote]:
         """Return the notes with words of the query, best first; the newest ones for an empty query."""
         targets: list[Target] = ["user", "memory"] if target is None else [target]
         notes = []
         for each in targets:
             shared = len(self._shared_notes(each))
             notes += [
-                Found(each, text, self.project is not None and number >= shared)
+                FoundNote(each, text, self.project is not None and number >= shared)
                 for number, text in enumerate(self.notes(each))
             ]
         return [notes[place] for place in ranked(query, [note.text for note in notes])[:limit]]

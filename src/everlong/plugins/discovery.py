@@ -29,7 +29,7 @@ __all__ = [
     "RESERVED_NAMES",
     "FoundPlugin",
     "Manifest",
-    "Places",
+    "PluginPlaces",
     "check_name",
     "is_plugin",
     "printable",
@@ -195,7 +195,7 @@ class _Root:
     needs_trust: bool = False
 
 
-class Places:
+class PluginPlaces:
     """The places of one configuration, as seen from one folder.
 
     Args:

@@ -19,7 +19,7 @@ from everlong.errors import PluginError
 from everlong.memory.contain import describe_error
 from everlong.plugins.adapters.host_state import Host, running_in
 from everlong.plugins.context import EngineOffer, PluginContext, Registered
-from everlong.plugins.discovery import ENGINE_GROUP, FoundPlugin, Places
+from everlong.plugins.discovery import ENGINE_GROUP, FoundPlugin, PluginPlaces
 from everlong.plugins.engines import engine_class, make_engine
 from everlong.plugins.hooks import Hooks
 from everlong.plugins.llm import PluginModel
@@ -76,9 +76,9 @@ class Plugins:
         self._chosen: FoundPlugin | None = None
 
     @cached_property
-    def places(self) -> Places:
+    def places(self) -> PluginPlaces:
         """The places that are searched for plugins."""
-        return Places(self.settings, self._cwd)
+        return PluginPlaces(self.settings, self._cwd)
 
     @cached_property
     def found(self) -> list[FoundPlugin]:

@@ -197,7 +197,7 @@ def _connect_named(
     if chosen.provider not in {"auto", "main"}:
         name = str(ModelName(chosen.provider, name))
     elif chosen.base_url is None:
-        name = _full_name(name, main)
+        name = _full_name(name, settings, main)
     return connect(name, settings, base_url=chosen.base_url, catalogue=catalogue, env=env)
 
 
@@ -238,7 +238,7 @@ def _connect_cheaper(
     """Connect to a cheaper model of a provider whose key exists, the main provider first; None without one."""
     chosen = settings.auxiliary.compression
     if chosen.model is not None:
-        return connect(_full_name(chosen.model, main), settings, catalogue=catalogue, env=env)
+        return connect(_full_name(chosen.model, settings, main), settings, catalogue=catalogue, env=env)
     if main is not None and main.info.prices is None:
         return None  # none is known to be cheaper
     order = list(CHEAPER)
@@ -255,12 +255,12 @@ def _connect_cheaper(
     return None
 
 
-def _full_name(model: str, main: Connection | None) -> str:
+def _full_name(model: str, settings: Settings, main: Connection | None) -> str:
     """Return a model's name with its provider; a bare name that shows none belongs to the main provider."""
     if main is None:
         return model
     try:
-        return str(parse_model_name(model))
+        return str(parse_model_name(model, settings.providers))
     except ConfigError:
         return str(ModelName(main.endpoint.name, model))
 

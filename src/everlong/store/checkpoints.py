@@ -148,10 +148,12 @@ class Checkpoints:
         with self._lock:
             if known is not None and len(known.copies) == count:  # the list has grown
                 self._drop(known)
+                grown = known
             else:
-                known, added = _KeptList(key), [*(known.copies_of(count) if known is not None else ()), *added]
-            known.extend(added, whole)
-            self._keep(known)
+                grown = _KeptList(key)
+                grown.extend([] if known is None else known.copies_of(count), before)
+            grown.extend(added, whole)
+            self._keep(grown)
         return Trace(list(whole.ids), list(whole.blocks), list(whole.ends))
 
     def _keep(self, made: _KeptList) -> None:

@@ -17,12 +17,12 @@ from everlong.model import Message, Trace, check_messages, is_system, list_messa
 from everlong.store.content import blob, encoded
 from everlong.store.database import TryAgain
 from everlong.store.identity.cleared_results import carry, view_to_carry
-from everlong.store.identity.known_messages import Recognizer
 from everlong.store.schema import branch
 from everlong.store.tree import BATCH, Aside, Branch, Match, NewMessage, RecordRequest, find_deepest
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
+    from everlong.store.identity import Identity
 
 Times = Sequence[float] | None
 Tokens = Sequence[int | None] | None
@@ -31,9 +31,9 @@ Tokens = Sequence[int | None] | None
 class Recording:
     """The recording of lists into one store."""
 
-    def __init__(self, core: StoreCore, recognizer: Recognizer) -> None:
+    def __init__(self, core: StoreCore, identity: Identity) -> None:
         self._core = core
-        self._recognizer = recognizer
+        self._identity = identity
         self._database = core.database
 
     def whole(
@@ -77,7 +77,7 @@ class Recording:
             known=known,
             root=root.id if conversation else None,
         )
-        return self._record(request) if conversation else self._record_recognised(request)
+        return self._record(request) if conversation else self._record(*self._identity.resolve(request))
 
     def after(self, to: Branch, said: list[Message], times: Times, tokens: Tokens) -> Branch:
         """Record messages that follow a place."""
@@ -91,25 +91,6 @@ class Recording:
             clean=self._core.cleaned,
         )
         return self._record(request)
-
-    def _record_recognised(self, request: RecordRequest) -> Branch:
-        """Record a list that is known by its words, also where its conversation has a root of its own."""
-        recognizer, own = self._recognizer, request.trace.ids
-        with self._database.read() as connection:
-            candidates = recognizer.find(connection, request)
-            at_root = next((one for one in candidates if one.id == own[one.blocks - 1]), None)
-            found = at_root or max(candidates, key=lambda one: one.branch, default=None)
-            is_new = found is None or found.blocks < len(own)
-            is_changed = is_new and recognizer.may_find_more(connection, request, found)
-        if is_changed:
-            more = self._database.write(lambda connection: recognizer.find_more(connection, request, found))
-            if more is not None:
-                return self._record(request.rebased(more.blocks, more.match))
-        if found is None and own:  # nothing of it is stored, unless another process does it at this moment
-            return self._record(request, Match(request.start_branch, request.start.id, request.start.depth))
-        if found is None or at_root is not None:
-            return self._record(request)
-        return self._record(request.rebased(found.blocks, found.match))
 
     def _record(self, request: RecordRequest, match: Match | None = None) -> Branch:
         """Record a list after the deepest known node, which is looked for if it is not given."""

@@ -91,7 +91,7 @@ class Store(StoreCore):
         self.sessions = Sessions(self)
         self.conversations = Conversations(self, self.sessions)
         self.identity = Identity(self, self.sessions)
-        self.recording = Recording(self, self.identity.recognizer)
+        self.recording = Recording(self, self.identity)
         self.turns = Turns(self, self.identity)
         self.receipts = Receipts(self)
         self.outputs = Outputs(self)

@@ -8,6 +8,7 @@
 4. A list without old tool results is the same conversation on another branch (`cleared_results`).
 5. Anything else is a fork, or a conversation of its own.
 
+`Identity.resolve` answers for lists that are recorded or imported without a name, by the first two steps.
 `replies` stores what a model answers. A host that knows its conversation by name appends to it and asks nothing here.
 """
 

@@ -130,6 +130,28 @@ class Identity:
             asked = replace(asked, packed=packed)
         return core.database.retry(lambda attempt: core.database.write(partial(self._place, asked, attempt)))
 
+    def resolve(self, request: RecordRequest) -> tuple[RecordRequest, Match | None]:
+        """Return a recorded or imported list as the continuation of what is stored of it, wherever that has its root.
+
+        The match is given where nothing of the list is stored, unless another process stores it at this moment.
+        """
+        recognizer, database, own = self.recognizer, self._core.database, request.trace.ids
+        with database.read() as connection:
+            candidates = recognizer.find(connection, request)
+            at_root = next((one for one in candidates if one.id == own[one.blocks - 1]), None)
+            found = at_root or max(candidates, key=lambda one: one.branch, default=None)
+            is_new = found is None or found.blocks < len(own)
+            is_changed = is_new and recognizer.may_find_more(connection, request, found)
+        if is_changed:
+            more = database.write(lambda connection: recognizer.find_more(connection, request, found))
+            if more is not None:
+                return request.rebased(more.blocks, more.match), None
+        if found is None and own:
+            return request, Match(request.start_branch, request.start.id, request.start.depth)
+        if found is None or at_root is not None:
+            return request, None
+        return request.rebased(found.blocks, found.match), None
+
     def mark_of(self, at: Branch) -> bytes:
         """Return the id by which stateless requests find a place."""
         with self._core.database.read() as connection:

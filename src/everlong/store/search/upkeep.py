@@ -71,7 +71,7 @@ class IndexUpkeep:
         """Index up to so many pending documents; return how many were taken off the list.
 
         With ``gives_way`` others who write have as much time as is taken from them, and documents for which they would
-        have to wait longer than a moment are left on the list, where a search looks through them one by one.
+        have to wait longer than a moment are left on the list for the next search.
         """
         self.ensure()
         with self._database.read() as connection:

@@ -19,8 +19,8 @@ from everlong.tokens import MessageCounter
 
 __all__ = [
     "CallOverran",
-    "Caller",
     "ContractBroken",
+    "EngineCaller",
     "MakeEngine",
     "Subject",
     "Workbench",
@@ -55,7 +55,7 @@ def require(holds: object, sentence: str) -> None:
         raise ContractBroken(sentence)
 
 
-class Caller:
+class EngineCaller:
     """Calls the author's code, each call within a time limit; its failures become `ContractBroken`.
 
     All calls run in one thread, as plugins run in Everlong. Without a limit they run in the thread of the test, where
@@ -93,7 +93,7 @@ class Caller:
 class Subject:
     """One engine under test; what it raises becomes `ContractBroken` with the author's own line."""
 
-    def __init__(self, engine: Any, caller: Caller) -> None:
+    def __init__(self, engine: Any, caller: EngineCaller) -> None:
         self.engine = engine
         self._caller = caller
 
@@ -130,7 +130,7 @@ class Workbench:
         self.make = make
         self.context_length = context_length
         self.examples = examples
-        self._caller = Caller(seconds)
+        self._caller = EngineCaller(seconds)
 
     def bare(self) -> Subject:
         """Return a new engine as its constructor left it."""
