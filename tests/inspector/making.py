@@ -190,9 +190,10 @@ def make_hostile(store: Store, payload: str) -> Ferry:
     tools = [{"type": "function", "function": {"name": payload, "description": payload}}]
     at = store.record(said, tools=tools, conversation=session.id)
     store.sessions.attach(session.id, at)
-    turn = store.turns.begin(at, model=f"m {payload}", session=session.id)
-    miss = {"reason": payload, "tokens": 7, "detail": payload}
-    store.turns.finish(turn.id, usage={"input_tokens": 3, "cache_miss": miss}, status="failed", error=payload)
+    for _ in range(2):  # one request is no chart
+        turn = store.turns.begin(at, model=f"m {payload}", session=session.id)
+        miss = {"reason": payload, "tokens": 7, "detail": payload}
+        store.turns.finish(turn.id, usage={"input_tokens": 3, "cache_miss": miss}, status="failed", error=payload)
     text = f"## {payload}\n- {payload}\n\n## Critical Context\n- {payload}\n  {payload}"
     engine = _summarize(0, 4, text)
     done = store.compact(at, engine, Occasion(payload, session.id, f"m {payload}"), roll_over=session.id)
