@@ -21,7 +21,8 @@ from everlong.model import Message, Node, Trace, checked_messages
 from everlong.store.compaction import view_for
 from everlong.store.content import encoded
 from everlong.store.database import TryAgain
-from everlong.store.identity.replies import ATTEMPTS_IN_PLACE, ReplyLinker, StoredReply
+from everlong.store.identity.placing import ATTEMPTS_IN_PLACE, StoredReply
+from everlong.store.identity.replies import ReplyLinker
 from everlong.store.paths import Segment, segments_to
 from everlong.store.schema import turn
 from everlong.store.sessions import TOTALS, usage_totals

@@ -9,7 +9,8 @@
 5. Anything else is a fork, or a conversation of its own.
 
 `Identity.resolve` answers for lists that are recorded or imported without a name, by the first two steps.
-`replies` stores what a model answers. A host that knows its conversation by name appends to it and asks nothing here.
+`placing` stores what a model answers, and `replies` links it with its echo. A host that knows its conversation by
+name appends to it and asks nothing here.
 """
 
 from everlong.store.identity.choice import LONG_STEM
