@@ -23,6 +23,7 @@ from everlong.context import Summarizer
 from everlong.gateway.app import SERVER_OPTIONS, make_app
 from everlong.gateway.gateway import Gateway
 from everlong.gateway.routing import Routes
+from everlong.gateway.telemetry import GatewayLog, server_logger
 from everlong.gateway.window import Counting
 from everlong.gateway.writer import StoreWriter
 from everlong.store import Store
@@ -108,7 +109,8 @@ def run_gateway(
 
     async def serve() -> None:
         app = make_app(gateway, counting=counting)
-        runner = web.AppRunner(app, **SERVER_OPTIONS, access_log=None, shutdown_timeout=1.0)
+        logger = server_logger(GatewayLog(None))
+        runner = web.AppRunner(app, **SERVER_OPTIONS, logger=logger, access_log=None, shutdown_timeout=1.0)
         try:
             await runner.setup()
             await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -37,7 +37,6 @@ from everlong.gateway.telemetry import GatewayLog, open_log
 if TYPE_CHECKING:
     from everlong.cli.clients import Client
     from everlong.config import Settings
-    from everlong.gateway.account import RequestAccount
     from everlong.gateway.routing import Routes
     from everlong.gateway.server import HostedGateway, HostedRelay
     from everlong.store import Store
@@ -130,8 +129,6 @@ class _WrappedGateway:
         self._is_own = is_own or bool(self._upstreams)
         self._routes: Routes = Routes(settings, upstreams=self._upstreams)
         self._hosted: HostedGateway | HostedRelay | None = None
-        self._log: _SessionLog | None = None
-        """The log of a gateway of our own."""
         self._began = time.time()
         self._before: WrapTally | None = None
         """The counts before the program started, of a gateway that was running already."""
@@ -175,21 +172,24 @@ class _WrappedGateway:
             tally = tally.minus(self._before)
         if not tally.requests:
             return _explain_silence(client, program)
-        sessions = [] if self._log is None else self._log.sessions
-        amounts, session = self._look_back(sessions) if sessions else (None, None)
+        amounts, session = (None, None) if is_shared else self._look_back()
         return report_line(tally, amounts, session, is_shared=is_shared)
 
-    def _look_back(self, sessions: list[str]) -> tuple[tuple[Decimal, Decimal] | None, str]:
-        """Return what conversations cost, and which is the person's own, not a sub-agent's."""
+    def _look_back(self) -> tuple[tuple[Decimal, Decimal] | None, str | None]:
+        """Return what the program's conversations cost, and which is the person's own, not a sub-agent's."""
         from everlong.store import open_store  # noqa: PLC0415 - keeps `--help` quick
 
         try:
             with open_store(self._store) as store:
-                kinds = {session: store.conversations.find(session).kind for session in sessions}
-                chosen = min(sessions, key=lambda one: kinds[one] != "main")
-                return _cost_without_compactions(store, self.settings, sessions, self._began), chosen
+                asked = Counter(turn.session for turn in store.turns.since(self._began) if turn.session is not None)
+                found = {session: store.conversations.find(session) for session, _ in asked.most_common()}
+                here = [session for session, one in found.items() if one.folder in (None, str(Path.cwd()))]
+                if not here:
+                    return None, None
+                chosen = min(here, key=lambda one: found[one].kind != "main")
+                return _cost_without_compactions(store, self.settings, here, self._began), chosen
         except (EverlongError, OSError):  # the program is done; a missing figure is no error
-            return None, sessions[0]
+            return None, None
 
     def _host(self, port: int) -> None:
         """Start a gateway of our own, on another port if this one is taken."""
@@ -208,8 +208,7 @@ class _WrappedGateway:
         settings = self.settings.model_copy(update={"gateway": own.model_copy(update=update)})
         # The terminal is the program's; without a file there is no log.
         log = GatewayLog(None) if own.log_file is None else open_log(own.log_file, own.log_level)
-        self._log = _SessionLog(log)
-        return HostedGateway(settings, self._routes, self._database, self._log)
+        return HostedGateway(settings, self._routes, self._database, log)
 
     def _database(self) -> Database:
         from everlong.store import open_store  # noqa: PLC0415 - keeps `--help` quick
@@ -254,34 +253,6 @@ def _find_upstreams(env: Mapping[str, str], client: Client | None, own: str) -> 
         return not url.startswith(own) or is_gateway(url)
 
     return {api: url for api, url in found.items() if is_upstream(url)}
-
-
-class _SessionLog(GatewayLog):
-    """A log that also counts the requests of each conversation, and hands everything on to another log."""
-
-    def __init__(self, log: GatewayLog) -> None:
-        super().__init__(None)
-        self._log = log
-        self._requests: Counter[str] = Counter()
-
-    @property
-    def sessions(self) -> list[str]:
-        """The conversations, those with the most requests first."""
-        return [session for session, _ in self._requests.most_common()]
-
-    def request(self, account: RequestAccount) -> None:
-        """Count a request for its conversation, and log it."""
-        self._log.request(account)
-        if account.route in _CONVERSATION_ROUTES and account.session is not None:
-            self._requests[account.session] += 1
-
-    def say(self, level: str, event: str, **fields: object) -> None:
-        """Log another event."""
-        self._log.say(level, event, **fields)
-
-    def close(self) -> None:
-        """Close the log."""
-        self._log.close()
 
 
 # -- the report --------------------------------------------------------------------------------------------------------
