@@ -270,14 +270,15 @@ class History:
         if found.session is not None and not self.may_see(self.store.conversations.get(found.session)):
             raise NotStored(ident)
         text = _words(read_message(self.store.database, self.store.tenant, found.node))
-        about = f"{role_named(found.role)}, {when(found.at)}, {self._place(found.session, found.turn)}"
+        place = self._place(found.session, found.turn)
+        about = f"{role_named(found.role)}, {when(found.at)}, {place}, id {_short(found.node)}"
         # Even where every character is a token, a page and its marks have room.
         read = page_of_text(text, page, _page_chars(text, self.answer_tokens - 2 * _LEAST - _count(about)))
         if page > max(1, read.pages):
             raise ToolError(f"there is no page {page}; the message has {read.pages}")
         more = f"; more: page={page + 1}" if page < read.pages else ""
         of = f", page {page} of {read.pages}{more}" if read.pages > 1 else ""
-        return Quote(f"[{about}, id {_short(found.node)}{of}]", read.text).render()
+        return Quote(f"[{about}{of}]", read.text).render()
 
     # -- going on ------------------------------------------------------------------------------------------------------
 
