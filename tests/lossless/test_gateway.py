@@ -59,10 +59,10 @@ def test_a_client_hears_the_answer_and_nothing_of_the_tools(api: str, tmp_path: 
         assert faults_of(store, at) == []
 
 
-def spend(folder: Path, engine: str, steps: int) -> Account:
-    """What a conversation costs with an engine."""
+def spend(folder: Path, steps: int) -> Account:
+    """What a conversation costs with the lossless engine."""
     window, history = 32_000, []
-    settings = {"models": {"claude-sonnet-5": {"context_length": window}}, "context": {"engine": engine}}
+    settings = {"models": {"claude-sonnet-5": {"context_length": window}}, "context": {"engine": "lcm"}}
     summary = "## Goal\n- Sail to the harbour.\n## Progress\n" + "- The quay was read and found in order. " * 35
 
     def script(ask: Ask) -> Answer:
@@ -70,7 +70,7 @@ def spend(folder: Path, engine: str, steps: int) -> Account:
 
     with (
         ModelServer(script, window=window) as model,
-        run_gateway(model.url, str(folder / f"{engine}.db"), settings, summarizer=None) as running,
+        run_gateway(model.url, str(folder / "store.db"), settings, summarizer=None) as running,
         running.raw() as raw,
     ):
         for number in range(steps):
@@ -86,4 +86,4 @@ def spend(folder: Path, engine: str, steps: int) -> Account:
 
 def test_leaves_are_large_enough_for_few_summaries(tmp_path: Path) -> None:
     steps = 40
-    assert 0 < spend(tmp_path, "lcm", steps).kinds["summary"].calls <= steps * 2 // 3
+    assert 0 < spend(tmp_path, steps).kinds["summary"].calls <= steps * 2 // 3
