@@ -42,7 +42,7 @@ class KnownLog:
     stamp: FileStamp
     """The file when it was last read to its end."""
     state: Mapping[str, Any] = field(default_factory=dict)
-    """How far a database was read; JSON-ready."""
+    """The place up to which a database was read, as values of JSON."""
 
 
 class LogFiles:

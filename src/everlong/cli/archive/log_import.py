@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from everlong.cli.archive.databases import read_hermes, read_opencode
 from everlong.cli.archive.formats import LogFormat, check_database, format_of_log
+from everlong.cli.archive.log_content import read_log_file
 from everlong.cli.archive.places import is_clients_own
-from everlong.cli.archive.reading import read_log_file
 from everlong.errors import TranscriptError
 from everlong.store.imports import Imported, ImportOrigin
 from everlong.store.log_files import FileStamp, KnownLog, LogFiles

@@ -1,4 +1,4 @@
-"""What a client's log tells: its conversations, with the facts and the figures beside them.
+"""Turn a client's log into its conversations, each with its facts and its figures.
 
 Each client has a module with ``is_…``, which knows its log, and ``read_…``, which returns what it tells as a `LogRun`
 for each conversation. The names that a client has for facts and figures stand in tables: paths into its JSON. A log is

@@ -1,4 +1,4 @@
-"""The reading of a client's log file, whatever its format: its conversations, and the lines that cannot be read."""
+"""Read a client's log file, whatever its format, into its conversations; count the lines that cannot be read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LONGEST_PATH = 4_096
 
 @dataclass(slots=True)
 class LogContent:
-    """What a log file holds."""
+    """The conversations of one log file, and how much of it could not be read."""
 
     status: os.stat_result
     """The file when it was opened."""
@@ -36,7 +36,7 @@ class LogContent:
 
 
 def read_log_file(path: Path, form: LogFormat) -> LogContent:
-    """Return what a log file holds.
+    """Return the conversations of a log file.
 
     Raises:
         OSError: The file cannot be read.
