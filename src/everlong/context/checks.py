@@ -65,8 +65,9 @@ def _is_named(words: str, told: str) -> bool:
 
 def _without_names(text: str) -> str:
     """Return a text without its names: a list of names says nothing about a request."""
-    names = sorted(set(entities(text)), key=len, reverse=True)
-    return re.sub("|".join(map(re.escape, names)), " ", text) if names else text
+    for name in sorted(set(entities(text)), key=len, reverse=True):
+        text = text.replace(name, " ")
+    return text
 
 
 def _names_kept(text: str, request: SummaryRequest) -> float:

@@ -8,7 +8,6 @@ one that was made up.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,6 +16,7 @@ from everlong.agent.handover import conversations_of, is_trusted, source_of, whe
 from everlong.agent.quotations import Quotation, Quote, fit_quotations, name_quoted, quoted, role_named
 from everlong.context.text import shorten_text
 from everlong.errors import AmbiguousName, NotStored, QueryError, ToolError
+from everlong.model import without_reminders
 from everlong.store.conversation_list import ListCursor, conversations_in
 from everlong.store.conversations import CompactionMark, ConversationLine
 from everlong.store.outputs import page_of_text
@@ -48,8 +48,6 @@ _REPLY = 500
 _READ = 400_000
 _DIGITS = 12
 _LEAST_PAGE = 60
-_REMINDER = re.compile(r"<(system[-_]reminder)>.*?</\1>\s*", re.DOTALL)
-"""Words that a client adds to a message for its model; nobody said them."""
 _MOST_HITS = 60
 _LONGEST_QUERY = 2_000
 _LEAST = 30
@@ -138,7 +136,7 @@ class History:
         hit = one.hit
         ident = f", id {_short(hit.node)}" if hit.node is not None else ", a summary"
         where = self._place(hit.session, hit.turn)
-        text = passages(_REMINDER.sub("", plain(one.text)), query, room)
+        text = passages(without_reminders(plain(one.text)), query, room)
         quotes = [Quote(f"[{role_named(hit.role)}, {when(hit.at)}, {where}{ident}]", text)]
         if known is None or hit.node is None:
             return quotes

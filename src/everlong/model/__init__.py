@@ -39,6 +39,7 @@ from everlong.model.typed import (
     readable_text,
     title_from,
     typed_words,
+    without_reminders,
 )
 
 __all__ = [
@@ -82,5 +83,6 @@ __all__ = [
     "whole_text",
     "with_content",
     "with_part_appended",
+    "without_reminders",
     "without_thinking",
 ]

@@ -386,6 +386,11 @@ def _read_result(text: str) -> Reading:
     return Reading(material="".join([*kept, text[done:]]).strip() if added else text, added=_join(added))
 
 
+def without_reminders(text: str) -> str:
+    """Return a text without what a client added to it for its model, and nobody said."""
+    return _read_result(text).material
+
+
 def _join(words: Sequence[str]) -> str:
     """Return slices as one text; the blank lines keep a sentence from reaching over a gap."""
     return "\n\n".join(filter(None, map(str.strip, words)))
