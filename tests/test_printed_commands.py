@@ -57,7 +57,7 @@ NOT_RUN = {
     r"channels pair": "needs a bot; tests/cli/test_channels.py has one",
     r"channels run$": "needs a bot's token",
     r"(?:archive$|serve$|inspect --web|demo --web)": "runs until it is stopped",
-    r"archive --(?:install|uninstall)": "changes the user's services; tests/archive/test_service.py runs it",
+    r"archive --(?:install|uninstall)": "changes the user's services; tests/archive/test_command.py runs it",
     r"wrap -- claude": "needs the client",
     r"setup \{client\.name\} --write": "needs a running gateway; tests/cli/test_setup.py names one",
     r"setup$": "asks at a terminal; tests/chat/test_first_run.py answers",
@@ -120,6 +120,8 @@ def test_the_lists_name_only_what_is_printed() -> None:
     assert len(PRINTED) > 60
     for pattern in [*INSTEAD, *NOT_RUN]:
         assert any(re.search(pattern, command) for command in PRINTED), pattern
+    for named in re.findall(r"tests/[\w/]+\.py", " ".join(NOT_RUN.values())):
+        assert Path(__file__).parent.parent.joinpath(named).is_file(), named
 
 
 @pytest.mark.usefixtures("shorter_sessions")
