@@ -144,7 +144,7 @@ def test_a_section_must_be_a_section(load: Load, user_file: Path, value: str) ->
         (FLOOD, "at line 18 that expands to more than 100,000 values; remove aliases"),
         (b"[" * 20_000, "is nested more than 100 levels deep at line 1; flatten it"),
         (b"memory: {}\nplugins: " + b"[" * 100 + b"]" * 100, "nested more than 100 levels deep at line 2"),
-        (b"[], " * 500 + b"[" * 5_000, "nested more than 100 levels deep at line 1"),
+        (b"[], " * 50 + b"[" * 500, "nested more than 100 levels deep at line 1"),
         (b"- " * 200 + b"x", "nested more than 100 levels deep at line 1"),
         (b"".join(b" " * n + b"a:\n" for n in range(200)), "nested more than 100 levels deep at line 101"),
         (b"plugins: {1: {}}\n", "write the name as text"),
