@@ -112,20 +112,6 @@ def test_all_problems_of_all_sources_are_told_at_once(load: Load, user_file: Pat
         assert part in message
 
 
-@pytest.mark.spec("3.2")
-@pytest.mark.parametrize("key", ["threshold", "enabled", "protect_last_n"])
-def test_null_is_no_value_for_a_key_that_needs_one(load: Load, user_file: Path, key: str) -> None:
-    user_file.write_text(f"compression:\n  {key}:\n")
-    assert f"compression.{key} ({user_file}, line 2) is null" in str(refusal(load))
-
-
-@pytest.mark.spec("3.2")
-@pytest.mark.parametrize("value", ["5", "text", "[1]"])
-def test_a_section_must_be_a_section(load: Load, user_file: Path, value: str) -> None:
-    user_file.write_text(f"compression: {value}\n")
-    assert "must be a section" in str(refusal(load))
-
-
 @pytest.mark.parametrize(
     ("content", "part"),
     [
@@ -187,12 +173,3 @@ def test_what_is_loaded_and_where_it_is_found_are_settings_beside_the_sections(l
     assert plugins.section("clock") == {"zone": "CET"}
     assert plugins.section("other") == {}
     assert load(EVERLONG_PLUGINS__ENABLED="[tide, clock]").settings.plugins.enabled == ["tide", "clock"]
-
-
-@pytest.mark.spec("3.2")
-@pytest.mark.parametrize("value", ["{a: 1}", "[1]", "null", "['']"])
-def test_the_list_of_plugins_is_checked(load: Load, user_file: Path, value: str) -> None:
-    user_file.write_text(f"plugins:\n  enabled: {value}\n")
-    message = str(refusal(load))
-    assert "plugins.enabled" in message
-    assert "must be a list of plugin names" in message

@@ -59,16 +59,6 @@ def test_turns_are_told_in_order_with_their_numbers_and_what_came_of_them() -> N
     assert '"Add berth 17 to data/berths.csv." → "Berth 17 is in."' in done[1]
 
 
-def test_a_turn_under_way_has_no_outcome_yet() -> None:
-    assert told(TALK[:3]).items["Done"] == []
-
-
-def test_a_changed_file_stands_among_the_files_and_not_among_the_outcomes() -> None:
-    document = told(TALK)
-    assert "- src/: ports.py (edited)" in document.items["Relevant Files"]
-    assert "`edit" not in document.items["Done"][0]
-
-
 def test_a_quotation_that_is_too_long_loses_courtesy_then_clauses_from_its_end() -> None:
     asked = "Thanks for that! I moved the ferry to pier_12, because the old one leaks, and Mira wants a lamp there."
     turns = [m for n in range(12) for m in (user(f"Berth_{n}: {asked}"), assistant("Yes."))]
@@ -90,10 +80,6 @@ def test_only_the_last_failing_command_that_has_not_run_better_since_is_blocked(
     assert "berth_count is missing" in blocked
     mended = [*TALK, *bash(6, "npm run build", "built\n<returncode>0</returncode>")]
     assert told(mended).items["Blocked"] == []
-
-
-def test_files_are_told_with_how_they_changed() -> None:
-    assert "ports.py (edited)" in "\n".join(told(TALK).items["Relevant Files"])
 
 
 def test_lines_that_a_later_run_made_stale_are_not_quoted() -> None:

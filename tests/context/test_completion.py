@@ -6,9 +6,7 @@ import pytest
 
 from everlong import CompletionSummarizer, ConfigError, ContextCompressor, Message, SummarizerError
 from everlong.context import SummaryProgress
-from everlong.context.document import SECTIONS
 from everlong.context.literals import CLEARED_RESULT
-from everlong.context.summary_prompts import INSTRUCTIONS
 from everlong.model import text_of
 from tests.context.builders import assistant, long_session, output, step, user
 from tests.context.scripted import COUNT, GOOD, Model, request_for
@@ -23,21 +21,6 @@ def many_turns(steps: int) -> list[Message]:
 
 
 # -- the prompt ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.spec("5.3")
-def test_the_template_has_every_heading_in_order() -> None:
-    places = [INSTRUCTIONS.index(f"# {section}\n") for section in SECTIONS]
-    assert places == sorted(places)
-    assert INSTRUCTIONS.index("## Progress\n") < INSTRUCTIONS.index("### Done\n")
-
-
-@pytest.mark.spec("5.5")
-def test_the_previous_summary_is_given_to_the_model_to_update() -> None:
-    model = Model()
-    CompletionSummarizer(model).summarize(request_for([user("hi")], previous="## Goal\n- old goal"))
-    assert "## Goal\n- old goal" in model.asked
-    assert "Update the previous summary" in model.asked
 
 
 @pytest.mark.spec("5.3")

@@ -14,7 +14,7 @@ from multidict import CIMultiDict
 from everlong.config import Settings
 from everlong.config.settings import GatewaySettings
 from everlong.errors import ConfigError
-from everlong.gateway.auth import Caller, Guard, check_bind
+from everlong.gateway.auth import Guard, check_bind
 from everlong.gateway.routing import Routes
 from everlong.store import Store
 from everlong.testing import ModelServer
@@ -93,14 +93,6 @@ def test_keys_that_are_none_are_told_at_the_start(keys: dict[str, Any], env: dic
     with pytest.raises(ConfigError, match=words) as raised:
         guard(keys, env)
     assert ADA not in str(raised.value)
-
-
-def test_without_keys_everybody_on_this_machine_is_local_but_no_web_page_of_others() -> None:
-    assert guard({}).admit(headers(authorization="Bearer upstream-key")) == Caller("local")
-    assert guard({}).admit(headers(origin="http://localhost:3000")) == Caller("local")
-    assert guard({}).admit(headers(origin="https://elsewhere.example")) is None
-    assert guard({}).admit(headers(origin="http://127.0.0.1.elsewhere.example")) is None
-    assert guard({}).admit(headers(origin="null")) is None
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "gateway.example", "localhost.example"])  # noqa: S104

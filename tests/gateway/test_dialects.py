@@ -10,24 +10,6 @@ from everlong.gateway.formats import ANTHROPIC, OPENAI, Dialect
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (400, "invalid_request_error"),
-        (401, "authentication_error"),
-        (403, "permission_error"),
-        (404, "not_found_error"),
-        (413, "request_too_large"),
-        (429, "rate_limit_error"),
-        (502, "api_error"),
-        (529, "overloaded_error"),
-    ],
-)
-def test_errors_of_ours_have_the_shape_of_the_api(status: int, kind: str) -> None:
-    assert ANTHROPIC.error(status, "no") == {"type": "error", "error": {"type": kind, "message": "no"}}
-    assert OPENAI.error(status, "no") == {"error": {"message": "no", "type": kind, "param": None, "code": None}}
-
-
-@pytest.mark.parametrize(
     ("path", "headers", "dialect"),
     [
         ("/v1/messages", {"Authorization": "Bearer k"}, ANTHROPIC),

@@ -82,15 +82,6 @@ def test_a_name_that_leads_to_nothing_is_told_with_every_place_that_was_looked_a
     assert "compressor is used" in said
 
 
-@pytest.mark.spec("2.4")
-def test_an_engine_with_another_name_works_with_a_warning(home: Path) -> None:
-    engine_in(home / "plugins" / "context_engine" / "hermes-lcm", name="lcm")
-    engine, (said,) = chosen(home, "hermes-lcm")
-    assert engine.name == "lcm"
-    assert "'hermes-lcm'" in said
-    assert "calls itself 'lcm'" in said
-
-
 @pytest.mark.spec("2.2", "2.5")
 def test_the_engine_of_an_enabled_plugin_is_found_by_its_own_name(home: Path) -> None:
     write(home / "plugins" / "hermes-graphs", REGISTERS.format(name="graphs"))
@@ -161,11 +152,3 @@ def test_being_there_loads_nothing(home: Path) -> None:
     engine_in(home / "plugins" / "context_engine" / "short")
     engine, said = chosen(home, "short")
     assert (engine.name, said) == ("short", [])
-
-
-@pytest.mark.spec("2.7")
-def test_an_engine_reads_its_own_section_and_not_that_of_the_compressor(home: Path) -> None:
-    code = REGISTERS.format(name="deep").replace("ctx.register", "Engine.depth = ctx.config\n    ctx.register")
-    write(home / "plugins" / "context_engine" / "deep", code)
-    engine, _ = chosen(home, "deep", deep={"depth": 3})
-    assert inside(engine).depth == {"depth": 3}

@@ -58,27 +58,6 @@ def test_prepare_sees_the_whole_body_and_what_it_returns_is_sent(
 
 @pytest.mark.spec("6.3")
 @both_ways
-def test_markers_of_the_messages_stay_beside_those_that_a_cache_places(
-    serve: Serve, connected: Connect, streamed: bool
-) -> None:
-    marker = {"type": "ephemeral", "ttl": "1h"}
-    marked: Message = {
-        "role": "system",
-        "content": [{"type": "text", "text": SYSTEM["content"], "cache_control": marker}],
-    }
-    server = serve("All of them.")
-    provider = connected("anthropic", server)
-    cache = PromptCache(provider.model, provider.name, clock=ManualClock())
-    reply = asked(provider, [marked, HELLO], streamed=streamed, tools=TOOLS, prepare=cache.apply)
-    sent = server.requests[0].body
-    assert sent["system"][0]["cache_control"] == marker
-    assert markers_of(sent["messages"]) == [{"type": "ephemeral"}]
-    assert reply.usage.cache_write_1h_tokens > 0
-    assert reply.usage.cache_write_tokens > reply.usage.cache_write_1h_tokens
-
-
-@pytest.mark.spec("6.3")
-@both_ways
 def test_markers_for_claude_at_openrouter_arrive_on_parts_with_the_sessions_name(serve: Serve, streamed: bool) -> None:
     server = serve("All of them.", dialect="openrouter")
     provider = connect("openrouter:anthropic/claude-sonnet-5", base_url=server.openai_url, api_key=KEY)

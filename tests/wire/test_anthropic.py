@@ -97,21 +97,6 @@ def test_instructions_amid_a_conversation_are_reminders_that_come_back_as_instru
 # -- calls and results ------------------------------------------------------------------------------------------------
 
 
-def test_a_message_between_a_call_and_its_results_goes_behind_them() -> None:
-    messages: list[Message] = [
-        {"role": "assistant", "content": None, "tool_calls": [call("a"), call("b")]},
-        tool("a"),
-        {"role": "user", "content": "Wait!"},
-        tool("b"),
-    ]
-    converted = to_anthropic(messages)[1]
-    assert converted == [
-        assistant(use("a"), use("b")),
-        user(result("a"), result("b")),
-        {"role": "user", "content": "Wait!"},
-    ]
-
-
 @pytest.mark.parametrize(
     "arguments", ['{"path": "x', "[1, 2]", '"text"', "null", "NaN", '{"a": 1, "a": 2}', '{"n": 1e999}']
 )
@@ -205,21 +190,6 @@ def test_every_openai_part_comes_back_as_it_was(part: Any) -> None:
 def test_every_openai_message_comes_back_as_it_was(message: Message) -> None:
     messages: list[Message] = [{"role": "user", "content": "Hi"}, message]
     assert back_and_there(messages) == messages
-
-
-@pytest.mark.parametrize(
-    "note", [5, {}, {"role": 5}, {"extra": 1, "content": [], "after": "x", "joined": 1}, {"call": []}]
-)
-def test_private_keys_that_say_nonsense_do_no_harm(note: Any) -> None:
-    keys = {"_anthropic": note, "_openai": note}
-    openai: list[Message] = [
-        {"role": "assistant", "content": "x", "tool_calls": [call("a", **keys)], **keys},
-        tool("a", **keys),
-        {"role": "user", "content": "y", **keys},
-    ]
-    anthropic = [assistant({**use("a"), **keys}), {**user({**result("a"), **keys}, {**text("x"), **keys}), **keys}]
-    assert len(to_anthropic(openai)[1]) == 3
-    assert len(to_openai(anthropic, [{**text("x"), **keys}])) == 4
 
 
 @pytest.mark.parametrize("value", [{"messages": "x"}, {}, [5], [{"role": ""}], [{"role": "user", "content": 5}], "x"])

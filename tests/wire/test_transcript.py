@@ -20,25 +20,6 @@ def unchanged(transcript: Transcript) -> str:
     return transcript.render([conversation.messages for conversation in transcript.conversations])
 
 
-@pytest.mark.parametrize(
-    "layout",
-    [
-        {},
-        {"separators": (",", ":")},
-        {"indent": 1},
-        {"indent": 2},
-        {"indent": 4},
-        {"indent": "\t"},
-        {"indent": 2, "separators": (",", ":")},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("first", ["plain", "ends with a comma,", 'has ": " and "," in it', "x" * 100_000])
-def test_the_layout_that_came_in_goes_out(layout: dict[str, Any], first: str) -> None:
-    text = text_of([{"content": first, "role": "user"}, REPLY], **layout) + "\n"
-    assert unchanged(read_transcript(text)) == text
-
-
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
 def test_every_unicode_encoding_is_read(encoding: str) -> None:
     transcript = read_transcript(text_of([USER]).encode(encoding))
