@@ -13,7 +13,7 @@ from tests.context.scripted import COUNT, GOOD, Model, request_for
 from tests.examples import length
 
 TIMES = length(10, 3)
-PAIRS = length(120, 60)
+PAIRS = length(120, 30)
 
 
 def many_turns(steps: int) -> list[Message]:

@@ -14,6 +14,7 @@ import pytest
 from everlong.gateway.cache_watch import Sent
 from everlong.store import Store
 from everlong.testing import ModelServer
+from tests.examples import few
 from tests.gateway.bodies import draft
 from tests.gateway.running import Raw
 from tests.gateway.served import raw as connected, serving
@@ -65,7 +66,7 @@ def _edit(body: dict[str, Any]) -> None:
     body["messages"][2]["content"] = WORDS * 61
 
 
-@pytest.mark.parametrize("marks", [False, True], ids=["marked by the gateway", "marked by the client"])
+@pytest.mark.parametrize("marks", few([False, True]))
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

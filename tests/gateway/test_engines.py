@@ -13,6 +13,7 @@ import pytest
 
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
+from tests.examples import few
 from tests.gateway.running import Running, run_gateway
 from tests.plugins.making import write
 from tests.waiting import until
@@ -252,7 +253,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("fault", BROKEN)
+@pytest.mark.parametrize("fault", few([*BROKEN], 2))
 def test_an_engine_that_fails_is_stood_in_for_as_in_the_agent(tmp_path: Path, fault: str) -> None:
     code = DIARY.replace("self.compression_count += 1", BROKEN[fault])
     context = {"engine": "diary", "engine_seconds": 1}
