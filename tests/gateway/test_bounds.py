@@ -27,7 +27,7 @@ from tests.gateway.running import Answer, Running, run_gateway
 from tests.gateway.served import raw, serving
 from tests.gateway.test_auth import ADA, BOB, KEYS
 from tests.gateway.upstream import Exchange, Upstream
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 CHAT = "/v1/chat/completions"
 SAID = [{"role": "user", "content": "go"}]
@@ -230,7 +230,7 @@ def test_bodies_beyond_the_memory_are_refused_until_others_are_done(
     def script(exchange: Exchange) -> None:
         if b"the first" in exchange.received.body[:100]:
             waits.set()
-            go_on.wait(60)
+            go_on.wait(PATIENCE)
         exchange.answer(whole(b"ok"))
 
     upstream.script = script
@@ -242,12 +242,12 @@ def test_bodies_beyond_the_memory_are_refused_until_others_are_done(
 
         def hold() -> None:
             with raw(hosted.address) as client:
-                client.wire.socket.settimeout(90)
+                client.wire.socket.settimeout(PATIENCE)
                 statuses.append(client.ask(first, CHAT, ada).status)
 
         holding = threading.Thread(target=hold)
         holding.start()
-        waits.wait(60)
+        waits.wait(PATIENCE)
         with raw(hosted.address) as client:
             refused = client.ask(second, CHAT, ada)
             assert (refused.status, refused.header("retry-after")) == (503, "2")

@@ -24,6 +24,7 @@ from everlong.store import Store
 from everlong.store.database import Database
 from everlong.store.tree import Branch
 from everlong.store.turns import FinishedTurn
+from tests.waiting import PATIENCE
 
 T = TypeVar("T")
 
@@ -179,7 +180,7 @@ def test_a_tenant_that_has_much_to_store_holds_up_no_other(store: Store) -> None
 
     async def write() -> list[asyncio.Future[Any]]:
         writer, begins, stored = Writer(store.database), threading.Event(), list[asyncio.Future[Any]]()
-        writer.submit(lambda: begins.wait(60))
+        writer.submit(lambda: begins.wait(PATIENCE))
         many = [writer.submit(partial(others.replay, [entry(number)])) for number in range(300)]
         one = writer.submit(partial(mine.replay, [entry(0)]))
         for future in (*many, one):

@@ -82,7 +82,7 @@ def test_what_an_engine_returns_is_checked_mended_or_replaced(
     said: str,
 ) -> None:
     monkeypatch.setenv("HOSTILE_RESULT", result)
-    agent = with_engine("hostile")
+    agent = with_engine("hostile", context={"engine_seconds": 1} if result == "sleeping" else {})
     talk(agent, TURNS, filler=FILLER * length(1, 3))
     went_well(agent, store, heard)
     (warned,) = notices(heard)
