@@ -62,14 +62,6 @@ def test_a_bad_value_is_named_with_its_key_place_and_what_is_allowed(load: Load,
 
 
 @pytest.mark.spec("3.2")
-def test_a_bad_value_in_the_environment_names_the_variable(load: Load) -> None:
-    message = str(refusal(load, None, **{THRESHOLD: "high"}))
-    assert f"(env {THRESHOLD})" in message
-    assert '"high"' in message
-    assert "unset the variable" in message
-
-
-@pytest.mark.spec("3.2")
 @pytest.mark.parametrize(
     ("text", "meant"),
     [

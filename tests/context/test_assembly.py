@@ -77,15 +77,6 @@ def test_the_example_of_45_messages_in_a_128k_window() -> None:
 
 
 @pytest.mark.spec("5.4")
-def test_the_note_is_added_once_and_the_prompt_before_it_stays_a_block_of_its_own() -> None:
-    engine = ContextCompressor(8_000)
-    once = engine.compress(long_session(60))
-    twice = engine.compress([*once, *long_session(60)[3:]])
-    assert twice[0] == once[0]
-    assert text_of(twice[0]).count("[Note:") == 1
-
-
-@pytest.mark.spec("5.4")
 def test_where_a_user_message_follows_the_summary_an_acknowledgement_stands_between() -> None:
     session = [*long_session(60), assistant("Done."), user("Now the docs."), assistant("On it. " * 150)]
     session += [message for n in range(9) for message in (user(f"More {n}"), assistant("Yes. " * 40))]

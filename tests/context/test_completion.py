@@ -100,16 +100,6 @@ def test_however_many_tokens_go_through_a_window_of_eight_thousand_in_linear_wor
     assert calls[1] <= 1.1 * TIMES * calls[0]
 
 
-def test_a_part_that_fails_once_is_tried_again() -> None:
-    def answer(number: int, asked: str) -> str:
-        del asked
-        if number == 3:
-            raise TimeoutError("slow")
-        return GOOD
-
-    assert CompletionSummarizer(Model(answer), window=8_000).summarize(request_for(many_turns(200)))
-
-
 @pytest.mark.spec("5.6")
 @pytest.mark.parametrize("concurrency", [1, 4])
 def test_after_a_part_that_failed_twice_the_next_attempt_goes_on_where_the_first_one_ended(concurrency: int) -> None:

@@ -45,17 +45,6 @@ def talk(running: Running, turns: int, *, marks: bool = False) -> list[bytes]:
     return sent
 
 
-def test_a_request_that_does_not_fit_is_refused_as_it_would_be_without_a_gateway(tmp_path: Path) -> None:
-    with (
-        ModelServer(window=8_000) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), AUDIT) as running,
-        running.raw() as raw,
-    ):
-        body = {"model": MODEL, "max_tokens": 50, "messages": [{"role": "user", "content": WORDS * 2_000}]}
-        assert raw.ask(json.dumps(body).encode(), headers=API).status == 400
-        assert len(model.requests) == 1
-
-
 def test_markers_that_would_have_been_put_in_read_what_the_real_cache_reads(model: ModelServer, tmp_path: Path) -> None:
     settings = Settings()
     with run_gateway(model.url, str(tmp_path / "audit.db"), AUDIT) as running:

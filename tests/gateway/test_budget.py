@@ -61,14 +61,6 @@ def spent(folder: Path, tenant: str = "ada") -> float:
 # -- in the store ------------------------------------------------------------------------------------------------------
 
 
-class Clock:
-    def __init__(self, now: float) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def spending(database_url: str) -> Any:
     database = open_database(database_url)
@@ -83,18 +75,6 @@ def test_many_at_once_never_reserve_more_than_there_is(spending: Any, request: p
         held = list(pool.map(lambda _: spending().reserve(tenant, 0.1, 1.0), range(40)))
     assert sum(one is not None for one in held) in {9, 10}  # ten times a tenth may be a little more than one
     assert spending().spent(tenant) <= 1.0 + 1e-9
-
-
-def test_a_clock_that_jumps_opens_no_new_day(spending: Any, request: pytest.FixtureRequest) -> None:
-    tenant, wall, passed = request.node.name, Clock(86_400.0 * 20_000 + 1_000), Clock(5.0)
-    days = Days(wall, passed)
-    assert spending(days).reserve(tenant, 1.0, 1.0) is not None
-    wall.now += 86_400 * 3  # somebody sets the clock
-    assert spending(days).reserve(tenant, 1.0, 1.0) is None
-    before = Days(Clock(86_400.0 * 19_990), passed)  # a process that starts with a clock that is behind
-    assert spending(before).reserve(tenant, 1.0, 1.0) is None
-    passed.now += 86_400
-    assert spending(days).reserve(tenant, 1.0, 1.0) is not None
 
 
 # -- through a gateway -------------------------------------------------------------------------------------------------

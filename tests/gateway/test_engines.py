@@ -265,22 +265,6 @@ def test_an_engine_that_fails_is_stood_in_for_as_in_the_agent(tmp_path: Path, fa
         assert model.rejections == []
 
 
-def test_the_engine_goes_on_where_it_was_after_a_restart(tmp_path: Path) -> None:
-    with diary(tmp_path) as (running, _, folder):
-        talk = Talk(running, "anthropic", "About boats")
-        for _ in range(8):
-            talk.say()
-        running.store()
-    before = [note for note in heard(folder) if note["what"] == "start"]
-    (folder / "heard.jsonl").unlink()
-    with diary(tmp_path) as (running, _, folder):
-        talk.running = running
-        talk.say()
-        (start, *_) = [note for note in heard(folder) if note["what"] == "start"]
-    assert start["session"] == before[-1]["session"]
-    assert start["conversation_id"] == before[0]["session"]
-
-
 PLUGIN = """
 import json
 from pathlib import Path

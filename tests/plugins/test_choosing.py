@@ -14,7 +14,6 @@ from everlong.config import Settings
 from everlong.context import ContextEngine
 from everlong.plugins.guard import GuardedEngine
 from everlong.plugins.manager import Plugins
-from everlong.plugins.trust import trust
 from tests.plugins.making import ENGINE, engine_in, write
 
 REGISTERS = ENGINE + "\ndef register(ctx):\n    ctx.register_context_engine(Engine)\n"
@@ -45,41 +44,12 @@ def test_an_engine_in_a_folder_is_used_where_it_is_named_and_only_there(home: Pa
 
 
 @pytest.mark.spec("2.2")
-def test_folders_of_engines_come_first_then_general_plugins(home: Path, root: Path, tmp_path: Path) -> None:
-    general = write(home / "plugins" / "short", REGISTERS.format(name="short") + "\nEngine.of = 'general'\n")
-    assert inside(chosen(root, "short")[0]).of == "general"
-    path = engine_in(tmp_path / "more" / "context_engine" / "short")
-    assert not hasattr(inside(chosen(root, "short", paths=[str(tmp_path / "more")])[0]), "of")
-    project = engine_in(root / ".everlong" / "plugins" / "context_engine" / "short")
-    trust(project)
-    user = engine_in(home / "plugins" / "context_engine" / "short")
-    places = Plugins(Settings.model_validate({"plugins": {"paths": [str(tmp_path / "more")]}}), root)
-    assert [one.folder for one in places.named("short")] == [user, project, path, general]
-
-
-@pytest.mark.spec("2.2")
 def test_nothing_can_take_the_place_of_the_built_in_engine(home: Path) -> None:
     engine_in(home / "plugins" / "context_engine" / "compressor")
     engine_in(home / "plugins" / "context_engine" / "other", manifest="name: compressor\nprovides: compressor\n")
     engine, said = chosen(home, "compressor")
     assert type(engine) is ContextCompressor
     assert said == []
-
-
-@pytest.mark.spec("2.2")
-def test_a_name_that_leads_to_nothing_is_told_with_every_place_that_was_looked_at(
-    home: Path, root: Path, tmp_path: Path
-) -> None:
-    (root / ".everlong" / "plugins").mkdir(parents=True)
-    engine, (said,) = chosen(root, "nobody", paths=[str(tmp_path / "more")])
-    assert isinstance(engine, ContextCompressor)
-    assert "'nobody'" in said
-    for place in (home / "plugins", root / ".everlong" / "plugins", tmp_path / "more"):
-        assert str(place / "context_engine") in said
-        assert f"{place}," in said
-    assert "everlong.engines" in said
-    assert "everlong.plugins" in said
-    assert "compressor is used" in said
 
 
 @pytest.mark.spec("2.2", "2.5")
@@ -152,3 +122,11 @@ def test_being_there_loads_nothing(home: Path) -> None:
     engine_in(home / "plugins" / "context_engine" / "short")
     engine, said = chosen(home, "short")
     assert (engine.name, said) == ("short", [])
+
+
+@pytest.mark.spec("2.7")
+def test_an_engine_reads_its_own_section_and_not_that_of_the_compressor(home: Path) -> None:
+    code = REGISTERS.format(name="deep").replace("ctx.register", "Engine.depth = ctx.config\n    ctx.register")
+    write(home / "plugins" / "context_engine" / "deep", code)
+    engine, _ = chosen(home, "deep", deep={"depth": 3})
+    assert inside(engine).depth == {"depth": 3}

@@ -22,7 +22,6 @@ from everlong.testing import Answer, Ask, Call
 from tests.providers.conftest import APIS, Connect, asked
 from tests.testing_server.conftest import Serve
 
-SYSTEM: Message = {"role": "system", "content": "Be brief."}
 HELLO: Message = {"role": "user", "content": "Hello"}
 TOOLS = [
     {

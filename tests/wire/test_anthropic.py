@@ -133,12 +133,6 @@ def test_every_kind_of_result_comes_back_as_it_was(block: dict[str, Any]) -> Non
     assert there_and_back(*messages) == messages
 
 
-def test_a_result_that_was_cleared_in_between_keeps_its_id_and_marker_but_not_its_emptiness() -> None:
-    messages = to_openai([assistant(use("a")), user({"type": "tool_result", "tool_use_id": "a", **MARKER})])
-    messages[1] = {**messages[1], "content": "[cleared]"}
-    assert to_anthropic(messages)[1][1] == user(result("a", "[cleared]", **MARKER))
-
-
 # -- blocks -----------------------------------------------------------------------------------------------------------
 
 

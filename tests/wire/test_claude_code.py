@@ -61,14 +61,6 @@ def only(log: ClaudeCodeLog) -> list[dict[str, Any]]:
 SIMPLE = [says("u1", None, "List the files."), replies("a1", "u1", "m1", text("There are none."))]
 
 
-def test_the_messages_of_a_log_are_those_that_the_model_saw() -> None:
-    log = read_log(SIMPLE)
-    assert only(log) == [user("List the files."), assistant(text("There are none."))]
-    assert log.conversations[0].session == "s1"
-    assert log.conversations[0].model == "claude-x"
-    assert log.left_out.describe() == ""
-
-
 PARALLEL = {
     "a result on each block": [
         replies("a1", "u1", "m1", use("t1")),
@@ -188,23 +180,6 @@ def test_sub_agents_are_conversations_of_their_own_after_the_main_one() -> None:
     assert log.conversations[1].messages == [user("Search."), assistant(text("Found."))]
     assert log.conversations[2].messages == [user("Plan."), assistant(text("Planned."))]
     assert log.left_out.describe() == ""
-
-
-def compacted(**boundary: Any) -> list[Entry]:
-    return [
-        line("system", "b1", None, subtype="compact_boundary", content="Conversation compacted", **boundary),
-        says("c1", "b1", "This session is being continued: …", isCompactSummary=True),
-        replies("a2", "c1", "m2", text("Going on.")),
-    ]
-
-
-def test_turns_that_were_summarized_are_given_themselves_where_the_file_has_them() -> None:
-    expected = [user("List the files."), assistant(text("There are none.")), assistant(text("Going on."))]
-    for boundary in ({"logicalParentUuid": "a1"}, {}):
-        log = read_log([*SIMPLE, *compacted(**boundary)])
-        assert only(log) == expected
-        assert log.left_out.summaries == 1
-        assert log.left_out.abandoned == 0
 
 
 # -- as files ---------------------------------------------------------------------------------------------------------
