@@ -6,6 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import anthropic
 import openai
 import pytest
 from multidict import CIMultiDict
@@ -13,7 +14,7 @@ from multidict import CIMultiDict
 from everlong.config import Settings
 from everlong.config.settings import GatewaySettings
 from everlong.errors import ConfigError
-from everlong.gateway.auth import Guard
+from everlong.gateway.auth import Caller, Guard, check_bind
 from everlong.gateway.routing import Routes
 from everlong.store import Store
 from everlong.testing import ModelServer
@@ -94,7 +95,37 @@ def test_keys_that_are_none_are_told_at_the_start(keys: dict[str, Any], env: dic
     assert ADA not in str(raised.value)
 
 
+def test_without_keys_everybody_on_this_machine_is_local_but_no_web_page_of_others() -> None:
+    assert guard({}).admit(headers(authorization="Bearer upstream-key")) == Caller("local")
+    assert guard({}).admit(headers(origin="http://localhost:3000")) == Caller("local")
+    assert guard({}).admit(headers(origin="https://elsewhere.example")) is None
+    assert guard({}).admit(headers(origin="http://127.0.0.1.elsewhere.example")) is None
+    assert guard({}).admit(headers(origin="null")) is None
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "gateway.example", "localhost.example"])  # noqa: S104
+def test_any_other_address_does(host: str) -> None:
+    with pytest.raises(ConfigError, match=r"gateway\.keys\.NAME\.key_variable"):
+        check_bind(GatewaySettings(), host)
+    check_bind(GatewaySettings.model_validate({"keys": KEYS}), host)
+
+
 # -- through a gateway -------------------------------------------------------------------------------------------------
+
+
+def test_the_official_clients_see_a_refusal_of_their_own_kind(upstream: Upstream, tmp_path: Path) -> None:
+    with serving(upstream.url, tmp_path, {"keys": KEYS}) as hosted:
+        said: Any = [{"role": "user", "content": "hi"}]
+        with (
+            anthropic.Anthropic(base_url=hosted.address, api_key="wrong", max_retries=0) as claude,
+            pytest.raises(anthropic.AuthenticationError),
+        ):
+            claude.messages.create(model="m", max_tokens=9, messages=said)
+        with (
+            openai.OpenAI(base_url=f"{hosted.address}/v1", api_key="wrong", max_retries=0) as gpt,
+            pytest.raises(openai.AuthenticationError),
+        ):
+            gpt.chat.completions.create(model="m", messages=said)
 
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/chat/completions", "/v1/models", "/v1/messages/count_tokens"])

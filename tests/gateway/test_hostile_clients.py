@@ -133,6 +133,16 @@ def test_whoever_guesses_keys_has_few_guesses() -> None:
     guesses.check("192.0.2.1", Caller("bob"))
 
 
+def test_guessing_is_slowed_at_the_gateway(upstream: Upstream, tmp_path: Path) -> None:
+    with serving(upstream.url, tmp_path, {"keys": KEYS}) as hosted:
+        statuses = []
+        for number in range(60):
+            with raw(hosted.address) as client:
+                statuses.append(client.ask(ASKED, headers=[("x-everlong-key", f"guess-number-{number:04}")]).status)
+    assert statuses[:20] == [401] * 20
+    assert statuses.count(429) >= 30
+
+
 def test_many_keys_in_one_request_are_as_many_guesses(upstream: Upstream, tmp_path: Path) -> None:
     many = [("Authorization", f"Bearer guess-number-{number:04}") for number in range(50)]
     with serving(upstream.url, tmp_path, {"keys": KEYS}) as hosted:
@@ -320,3 +330,22 @@ def test_a_structure_that_takes_long_to_read_is_refused(path: str, relay: Runnin
             answer = client.ask(body, path, more)
         assert (name, answer.status) == (name, status)
     assert upstream.requests == []
+
+
+def test_an_honest_long_conversation_passes(relay: Running, upstream: Upstream) -> None:
+    turns = [
+        {"role": "user" if n % 2 == 0 else "assistant", "content": f'word, [{n}] "and" more'} for n in range(2_001)
+    ]
+    tools = [
+        {"name": f"t{n}", "input_schema": {"type": "object", "properties": {"a": {"type": "string"}}}}
+        for n in range(200)
+    ]
+    body = json.dumps({"model": "m", "max_tokens": 9, "messages": turns, "tools": tools}).encode()
+    with relay.raw() as client:
+        assert client.ask(body).status == 200
+        more = json.dumps(
+            {"model": "m", "max_tokens": 9, "messages": [*turns, turns[1], turns[0]], "tools": tools}
+        ).encode()
+        assert client.ask(more).status == 200
+        assert client.ask(gzip.compress(more), headers=[("content-encoding", "gzip")]).status == 200
+    assert len(upstream.requests) == 3

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,18 @@ def _asked(**fields: Any) -> bytes:
 
 
 TALK = {"messages": [{"role": "user", "content": "a secret"}]}
+
+
+def test_a_store_that_is_away_changes_no_upstream(upstream: Upstream, elsewhere: Upstream, tmp_path: Path) -> None:
+    routes = {"routes": {"private-*": {"base_url": upstream.url}}}
+    with serving(elsewhere.url, tmp_path, routes) as hosted, raw(hosted.address) as client:
+        assert client.ask(_asked(**TALK), CHAT).status == 200
+        with closing(sqlite3.connect(tmp_path / "served.db", isolation_level=None)) as other:
+            other.execute("BEGIN EXCLUSIVE")
+            client.ask(_asked(messages=[{"role": "user", "content": "another secret"}]), CHAT)
+            other.execute("ROLLBACK")
+    assert elsewhere.requests == []
+    assert len(upstream.requests) == 2
 
 
 @pytest.mark.parametrize("path", [CHAT, MESSAGES, RESPONSES])
