@@ -237,29 +237,6 @@ def test_a_client_that_sends_only_its_last_messages_has_one_conversation_and_hol
 
 
 @pytest.mark.spec("7.10")
-def test_a_long_session_with_compactions_is_one_conversation_by_any_of_its_ids(database_url: str, tenant: str) -> None:
-    settings = {"models": {"m": {"context_length": 4_000, "input_price": 3.0, "output_price": 15.0}}}
-    with running_with(
-        lambda ask: f"Answer {ask.number}. " + "Much is said about it. " * 12,
-        database_url,
-        window=4_000,
-        settings=settings,
-    ) as running:
-        client = Client(running, tenant)
-        for number in range(45):
-            client.say(f"Step {number}: " + "what is there to do now? " * 10)
-        store = running.store(tenant)
-        (one,) = conversations(store)
-        assert one.compactions > 1
-        assert len(one.parts) == one.compactions + 1
-        assert one.api_calls == 45
-        assert one.cost == pytest.approx(sum(turn.cost for turn in store.turns.since()))
-        said = [message["content"] for message in client.history]
-        for ident in one.parts:
-            assert words(store, ident) == said
-
-
-@pytest.mark.spec("7.10")
 def test_sub_agents_and_side_requests_stand_beside_the_conversation_that_they_work_for(
     database_url: str, tenant: str
 ) -> None:
