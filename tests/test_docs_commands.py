@@ -46,7 +46,6 @@ NOT_RUN = {
     r"pip install |python -m pip ": "needs a package index",
     r"pipx |uv ": "needs a package index; tests/test_wheel.py installs the wheel and runs it",
     r"everlong auth set ": "writes to the system's keyring; tests/cli/test_auth.py runs it against one of its own",
-    r"everlong import hermes": "needs a home of Hermes; tests/archive/test_command.py has one",
     r"everlong serve": "runs until it is stopped; tests/gateway/test_serve.py runs it",
     r"everlong mcp": "runs until it is stopped; tests/mcp_server/test_server.py runs it",
     r"(?:claude|codex) mcp add ": "needs the client; tests/clients/test_mcp.py runs it",

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from everlong.cli.archive.service import service_file, service_text
-from everlong.config import load_settings
 from everlong.store import Store
 from everlong.store.identity import Sender, StatelessRequest
 from everlong.store.turns import FinishedTurn
@@ -184,24 +183,3 @@ def test_a_reply_that_the_gateway_has_after_other_words_is_not_added_again(tmp_p
             samples.OwnLogs(store).add(path)
             assert [(one.id, one.messages) for one in store.conversations.newest()] == [(session, 2)]
         assert store.verify().problems == []
-
-
-def test_hermes_moves_in_with_one_command(run: Run, home: Path) -> None:
-    samples.write_hermes(home / ".hermes")
-    (home / ".hermes" / "memories").mkdir()
-    (home / ".hermes" / "memories" / "MEMORY.md").write_text("Tests run with make.\n§\nThe port is 4711.")
-    (home / ".hermes" / "config.yaml").write_text(
-        "context: {engine: compressor}\ncompression: {threshold: 0.6, protect_last_n: 12}\n"
-        "auxiliary: {compression: {model: tiny-scribe, provider: openrouter, api_key: key-of-nobody}}\n"
-    )
-    dry = run("import", "hermes", "--dry-run", "--json").json
-    assert (dry["sessions"], dry["conversations"], len(dry["notes"]), dry["done"]) == (4, 3, 2, {})
-    assert not (home / "everlong").exists()
-    done = run("import", "hermes", "--json").json["done"]
-    assert (done["new"], done["notes"], done["settings"]) == (4, 2, 5)
-    listed = run("sessions", "list", "--json").json
-    assert {one["title"] for one in listed} == {"Berths", None}
-    assert load_settings().settings.compression.threshold == 0.6
-    assert "key-of-nobody" not in (home / "everlong" / "config.yaml").read_text()
-    again = run("import", "hermes", "--json").json["done"]
-    assert (again.get("new", 0), again["notes"], again["settings"]) == (0, 0, 0)

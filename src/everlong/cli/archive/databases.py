@@ -86,7 +86,7 @@ def read_hermes(path: Path, state: Mapping[str, Any], *, is_quiet: bool = True) 
         newest = connection.execute("SELECT MAX(id) FROM messages").fetchone()[0] or 0
         rows = connection.execute("SELECT DISTINCT session_id FROM messages WHERE id > ?", (last,)).fetchall()
         changed = {row["session_id"] for row in rows}
-        for lineage in hermes_lineages(sessions):
+        for lineage in _hermes_lineages(sessions):
             if last and changed.isdisjoint(one["id"] for one in lineage):
                 continue
             runs = [read_hermes_session(one, _hermes_messages(connection, one["id"])) for one in lineage]
@@ -94,7 +94,7 @@ def read_hermes(path: Path, state: Mapping[str, Any], *, is_quiet: bool = True) 
         yield from _noted({"last": newest})
 
 
-def hermes_lineages(sessions: Mapping[str, Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
+def _hermes_lineages(sessions: Mapping[str, Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
     """Yield the lineages: a session and the children in which compactions let it go on."""
     children: dict[str, str] = {}
     for ident, one in sessions.items():
