@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import plistlib
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from everlong.cli.archive.service import service_file, service_text
 from everlong.store import Store
 from everlong.store.identity import Sender, StatelessRequest
 from everlong.store.turns import FinishedTurn
@@ -90,46 +85,6 @@ def test_it_goes_on_until_it_is_stopped(home: Path) -> None:
         until(lambda: len(titles()) == 3)
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
-
-
-def test_the_doctor_warns_of_logs_that_will_be_deleted(run: Run, home: Path) -> None:
-    old = time.time() - 27 * 86_400
-    log = next((home / ".claude").rglob("*.jsonl"))
-    os.utime(log, (old, old))
-
-    def finding() -> dict[str, str]:
-        return next(one for one in run("doctor", "--json").json["checks"] if one["name"] == "archive")
-
-    warning = finding()
-    assert (warning["state"], "1 log of Claude Code" in warning["text"], "in 3" in warning["text"]) == (
-        "warn",
-        True,
-        True,
-    )
-    run("archive", "--once")
-    assert finding()["state"] == "ok"
-
-
-def test_the_service_runs_this_program(home: Path) -> None:
-    unit = service_text("linux")
-    assert f'ExecStart="{sys.executable}" "-P" "-m" "everlong" "archive"\n' in unit
-    assert f'Environment="EVERLONG_HOME={home / "everlong"}"' in unit
-    told = plistlib.loads(service_text("darwin").encode())
-    assert told["ProgramArguments"][1:5] == ["-P", "-m", "everlong", "archive"]
-    assert told["EnvironmentVariables"]["EVERLONG_HOME"] == str(home / "everlong")
-    assert service_file("darwin", home) == home / "Library" / "LaunchAgents" / "everlong.archive.plist"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="writes the unit of systemd")
-def test_the_service_is_installed_and_removed(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nonexistent")
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    installed = run("archive", "--install")
-    unit = home / ".config" / "systemd" / "user" / "everlong-archive.service"
-    assert (installed.code, unit.is_file(), "systemctl is not installed" in installed.err) == (0, True, True)
-    assert run("archive", "--uninstall").code == 0
-    assert not unit.exists()
-    assert "there is no service" in run("archive", "--uninstall").err
 
 
 def through_the_gateway(store: Store, messages: list[dict[str, object]], name: str | None) -> str:

@@ -24,13 +24,12 @@ from everlong import __version__, config
 from everlong.cli.output import counted, fold, format_bytes, json_option
 from everlong.cli.screen import styled
 from everlong.config.paths import data_home
-from everlong.errors import ConfigError, EverlongError, StoreError
+from everlong.errors import ConfigError, EverlongError
 from everlong.extras import install_command, list_extras, packages_of
 from everlong.redaction import redact
 
 if TYPE_CHECKING:
     from everlong.config import Settings
-    from everlong.store.log_files import FileStamp
 
 __all__ = ["doctor_command"]
 
@@ -305,42 +304,6 @@ def check_embeddings(situation: DoctorSituation) -> Iterator[Finding]:
         yield Finding("ok", f"{embedder.model_id} gives vectors of {size} numbers")
 
 
-def check_archive(situation: DoctorSituation) -> Iterator[Finding]:
-    """Check whether a client will delete logs that are not archived."""
-    from everlong.cli.archive.formats import TITLES  # noqa: PLC0415 - may be broken
-    from everlong.cli.archive.places import days_until_deletion, log_folders  # noqa: PLC0415 - as above
-    from everlong.cli.archive.scan import unarchived_files  # noqa: PLC0415 - as above
-    from everlong.store.log_files import LogFiles  # noqa: PLC0415 - as above
-    from everlong.store.opening import location, open_store  # noqa: PLC0415 - as above
-
-    folders = [one for one in log_folders() if one.path.is_dir() and days_until_deletion(one.client) is not None]
-    if not folders:
-        yield Finding("ok", "no client that deletes its logs has any here")
-        return
-    where = location(situation.settings.store)
-    if "://" in str(where) and not situation.may_call:
-        yield Finding("ok", "the database was not contacted; everlong archive --once tells more")
-        return
-    stamps: dict[str, FileStamp] = {}
-    if "://" in str(where) or Path(where).expanduser().exists():
-        try:
-            with open_store(situation.settings.store) as store:
-                stamps = LogFiles(store).all_stamps()
-        except StoreError:  # the check of the store says what is wrong
-            return
-    for folder in folders:
-        days = days_until_deletion(folder.client) or 0
-        waiting = unarchived_files(stamps, folder)
-        if waiting:
-            logs = f"{counted(len(waiting), 'log')} of {TITLES[folder.client]}"
-            left = max(0.0, days - (time.time() - min(changed for _, changed in waiting)) / 86_400)
-            text = f"{logs} not archived; it deletes logs after {days} days, the oldest of these in {left:.0f}"
-            advice = "everlong archive --once imports them; everlong archive --install does it from now on"
-            yield Finding("warn", text, advice)
-        else:
-            yield Finding("ok", f"{TITLES[folder.client]}: all logs are archived")
-
-
 # -- channels and plugins ----------------------------------------------------------------------------------------------
 
 
@@ -410,7 +373,6 @@ _CHECKS: dict[str, tuple[Check, str]] = {
     "store": (check_store, "restore a backup, or name another file: everlong config set store.url PATH"),
     "disk": (check_disk, "mend the folder, or name another place: everlong config set store.url PATH"),
     "embeddings": (check_embeddings, "everlong config set search.embeddings PATH, PROVIDER:MODEL or off"),
-    "archive": (check_archive, "mend the store first; everlong archive --once tells more"),
     "channels": (check_channels, "everlong setup telegram or discord checks token and network"),
     "plugins": (check_plugins, "everlong plugins doctor tells more"),
 }

@@ -110,19 +110,18 @@ class LogImport:
         folder = os.path.realpath(path.parent)
         return ImportOrigin(name, written, self.source, folder, is_apart=not self._is_named(path))
 
-    def add(self, path: Path, *, is_growing: bool = False, form: LogFormat | None = None) -> FileImport | None:
+    def add(self, path: Path, *, is_growing: bool = False) -> FileImport | None:
         """Import what is new in a file; return None if it is no log of a client that is known.
 
         Args:
             path: The file.
             is_growing: Whether the client may be writing it now: then its last message waits until it is complete.
-            form: Its format, where that is known.
 
         Raises:
             OSError: The file cannot be read.
             TranscriptError: It is damaged.
         """
-        form = format_of_log(path) if form is None else form
+        form = format_of_log(path)
         if form is None:
             return None
         done = FileImport("gemini" if form == "gemini-lines" else form)
