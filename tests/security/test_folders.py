@@ -33,9 +33,7 @@ auxiliary: {{compression: {{base_url: "{url}/v1", model: m}}}}
 """
 
 
-@pytest.mark.parametrize(
-    "command", [(), ("run", "Hello."), ("doctor", "--call"), ("chat", "-m", "openai:m", "-p", "Hi.")]
-)
+@pytest.mark.parametrize("command", [(), ("run", "Hello."), ("doctor", "--call"), ("run", "-m", "openai:m", "Hi.")])
 @pytest.mark.parametrize("is_trusted", [False, True])
 def test_starting_in_a_clone_sends_nothing_to_its_author(
     everlong: Program, clone: Path, listener: Listener, command: tuple[str, ...], is_trusted: bool

@@ -76,7 +76,6 @@ class ChannelWishes:
     users: tuple[str, ...] = ()
     chats: tuple[str, ...] = ()
     guilds: tuple[str, ...] = ()
-    api_base: str | None = None
 
 
 def set_up_channel(name: str, wishes: ChannelWishes) -> None:
@@ -89,9 +88,6 @@ def set_up_channel(name: str, wishes: ChannelWishes) -> None:
         raise click.UsageError("--guild is for discord; a group of Telegram is named with --chat")
     is_asking = sys.stdin.isatty() and sys.stderr.isatty()
     settings = load_settings().settings
-    if wishes.api_base is not None:
-        own = channel_settings(name, settings.channels).model_copy(update={"api_base": wishes.api_base})
-        settings = settings.model_copy(update={"channels": settings.channels.model_copy(update={name: own})})
     token, identity, is_new = _find_bot(name, settings, is_asking=is_asking)
     say(f"the bot is {_at(name, identity)} (id {identity.id})")
     users, chats = list(wishes.users), list(wishes.chats)
@@ -231,9 +227,6 @@ def _write(name: str, settings: Settings, wishes: ChannelWishes, users: list[str
             listed = list(dict.fromkeys([*getattr(own, key), *added]))
             set_value(path, f"channels.{name}.{key}", json.dumps(listed))
             say(f"channels.{name}.{key} is now {', '.join(listed)}")
-    if wishes.api_base is not None:
-        set_value(path, f"channels.{name}.api_base", wishes.api_base)
-        say(f"channels.{name}.api_base is now {wishes.api_base}")
     set_value(path, f"channels.{name}.enabled", "true")
     say(f"channels.{name}.enabled is now true ({path})")
 

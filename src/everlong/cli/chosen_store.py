@@ -165,26 +165,6 @@ def parse_time(_context: click.Context, _option: click.Parameter, value: str | N
         ) from None
 
 
-def message_filters(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a search that choose messages: role, tool, times."""
-    options = (
-        click.option(
-            "--role", type=click.Choice(["user", "assistant", "tool", "summary"]), help="Only what this role said."
-        ),
-        click.option("--tool", help="Only calls of this tool and its answers."),
-        click.option(
-            "--since",
-            callback=parse_time,
-            metavar="WHEN",
-            help="Only what was said at or after this time: 2026-01-31, or 7d for seven days ago.",
-        ),
-        click.option("--before", callback=parse_time, metavar="WHEN", help="Only what was said before this time."),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
-
-
 # -- opening -----------------------------------------------------------------------------------------------------------
 
 

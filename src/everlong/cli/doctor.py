@@ -348,16 +348,22 @@ def _ask_bot_name(name: str, token: str, channels: Any) -> str:
 
 def check_plugins(situation: DoctorSituation) -> Iterator[Finding]:
     """Check that the context engine and the plugins in use are there and can be loaded."""
-    from everlong.cli.plugins import ListedPlugin, check_plugin, missing_plugins  # noqa: PLC0415 - may be broken
+    from everlong.cli.plugins import ListedPlugin, load_plugin, missing_plugins  # noqa: PLC0415 - may be broken
+    from everlong.errors import PluginError  # noqa: PLC0415 - as above
     from everlong.plugins.manager import Plugins  # noqa: PLC0415 - as above
 
     plugins = Plugins(situation.settings)
     active = [one.found for one in ListedPlugin.of(plugins) if one.is_active]
     problems = [*missing_plugins(plugins)]
-    own = [found for found in active if found.origin != "built-in"]
-    problems += [f"{found.name}: {text}" for found in own for text in check_plugin(found).problems]
+    for found in active:
+        problems += [f"{found.name}: {found.problem}"] if found.problem else []
+        try:
+            load_plugin(found, problems.append)
+        except PluginError as error:
+            places = [line.strip() for line in error.traceback.splitlines() if line.startswith("  File ")]
+            problems.append(f"{error} ({places[-1]})" if places else str(error))
     for text in problems:
-        yield Finding("fail", text, "everlong plugins doctor tells more; everlong plugins list shows what is there")
+        yield Finding("fail", text, "mend the plugin, or choose another; everlong plugins list shows what is there")
     if not problems:
         used = ", ".join(found.name for found in active)
         yield Finding("ok", f"context.engine is {situation.settings.context.engine}; in use: {used}")
@@ -374,6 +380,6 @@ _CHECKS: dict[str, tuple[Check, str]] = {
     "disk": (check_disk, "mend the folder, or name another place: everlong config set store.url PATH"),
     "embeddings": (check_embeddings, "everlong config set search.embeddings PATH, PROVIDER:MODEL or off"),
     "channels": (check_channels, "everlong setup telegram or discord checks token and network"),
-    "plugins": (check_plugins, "everlong plugins doctor tells more"),
+    "plugins": (check_plugins, "everlong plugins list shows what is there"),
 }
 """The checks by the names that are printed, in their order, each with the advice for an error that it raises."""

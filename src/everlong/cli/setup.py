@@ -55,7 +55,6 @@ CHANNEL_NAMES = ("telegram", "discord")
 )
 @click.option("--chat", "chats", multiple=True, metavar="ID", help="A chat in which everybody may (telegram, discord).")
 @click.option("--guild", "guilds", multiple=True, metavar="ID", help="A server in which everybody may (discord).")
-@click.option("--api-base", metavar="URL", help="The address of the platform's API (telegram, discord).")
 def setup_command(
     client: str | None,
     write: bool,
@@ -80,7 +79,7 @@ def setup_command(
         set_up_channel(client, ChannelWishes(**channel))
         return
     if any(channel.values()):
-        raise click.UsageError("--user, --chat, --guild and --api-base are for telegram and discord")
+        raise click.UsageError("--user, --chat and --guild are for telegram and discord")
     if client is None:
         _choose_model()
     else:

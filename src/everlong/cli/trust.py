@@ -82,17 +82,16 @@ def remove(path: Path) -> None:
 # -- in commands that work in a folder --------------------------------------------------------------------------------
 
 
-def settle_trust(root: Path | None, *, trusts: bool, asks: bool) -> None:
+def settle_trust(*, trusts: bool, asks: bool) -> None:
     """Ask once whether to trust a folder that has settings or instructions of its own.
 
     Args:
-        root: The folder to work in, if it is not the current one.
         trusts: True if the user says yes on the command line.
         asks: True if somebody is there to answer. Otherwise a folder that is not trusted stays so.
     """
     from everlong.config.trust import folder_wishes, folders_at, is_decided, remember_folder  # noqa: PLC0415 - keeps `--help` quick
 
-    for folder in dict.fromkeys([*folders_at(), *(folders_at(root) if root is not None else ())]):
+    for folder in folders_at():
         wishes = folder_wishes(folder)
         if not wishes:
             continue

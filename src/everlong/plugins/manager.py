@@ -153,7 +153,7 @@ class Plugins:
                 self.warn(str(error))
             except PluginError as error:
                 self.failed[name] = self.failed[found.name] = error
-                self.warn(f"{error}; {instead}; see: everlong plugins doctor {found.name}")
+                self.warn(f"{error}; {instead}")
                 return None
             else:
                 self.failed.pop(name, None)
@@ -244,10 +244,9 @@ class Plugins:
         try:
             made = self._make_engine(wanted, context_length)
         except PluginError as error:
-            name = self._chosen.name if self._chosen is not None else wanted
             self.failed[wanted] = error
             instead = "engine of that name" if wanted == LOSSLESS else "compressor"
-            self.warn(f"{error}; the built-in {instead} is used; see: everlong plugins doctor {name}")
+            self.warn(f"{error}; the built-in {instead} is used")
             return None
         return made
 
