@@ -50,7 +50,7 @@ NOT_RUN = {
     r"everlong mcp": "runs until it is stopped; tests/mcp_server/test_server.py runs it",
     r"(?:claude|codex) mcp add ": "needs the client; tests/clients/test_mcp.py runs it",
     r"everlong (?:demo|inspect) --web": "runs until it is stopped; tests/cli/test_inspect_web.py runs it",
-    r"everlong channels (?:run|send|pair)": "needs a bot; tests/channels does it with stand-ins",
+    r"everlong channels (?:run|pair)": "needs a bot; tests/channels does it with stand-ins",
     r"everlong wrap ": "needs the program that it wraps; tests/cli/test_clients_docs.py runs it with stand-ins",
     r"curl ": "asks a gateway; tests/gateway asks all of its paths",
     r"source ": "is for the shell of the reader",

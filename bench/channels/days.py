@@ -221,13 +221,12 @@ class Life:
 
 
 def settings_for(window: int, discord: DiscordStandIn) -> Settings:
-    """Return settings without resets, for one person."""
+    """Return settings for one person."""
     return Settings.model_validate(
         {
             "models": {_MODEL: {"context_length": window, **_PRICES}},
             "auxiliary": {"compression": {"provider": "main"}},
             "channels": {
-                "time_zone": "UTC",
                 "stream": False,
                 "discord": {"users": list(discord.people), "api_base": discord.api},
             },

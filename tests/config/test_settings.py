@@ -12,7 +12,6 @@ from everlong.config import (
     CompressionSettings,
     Settings,
 )
-from everlong.config.channels import ChannelsSettings
 from everlong.config.settings import StoreSettings
 
 
@@ -94,13 +93,10 @@ def test_the_defaults_are_those_of_the_contract() -> None:
         },
         "channels": {
             "workspace": None,
-            "time_zone": None,
             "groups": "addressed",
             "tools": "ask",
-            "reset": "never",
             "model": None,
             "stream": True,
-            "per_chat": {},
             "telegram": {
                 "enabled": False,
                 "api_base": None,
@@ -185,12 +181,6 @@ def test_a_value_out_of_range_or_an_unknown_key_is_refused(values: dict[str, Any
 def test_what_is_no_web_address_is_refused(address: str) -> None:
     with pytest.raises(ValidationError):
         AuxiliaryCompressionSettings(base_url=address)
-
-
-@pytest.mark.parametrize("reset", ["idle:0", "idle:", "idle:x", "daily:24:00", "daily:4:00", "weekly", "", None, 5])
-def test_any_other_reset_is_refused(reset: object) -> None:
-    with pytest.raises(ValidationError):
-        ChannelsSettings.model_validate({"reset": reset})
 
 
 def test_importing_the_settings_loads_no_yaml_and_no_platform_lookup() -> None:

@@ -187,11 +187,6 @@ class ChatConversations:
         seat.agent.interrupt()
         return True
 
-    def idle(self) -> list[Place]:
-        """Return the places whose agents are at hand and have nothing to do."""
-        with self._lock:
-            return list(self._idle)
-
     def close(self) -> None:
         """Put all idle agents away; conversations go on after the next start."""
         with self._lock:
@@ -219,10 +214,8 @@ class ChatConversations:
     def _open(self, record: PlaceRecord) -> Seat:
         place = record.place
         channels = self._settings.channels
-        own = channels.per_chat.get(place.chat)
-        policy = (own.tools if own is not None else None) or channels.tools
-        model = record.model or (own.model if own is not None else None) or channels.model
-        seat = Seat(place, policy, self._ask)
+        model = record.model or channels.model
+        seat = Seat(place, channels.tools, self._ask)
         options: dict[str, Any] = {
             "root": self.folder(place),
             "approver": seat.approve,
@@ -231,7 +224,7 @@ class ChatConversations:
             "surroundings": _describe_place(place),
             "trusts_root": None if channels.workspace is not None else False,
         }
-        if policy == "never":
+        if channels.tools == "never":
             options["tools"] = [tool for tool in builtin_tools() if tool.name in _HARMLESS]
         for resume in dict.fromkeys((self._resumable(record.conversation), None)):
             try:

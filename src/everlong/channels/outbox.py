@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AnswerKind", "Outbox", "OutboxAnswer", "insert_answer"]
 
-AnswerKind = Literal["turn", "command", "notice", "reminder", "sent"]
+AnswerKind = Literal["turn", "command", "notice", "reminder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,24 +75,11 @@ class Outbox:
         with self._database.read() as connection:
             return [Place(self._platform, row.chat, row.topic) for row in connection.execute(query.distinct())]
 
-    def add(self, place: Place, kind: AnswerKind, text: str, *, replies_to: str = "", note: str = "") -> int:
-        """Store a text that is ready to go out; with a ``note`` the agent is told with the next message."""
+    def add(self, place: Place, kind: AnswerKind, text: str) -> int:
+        """Store a text that is ready to go out."""
 
         def work(connection: Connection) -> int:
-            if note:
-                add_note_in(connection, self._tenant, place, note)
-            now = self._clock()
-            return insert_answer(connection, self._tenant, place, kind, now, text=text, replies_to=replies_to)
-
-        return self._database.write(work)
-
-    def unbind(self, place: Place, notice: str) -> int:
-        """Let a place begin another conversation with its next message, and say so; both or neither."""
-
-        def work(connection: Connection) -> int:
-            now = self._clock()
-            bind_in(connection, self._tenant, place, None, now)
-            return insert_answer(connection, self._tenant, place, "notice", now, text=notice)
+            return insert_answer(connection, self._tenant, place, kind, self._clock(), text=text)
 
         return self._database.write(work)
 

@@ -7,7 +7,7 @@ whoever talks in one chat must not read another.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, tzinfo
+from datetime import datetime
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,9 +41,9 @@ _MOST_CONVERSATIONS = 20
 class Reminders:
     """The reminders of all places."""
 
-    def __init__(self, store: Store, zone: tzinfo, clock: Callable[[], float]) -> None:
+    def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self._database, self._tenant = store.database, store.tenant
-        self._zone, self._clock = zone, clock
+        self._clock = clock
 
     def add(self, place: Place, text: str, due: float) -> None:
         """Store a reminder; `ToolError` if too many wait there already."""
@@ -103,13 +103,13 @@ class Reminders:
                 when = datetime.fromisoformat(str(at))
             except ValueError as error:
                 raise ToolError(f"{at!r} is no date and time such as 2026-03-01T09:00") from error
-            due = (when if when.tzinfo is not None else when.replace(tzinfo=self._zone)).timestamp()
+            due = when.timestamp()
         if not now < due < now + _MOST_YEARS * 366 * 86_400:
             raise ToolError(f"that is not within the next {_MOST_YEARS} years; now it is {self._show(now)}")
         return due
 
     def _show(self, at: float) -> str:
-        return f"{datetime.fromtimestamp(at, self._zone):%Y-%m-%d %H:%M}"
+        return f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M}"
 
     def _list(self, place: Place) -> str:
         waiting = self.waiting(place)

@@ -30,7 +30,6 @@ from everlong.channels.platform import Inbound, Place, Platform, PlatformError
 from everlong.channels.platforms import channel_settings
 from everlong.channels.questions import Questions
 from everlong.channels.reminders import Reminders, search_tool
-from everlong.channels.resets import reset_reason, zone_for
 from everlong.channels.turns import STOPPED, ChatTurns, PromptFile, failure_text
 from everlong.errors import EverlongError, NotStored, StoreError
 from everlong.store import leases
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from everlong.config.channels import ChannelSettings
     from everlong.store import Store
 
-__all__ = ["Channel", "ChannelClock", "ChannelService", "deliver_now", "lease_key"]
+__all__ = ["Channel", "ChannelClock", "ChannelService", "lease_key"]
 
 T = TypeVar("T")
 _log = logging.getLogger("everlong.channels")
@@ -117,16 +116,15 @@ class Channel:
     ) -> None:
         self.platform, self._store, self._section = platform, store, settings.channels
         self._clock, self._threads = clock or ChannelClock(), turns
-        self._zone = zone_for(settings.channels.time_zone)
         self.places, self.outbox = ChatPlaces(store), Outbox(store, platform.name, self._clock.now)
         self.access = Access(store, platform.name, channel, self._clock.now)
         self.delivery = Delivery(platform, self.outbox, self.places, self._clock.sleep)
-        self.reminders = Reminders(store, self._zone, self._clock.now)
+        self.reminders = Reminders(store, self._clock.now)
         self.questions = Questions(store, platform, self.delivery, self.access, _APPROVAL_SECONDS, self._clock.now)
         self.conversations = ChatConversations(store, settings, self.questions.ask, self._tools_for, opener=opener)
         self._attachments = Attachments(store, platform, self.delivery, self.conversations.folder)
         self._commands = CommandRunner(self.conversations, self.places, self.access, settings, self._clock.now)
-        self._turns = ChatTurns(self.outbox, self.places, self._zone, self._clock.now, COMPACTION_SECONDS)
+        self._turns = ChatTurns(self.outbox, self.places, self._clock.now, COMPACTION_SECONDS)
         self._lanes: dict[Place, _Lane] = {}
         self._inbox: Inbox | None = None
         self._is_connected = False
@@ -159,7 +157,7 @@ class Channel:
         await self.platform.run(self.receive, self.places.last_seen, self._known_places)
 
     async def tick(self) -> None:
-        """Do what is due: reminders, texts of `everlong channels send`, questions that ran out, pauses, pruning."""
+        """Do what is due: reminders, questions that ran out, pauses, pruning."""
         self.questions.expire()
         await asyncio.to_thread(self.outbox.take_reminders, self._clock.now())
         for place in await asyncio.to_thread(self.outbox.places):
@@ -348,10 +346,6 @@ class Channel:
             fetched = await self._attachments.fetch(events)
             if fetched.refusal:
                 return fetched.refusal
-            if answer.conversation is None and await self._in_thread(lambda: self._reset_if_due(answer.place)):
-                for notice in await asyncio.to_thread(self.outbox.open, answer.place):
-                    if notice.state == "ready":
-                        await self.delivery.deliver(notice)
             if lane.is_stopping:
                 return STOPPED
             return await self._in_thread(lambda: self._run_turn(answer, events, fetched.files, begin_stream))
@@ -381,21 +375,6 @@ class Channel:
         finally:
             self._attachments.assign(events, conversation_of(seat.agent))
             self.conversations.give_back(seat)
-
-    def _reset_if_due(self, place: Place) -> bool:
-        """Start a place anew if its rule says so; memory is flushed, and everybody hears that the session is over."""
-        record = self.places.get(place)
-        own = self._section.per_chat.get(place.chat)
-        rule = (own.reset if own is not None else None) or self._section.reset
-        why = reset_reason(rule, record.active, self._clock.now(), self._zone) if record.conversation else None
-        if why is None:
-            return False
-        notice = (
-            f"(New conversation after {why}. What I was to remember is kept; /resume {record.conversation} goes back.)"
-        )
-        self.conversations.start_anew(place)
-        self.outbox.unbind(place, notice)
-        return True
 
     def _prune(self) -> None:
         """Remove what was dealt with long ago, some at a time, so that nobody waits for the database."""
@@ -537,30 +516,6 @@ class ChannelService:
                 f"another process runs {name} on this store already; stop it first (everlong channels run, or serve)"
             )
         return taken
-
-
-async def deliver_now(store: Store, number: int, make: Callable[[], Platform]) -> bool:
-    """Deliver one answer from this process; return False if another one runs the platform and does it.
-
-    Args:
-        store: keeps the answer.
-        number: the answer.
-        make: makes the platform, which is connected only for this.
-    """
-    answer = Outbox(store, "").get(number)
-    name = answer.place.platform
-    held = await asyncio.to_thread(leases.take, store.database, lease_key(store.tenant, name), _LEASE_SECONDS)
-    if held is None:
-        return False
-    try:
-        platform = make()
-        try:
-            await Delivery(platform, Outbox(store, name), ChatPlaces(store)).deliver(answer)
-        finally:
-            await platform.close()
-    finally:
-        await asyncio.to_thread(leases.release, store.database, held)
-    return True
 
 
 def lease_key(tenant: str, name: str) -> str:

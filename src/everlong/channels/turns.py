@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from everlong.channels.conversations import Seat, conversation_of
@@ -41,7 +41,7 @@ class PromptFile:
 
 
 def make_prompt(
-    events: Sequence[Inbound], files: Sequence[PromptFile], notes: Sequence[str], zone: tzinfo, *, can_see: bool = True
+    events: Sequence[Inbound], files: Sequence[PromptFile], notes: Sequence[str], *, can_see: bool = True
 ) -> Prompt:
     """Return the prompt for messages that are answered together.
 
@@ -51,14 +51,13 @@ def make_prompt(
         events: the messages, of one person.
         files: their files.
         notes: what happened since the last turn.
-        zone: the time zone that times are told in.
         can_see: False to leave images out.
     """
     said = [event for event in events if event.text.strip()]
     words = "\n\n".join(event.text.strip() for event in said if not event.is_forwarded)
     last = events[-1]
     by = "" if last.is_private or not last.person.name else f"by {last.person.name}, "
-    beside = [f"[{by}{_when(last.sent_at, zone)}]"] if last.sent_at or by else []
+    beside = [f"[{by}{_when(last.sent_at)}]"] if last.sent_at or by else []
     beside += [f"[{note}]" for note in notes]
     parts: list[dict[str, Any]] = [{"type": "text", "text": words}] if words else []
     for event in said:
@@ -73,18 +72,16 @@ def make_prompt(
     return [*parts, *added_parts("\n".join(beside))] or ""
 
 
-def _when(at: float, zone: tzinfo) -> str:
-    return f"{datetime.fromtimestamp(at, zone):%a %Y-%m-%d %H:%M}" if at else ""
+def _when(at: float) -> str:
+    return f"{datetime.fromtimestamp(at).astimezone():%a %Y-%m-%d %H:%M}" if at else ""
 
 
 class ChatTurns:
     """The turns of one platform's places; called in worker threads."""
 
-    def __init__(
-        self, outbox: Outbox, places: ChatPlaces, zone: tzinfo, clock: Callable[[], float], tidy_seconds: float
-    ) -> None:
+    def __init__(self, outbox: Outbox, places: ChatPlaces, clock: Callable[[], float], tidy_seconds: float) -> None:
         self._outbox, self._places = outbox, places
-        self._zone, self._clock, self._tidy_seconds = zone, clock, tidy_seconds
+        self._clock, self._tidy_seconds = clock, tidy_seconds
 
     def run(self, seat: Seat, answer: OutboxAnswer, events: Sequence[Inbound], files: Sequence[PromptFile]) -> str:
         """Return the agent's reply to messages; it stands in the conversation then.
@@ -110,14 +107,14 @@ class ChatTurns:
     def _run(
         self, seat: Seat, events: Sequence[Inbound], files: Sequence[PromptFile], notes: Sequence[str]
     ) -> TurnFinished:
-        prompt = make_prompt(events, files, notes, self._zone, can_see=seat.can_see)
+        prompt = make_prompt(events, files, notes, can_see=seat.can_see)
         try:
             return seat.agent.run(prompt)
         except ProviderError as error:
             if error.may_retry or not seat.can_see or not any(file.is_image for file in files):
                 raise
         seat.agent.conversation.rewind()
-        finished = seat.agent.run(make_prompt(events, files, notes, self._zone, can_see=False))
+        finished = seat.agent.run(make_prompt(events, files, notes, can_see=False))
         seat.can_see = False  # a model that takes no images refuses the whole request; other refusals come again
         return finished
 
