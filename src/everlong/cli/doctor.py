@@ -358,7 +358,7 @@ def check_plugins(situation: DoctorSituation) -> Iterator[Finding]:
     for found in active:
         problems += [f"{found.name}: {found.problem}"] if found.problem else []
         try:
-            load_plugin(found, problems.append)
+            load_plugin(found, situation.settings, problems.append)
         except PluginError as error:
             places = [line.strip() for line in error.traceback.splitlines() if line.startswith("  File ")]
             problems.append(f"{error} ({places[-1]})" if places else str(error))

@@ -19,6 +19,7 @@ from everlong import config
 from everlong.cli.config import override_note
 from everlong.cli.menu import pick_line
 from everlong.cli.output import json_option, print_values, say
+from everlong.config import Settings
 from everlong.config.paths import config_home
 from everlong.errors import PluginError
 from everlong.plugins import trust
@@ -178,7 +179,7 @@ def use(name: str) -> None:
 def use_engine(plugins: Plugins, found: FoundPlugin, name: str) -> Iterator[str]:
     """Write a plugin as the context engine to the user's configuration file; yield what was done, line by line."""
     own = config.user_config_path()
-    engine = _engine_name(found, name)
+    engine = _engine_name(found, name, plugins.settings)
     enabled = plugins.settings.plugins.enabled
     if found.kind == "general" and not any(found.answers_to(one) for one in enabled):
         config.set_value(own, "plugins.enabled", str([*enabled, found.name]))  # which no folder may do
@@ -190,7 +191,7 @@ def use_engine(plugins: Plugins, found: FoundPlugin, name: str) -> Iterator[str]
         yield f"note: it came with this project and is not trusted yet; see: everlong plugins trust {found.folder}"
 
 
-def _engine_name(found: FoundPlugin, name: str) -> str:
+def _engine_name(found: FoundPlugin, name: str, settings: Settings) -> str:
     """Return the value of ``context.engine`` that means this plugin's engine; load the plugin if need be."""
     provides = found.manifest.provides
     if found.kind == "engine" or name in provides:
@@ -199,7 +200,7 @@ def _engine_name(found: FoundPlugin, name: str) -> str:
         return provides[0]
     if not _is_loadable(found):
         return found.name
-    engine = load_plugin(found, say)
+    engine = load_plugin(found, settings, say)
     if not engine:
         raise PluginError(
             f"the plugin {found.name!r} offers no context engine; to load what else it has: "
@@ -243,13 +244,13 @@ def _format_menu_line(one: ListedPlugin, names: int, versions: int) -> str:
 # -- loading -----------------------------------------------------------------------------------------------------------
 
 
-def load_plugin(found: FoundPlugin, warn: Callable[[str], None]) -> str:
+def load_plugin(found: FoundPlugin, settings: Settings, warn: Callable[[str], None]) -> str:
     """Load a plugin by itself, and return the name of its context engine; empty if it offers none.
 
     Raises:
         PluginError: it cannot be loaded, or its engine cannot be made.
     """
-    plugins = Plugins(config.load_settings().settings, warn=warn)
+    plugins = Plugins(settings, warn=warn)
     plugins.load_one(found)
     offer = plugins.registered.engine
     return "" if offer is None else named(make_engine(offer.offered, _WINDOW, found.name))
