@@ -214,7 +214,6 @@ class ChatConversations:
     def _open(self, record: PlaceRecord) -> Seat:
         place = record.place
         channels = self._settings.channels
-        model = record.model or channels.model
         seat = Seat(place, channels.tools, self._ask)
         options: dict[str, Any] = {
             "root": self.folder(place),
@@ -230,7 +229,7 @@ class ChatConversations:
             try:
                 seat.agent = self._opener(
                     self._settings,
-                    model,
+                    record.model,
                     AgentOptions(resume=resume, **options),
                     store=self._store,
                     listen=seat.listen,

@@ -70,7 +70,7 @@ def _serve(
     own = settings.gateway
     routes = Routes(settings)
     tracing = open_tracing() if own.tracing else None
-    log = open_log(own.log_file, own.log_level, as_json=as_json)
+    log = open_log(own.log_file, as_json=as_json)
     try:
         with open_database() as database:
             reload = partial(gateway_settings, overrides)

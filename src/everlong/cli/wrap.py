@@ -207,7 +207,7 @@ class _WrappedGateway:
         update = {"host": "127.0.0.1", "port": port, "keys": {}}
         settings = self.settings.model_copy(update={"gateway": own.model_copy(update=update)})
         # The terminal is the program's; without a file there is no log.
-        log = GatewayLog(None) if own.log_file is None else open_log(own.log_file, own.log_level)
+        log = GatewayLog(None) if own.log_file is None else open_log(own.log_file)
         return HostedGateway(settings, self._routes, self._database, log)
 
     def _database(self) -> Database:

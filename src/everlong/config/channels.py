@@ -71,9 +71,6 @@ class ChannelsSettings(Section):
         _POLICIES,
         "What the agent's tools may do: effects after a press on a button, reading only, nothing, or everything.",
     )
-    model: Name | None = setting(
-        None, "provider:model, or null", "The model that answers; null for that of agent.model."
-    )
     stream: Flag = setting(
         default=True, allowed="true or false", description="Whether an answer is shown while the model writes it."
     )

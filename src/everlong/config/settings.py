@@ -95,12 +95,6 @@ class AgentSettings(Section):
     max_seconds: Whole | None = setting(
         None, "a whole number from 1 to 1,000,000,000, or null", "The most seconds that one prompt may take.", ge=1
     )
-    instructions_tokens: Whole = setting(
-        4_000,
-        "a whole number from 0 to 1,000,000,000",
-        "How much of AGENTS.md or CLAUDE.md goes into the system prompt; 0 for nothing.",
-        ge=0,
-    )
     sandbox: Literal["auto", "on", "off"] = setting(
         "auto",
         "auto, on or off",
@@ -110,11 +104,6 @@ class AgentSettings(Section):
         default=True,
         allowed="true or false",
         description="Whether commands in the sandbox are asked about too; those that want the network always are.",
-    )
-    theme: Literal["auto", "dark", "light"] = setting(
-        "auto",
-        "auto, dark or light",
-        "The chat's colours: for a dark or a light terminal, or as COLORFGBG tells its background.",
     )
     tools: AgentToolsSettings = AgentToolsSettings()
 
@@ -210,12 +199,6 @@ class GatewaySettings(Section):
     keys: dict[Name, KeySettings] = setting(
         {}, "a mapping of names to keys", "Who may use the gateway; whoever reaches it where there are none."
     )
-    new_blocks: Whole = setting(
-        3_000,
-        COUNT,
-        "The most blocks (messages, or parts of them) in one request that the gateway has not stored yet.",
-        ge=1,
-    )
     drain_seconds: Whole = setting(
         30,
         "a whole number from 0 to 1,000,000,000",
@@ -226,9 +209,6 @@ class GatewaySettings(Section):
         "refuse",
         "refuse or pass",
         "What becomes of requests that neither the journal nor the database can keep: refused with 503, or passed on.",
-    )
-    log_level: Literal["debug", "info", "warning", "error"] = setting(
-        "info", "debug, info, warning or error", "What is logged: info for a line for each request."
     )
     log_file: Name | None = setting(None, "the path of a file, or null", "Where log lines go; null for stderr.")
     tracing: Flag = setting(

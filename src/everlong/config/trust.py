@@ -47,7 +47,6 @@ __all__ = [
 
 ALLOWED = frozenset(
     {
-        "agent.instructions_tokens",
         "context.engine",
         "context.engine_seconds",
     }

@@ -70,7 +70,7 @@ class Opening:
         for notice in loaded.notices:
             show.note(notice)
         settings = loaded.settings
-        show.use_theme(choose_theme(settings.agent.theme, os.environ))
+        show.use_theme(choose_theme(os.environ))
         local = opened.enter_context(local_model(self._given, settings))
         with self._context.scope(cleanup=False):
             store = opened.enter_context(open_chosen_store(new=True))
