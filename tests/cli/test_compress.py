@@ -87,6 +87,8 @@ def test_one_file_has_one_count_in_every_command(run: Run, tmp_path: Path, sessi
     tokens = run("inspect", str(path), "--json").json["conversations"][0]["tokens"]
     assert run("compress", str(path), *SMALL, "--json").json["tokens_before"] == tokens
     assert f"{tokens:,} →" in run("compress", str(path), *SMALL).err
+    (replayed,) = run("cache-sim", str(path), "--json").json["sessions"]
+    assert replayed["strategies"]["automatic"]["requests"][-1]["prompt"] == tokens
 
 
 def test_an_error_names_the_file_that_was_asked_for(run: Run, session_file: Path, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from everlong.caching.prompt_cache import PromptCache
 from everlong.caching.rules import SECONDS, CacheRules, ModelRules, Provider, cache_rules, model_rules, provider_of
 from everlong.caching.view import RequestView, switches_of
 from everlong.model import Message
+from everlong.tokens import MessageCounter
 
 __all__ = [
     "MODEL",
@@ -115,13 +116,15 @@ class CacheSimulator:
     """One provider's cache, as one session sees it.
 
     ``per_block`` counts the look-back in blocks even if newer rules collapse runs of calls and results. ``measure``
-    gives the provider's own token count of a request's blocks; without it, ``count`` counts each block's text.
+    gives the provider's own token count of a request's blocks; without it, ``counter`` counts messages, else ``count``
+    each block's text.
     """
 
     model: str = MODEL
     provider: str = ""
     per_block: bool = True
     count: Count = rough_count
+    counter: MessageCounter | None = None
     measure: Measure | None = None
     rules: CacheRules = field(init=False)
     prices: ModelRules = field(init=False)
@@ -162,7 +165,9 @@ class CacheSimulator:
 
     def _read(self, body: Mapping[str, Any]) -> _Prompt:
         layout = layout_of(self._provider, body)
-        view = self._views.setdefault(self.model, RequestView(f"{self._provider}/{self.model}", self.count))
+        view = self._views.setdefault(
+            self.model, RequestView(f"{self._provider}/{self.model}", self.count, self.counter)
+        )
         view.update(body, layout)
         sizes = view.sizes if self.measure is None else _measured_sizes(view.blocks, self.measure(body))
         marks = [(at, view.blocks[at].marker or "5m") for at in view.marked]
@@ -400,13 +405,13 @@ def replay(
     model: str,
     provider: str = "",
     *,
-    count: Count = rough_count,
+    counter: MessageCounter | None = None,
 ) -> Replay:
     """Return what a session costs under every strategy that makes a difference at the provider."""
     found = provider_of(provider, model=model)
     rules = cache_rules(found, model)
     chosen = STRATEGIES if rules.style == "markers" else {"automatic": {"strategy": "auto"}}
-    outcomes = {strategy: _play(calls, model, found, settings, count) for strategy, settings in chosen.items()}
+    outcomes = {strategy: _play(calls, model, found, settings, counter) for strategy, settings in chosen.items()}
     return Replay(name, model, found, outcomes)
 
 
@@ -415,9 +420,10 @@ def _play(
     model: str,
     provider: Provider,
     settings: dict[str, Any],
-    count: Count,
+    counter: MessageCounter | None,
 ) -> list[CacheOutcome]:
-    simulator = CacheSimulator(model, provider, count=count)
+    count = rough_count if counter is None else counter.count_text
+    simulator = CacheSimulator(model, provider, count=count, counter=counter)
     cache = PromptCache(model, provider, settings=settings, count=count, clock=lambda: 0.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the figures show that a prompt is too short

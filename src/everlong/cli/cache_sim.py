@@ -36,7 +36,7 @@ def cache_sim_command(file: str, model: str | None, gap: float, as_json: bool) -
     for one in tracked(read_input(file).conversations, "simulating"):
         chosen = model or one.model or MODEL
         calls = requests_of(one.messages, one.tools, gap=gap)
-        results.append(replay(one.id or "", calls, chosen, count=MessageCounter(counter_for(chosen)).count_text))
+        results.append(replay(one.id or "", calls, chosen, counter=MessageCounter(counter_for(chosen))))
     prices = [_input_price(result) for result in results]
     if as_json:
         listed = [
