@@ -1,4 +1,4 @@
-"""The providers' rules as data: which hold for a name, and that each says where it is from."""
+"""The providers' rules as data: which hold for a name."""
 
 from __future__ import annotations
 

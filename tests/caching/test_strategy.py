@@ -46,7 +46,9 @@ def test_auto_is_the_ledger_where_caching_applies(strategy: str, chosen: str) ->
 @pytest.mark.spec("6.1", "6.3")
 def test_the_plain_strategy_can_be_chosen_in_every_layout() -> None:
     plain = {"strategy": "system_and_3"}
-    listed = PromptCache(MODEL, "anthropic", settings=plain).apply_to_messages([system(), user("go"), *step(1)])
+    listed = PromptCache(MODEL, "anthropic", settings=plain).apply({"messages": [system(), user("go"), *step(1)]})[
+        "messages"
+    ]
     assert listed[-1]["cache_control"] == {"type": "ephemeral"}
     body = {"system": "be kind", "messages": [user("a"), reply("b"), user("c"), reply("d")]}
     sent = PromptCache(MODEL, "anthropic", settings=plain).apply(body)

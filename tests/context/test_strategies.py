@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 
 from everlong.model import Message, checked_messages
-from everlong.testing.strategies import conversations, wild_conversations
+from everlong.testing.strategies import conversations
 from tests.context.engines import many_examples
 from tests.context.protocol import problems
+from tests.wild import wild_conversations
 
 
 @many_examples

@@ -14,8 +14,8 @@ from everlong.model import HashChain, Message, identity
 from everlong.store import Store
 from everlong.store.checkpoints import Checkpoints
 from everlong.store.database import Database
-from everlong.testing.strategies import wild_conversations
 from tests.examples import examples
+from tests.wild import wild_conversations
 
 
 def talk(length: int, name: str = "one") -> list[Message]:
