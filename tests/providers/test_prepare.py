@@ -9,7 +9,8 @@ import pytest
 from everlong import ContextCompressor, Message, PromptCache
 from everlong.model import EPHEMERAL
 from everlong.providers import completer, connect, summarizer_for
-from everlong.testing import Answer, Ask, ManualClock
+from everlong.testing import Answer, Ask
+from tests.api_rules.faults import ManualClock
 from tests.context.builders import long_session
 from tests.context.scripted import GOOD
 from tests.providers.conftest import APIS, Connect, asked
