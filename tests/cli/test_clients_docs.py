@@ -34,9 +34,6 @@ TITLES = {
     "Cline": "cline",
     "llm": "llm",
     "mini-swe-agent": "mini-swe-agent",
-    "LangChain": "langchain",
-    "OpenAI SDK": "openai-sdk",
-    "Anthropic SDK": "anthropic-sdk",
 }
 
 

@@ -32,9 +32,6 @@ NAMES = (
     "cline",
     "llm",
     "mini-swe-agent",
-    "langchain",
-    "openai-sdk",
-    "anthropic-sdk",
 )
 CHANNEL_NAMES = ("telegram", "discord")
 
@@ -66,9 +63,8 @@ def setup_command(
 ) -> None:
     """Point CLIENT at the gateway: show the settings it needs, or write them. Without CLIENT: choose Everlong's model.
 
-    Everything else in its file stays as it is, comments too. Writing twice changes nothing. For a library, the lines of
-    code are shown. With telegram or discord: set up the bot that people talk to; its token is asked for, or read from
-    standard input.
+    Everything else in its file stays as it is, comments too. Writing twice changes nothing. With telegram or
+    discord: set up the bot that people talk to; its token is asked for, or read from standard input.
     """
     if client in CHANNEL_NAMES:
         if write or undo or hooks or url or model:
@@ -103,11 +99,6 @@ def _set_up_client(client: str, *, write: bool, undo: bool, hooks: bool, url: st
     _check_options(chosen, model)
     settings = gateway_settings({})
     gateway = client_gateway(settings, _address(settings, url), model=model)
-    if chosen.format is None:
-        if write or undo:
-            raise click.UsageError(f"{chosen.title} has no configuration file; put the lines of code into your program")
-        click.echo(chosen.code(gateway))
-        return
     file = chosen.file(os.environ, Path.home())
     if undo:
         say(file.undo(_possible_settings(chosen, gateway, file)))

@@ -280,8 +280,8 @@ class Client:
     title = ""
     programs: tuple[str, ...] = ()
     """Names of its executables."""
-    format: Format | None = None
-    """The format of its configuration file; None for a library, which is set up in code."""
+    format: Format
+    """The format of its configuration file."""
     takes_model = False
     """True if its configuration depends on the model."""
 
@@ -291,10 +291,6 @@ class Client:
 
     def settings(self, gateway: GatewayAddress, values: Any) -> list[Setting]:
         """Return the settings that its configuration file needs, given its values now."""
-        raise NotImplementedError
-
-    def code(self, gateway: GatewayAddress) -> str:
-        """Return the lines of code that set up a library."""
         raise NotImplementedError
 
     def notes(self, _gateway: GatewayAddress, _env: Mapping[str, str], _home: Path) -> list[str]:
@@ -315,14 +311,11 @@ class Client:
 
     def file(self, env: Mapping[str, str], home: Path) -> ConfigurationFile:
         """Return its configuration file."""
-        assert self.format is not None  # noqa: S101 - asked only of clients with a file
         return ConfigurationFile(self.path(env, home), self.format)
 
     def upstreams(self, env: Mapping[str, str], home: Path) -> dict[str, str]:
         """Return the upstreams of its own configuration, as the user wrote it, by API."""
         found = self.login_upstream(env, home)
-        if self.format is None:
-            return found
         try:
             values = self.file(env, home).original()
             settings = self.settings(GatewayAddress(""), values)

@@ -427,59 +427,6 @@ class MiniSweAgent(Client):
         ]
 
 
-class OpenAISdk(Client):
-    """The OpenAI SDK, in any language."""
-
-    name = "openai-sdk"
-    title = "the OpenAI SDK"
-
-    def code(self, gateway: GatewayAddress) -> str:
-        return f"""\
-# in the environment, for every language:
-export OPENAI_BASE_URL={gateway.v1}
-
-# or in Python:
-client = openai.OpenAI(base_url="{gateway.v1}")
-
-// or in JavaScript:
-const client = new OpenAI({{ baseURL: "{gateway.v1}" }});"""
-
-
-class AnthropicSdk(Client):
-    """The Anthropic SDK, in any language."""
-
-    name = "anthropic-sdk"
-    title = "the Anthropic SDK"
-
-    def code(self, gateway: GatewayAddress) -> str:
-        return f"""\
-# in the environment, for every language:
-export ANTHROPIC_BASE_URL={gateway.address}
-
-# or in Python:
-client = anthropic.Anthropic(base_url="{gateway.address}")
-
-// or in JavaScript:
-const client = new Anthropic({{ baseURL: "{gateway.address}" }});"""
-
-
-class LangChain(Client):
-    """LangChain's chat models."""
-
-    name = "langchain"
-    title = "LangChain"
-
-    def code(self, gateway: GatewayAddress) -> str:
-        return f"""\
-# in the environment:
-export OPENAI_BASE_URL={gateway.v1}
-export ANTHROPIC_BASE_URL={gateway.address}
-
-# or in Python:
-model = ChatOpenAI(model="gpt-5", base_url="{gateway.v1}")
-model = ChatAnthropic(model="claude-sonnet-4-6", base_url="{gateway.address}")"""
-
-
 CLIENTS: dict[str, Client] = {
     client.name: client
     for client in (
@@ -491,9 +438,6 @@ CLIENTS: dict[str, Client] = {
         Cline(),
         Llm(),
         MiniSweAgent(),
-        LangChain(),
-        OpenAISdk(),
-        AnthropicSdk(),
     )
 }
 
