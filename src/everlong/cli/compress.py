@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import CompactionReport, ContextCompressor, Summarizer
     from everlong.model import Message
-    from everlong.providers.auxiliary import AskModel
     from everlong.wire import Transcript, TranscriptConversation
 
 
@@ -114,7 +113,7 @@ def _make_engines(
     loaded = config.load_settings(overrides)
     tell_notices(loaded)
     settings = loaded.settings
-    writer = None if summarizer is None else open_summarizer(summarizer, settings)
+    writer = None if summarizer is None else _open_summarizer(summarizer, settings)
     window = context_length or DEFAULT_CONTEXT_LENGTH
 
     @cache
@@ -128,14 +127,13 @@ def _make_engines(
     return engine_for
 
 
-def open_summarizer(name: str, settings: Settings, ask: AskModel | None = None) -> Summarizer:
+def _open_summarizer(name: str, settings: Settings) -> Summarizer:
     """Return the summarizer of a model that ``--summarizer`` names; of the configured one for ``auto``."""
     from everlong.providers.auxiliary import ask_plainly  # noqa: PLC0415 - most runs ask no model
 
-    ask = ask or ask_plainly
     if name != "auto":
-        return providers.ProviderSummarizer(providers.connect(name, settings), ask=ask)
-    found = providers.summarizer_for(settings, ask=ask)
+        return providers.ProviderSummarizer(providers.connect(name, settings), ask=ask_plainly)
+    found = providers.summarizer_for(settings, ask=ask_plainly)
     if found is None:
         raise ConfigError(
             "--summarizer auto finds no model: no provider has a key, and auxiliary.compression names none; "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.inspect_web import check_installed, serve_inspector
-from everlong.cli.output import print_values
+from everlong.cli.output import print_values, working
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,12 +43,10 @@ def demo_command(as_json: bool, web: bool) -> None:
     ):
         messages = sum(message["role"] != "system" for message in session)  # as everything else counts them
         screens = None if as_json else DemoScreens(messages, _WINDOW)
-        if screens is None:
+        if screens is not None:
+            screens.question([(one.name, one.about) for one in (Cutting, HeadAndTail, Everlong)])
+        with working("playing the session"):
             played = play(session, _WINDOW, store)
-        else:
-            ways = [(one.name, one.about) for one in (Cutting, HeadAndTail, Everlong)]
-            with screens.playing(ways):
-                played = play(session, _WINDOW, store, screens.request)
         store.searcher.index_pending()
         answers = [
             answers_of(track, facts, store if track.contender is played.everlong else None) for track in played.tracks

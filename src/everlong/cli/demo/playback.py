@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -77,12 +77,10 @@ class Played:
     tracks: list[Track]
     raw_sizes: list[int] = field(default_factory=list)
     """Tokens of each request if nothing were done."""
-    asked: str = ""
-    """The newest words of the user."""
 
 
-def play(session: Sequence[Message], window: int, store: Store, show: Callable[[Played], None] | None = None) -> Played:
-    """Play a session to every contender; ``show`` is called after each request."""
+def play(session: Sequence[Message], window: int, store: Store) -> Played:
+    """Play a session to every contender."""
     ours = Everlong(window, store, len(session))
     counter = ours.engine.counter
     contenders: list[Contender] = [Cutting(window, counter), HeadAndTail(window, counter), ours]
@@ -96,10 +94,6 @@ def play(session: Sequence[Message], window: int, store: Store, show: Callable[[
                 if track.contender is ours:
                     ours.ask(read, fresh, _dollars(read, fresh))
             played.raw_sizes.append(raw)
-            if show is not None:
-                show(played)
-        if message["role"] == "user":
-            played.asked = " ".join(text_of(message).split())
         for track in played.tracks:
             track.contender.add(message)
         raw += counter.count(message)
