@@ -312,7 +312,7 @@ class Channel:
         """Return what is said to a command or to messages, whatever happens."""
         try:
             if answer.kind == "command":
-                return await self._in_thread(lambda: self._commands.run(events[-1]))
+                return await self._run_in_thread(lambda: self._commands.run(events[-1]))
             return CommandReply(await self._answer(answer, events, lane))
         except NotStored as error:
             return CommandReply(failure_text(error))
@@ -348,7 +348,7 @@ class Channel:
                 return fetched.refusal
             if lane.is_stopping:
                 return STOPPED
-            return await self._in_thread(lambda: self._run_turn(answer, events, fetched.files, begin_stream))
+            return await self._run_in_thread(lambda: self._run_turn(answer, events, fetched.files, begin_stream))
         finally:
             lane.is_stopping = False
             is_over.set()
@@ -384,7 +384,7 @@ class Channel:
         most = max(prune(now - KEPT_SECONDS, _PRUNED_AT_ONCE) for prune in prunes)
         self._prune_at = now + (0.0 if most == _PRUNED_AT_ONCE else _PRUNE_SECONDS)
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def _run_in_thread(self, work: Callable[[], T]) -> T:
         """Run work in a thread of its own, as soon as fewer turns run than may."""
         async with self._threads:
             return await run_in_thread(work)

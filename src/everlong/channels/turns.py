@@ -92,8 +92,8 @@ class ChatTurns:
         """
         agent = seat.agent
         if answer.conversation == conversation_of(agent) and _has_grown(agent, answer):
-            text = _stored_reply(agent)
-            return text if text is not None else self._shown_text(seat, agent.run(None))
+            text = _find_reply(agent)
+            return text if text is not None else self._describe_end(seat, agent.run(None))
         agent.tidy(self._tidy_seconds)
         record = self._places.get(answer.place)
         branch = agent.conversation.branch
@@ -102,7 +102,7 @@ class ChatTurns:
         finished = self._run(seat, events, files, record.notes)
         if record.notes:
             self._places.clear_notes(answer.place, len(record.notes))
-        return self._shown_text(seat, finished)
+        return self._describe_end(seat, finished)
 
     def _run(
         self, seat: Seat, events: Sequence[Inbound], files: Sequence[PromptFile], notes: Sequence[str]
@@ -118,7 +118,7 @@ class ChatTurns:
         seat.can_see = False  # a model that takes no images refuses the whole request; other refusals come again
         return finished
 
-    def _shown_text(self, seat: Seat, finished: TurnFinished) -> str:
+    def _describe_end(self, seat: Seat, finished: TurnFinished) -> str:
         """Return what a person reads of a turn's end."""
         self._places.bind(seat.place, conversation_of(seat.agent), self._clock())
         self._places.touch(seat.place, self._clock())
@@ -137,7 +137,7 @@ def _has_grown(agent: Agent, answer: OutboxAnswer) -> bool:
     return at is not None and at.depth > answer.depth
 
 
-def _stored_reply(agent: Agent) -> str | None:
+def _find_reply(agent: Agent) -> str | None:
     """Return the reply with which a conversation ends; None if the model has yet to go on."""
     last = agent.conversation.messages[-1]
     return text_of(last).strip() or None if last.get("role") == "assistant" and not calls_of(last) else None

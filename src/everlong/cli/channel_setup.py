@@ -89,7 +89,7 @@ def set_up_channel(name: str, wishes: ChannelWishes) -> None:
     is_asking = sys.stdin.isatty() and sys.stderr.isatty()
     settings = load_settings().settings
     token, identity, is_new = _find_bot(name, settings, is_asking=is_asking)
-    say(f"the bot is {_at(name, identity)} (id {identity.id})")
+    say(f"the bot is {_bot_name(name, identity)} (id {identity.id})")
     users, chats = list(wishes.users), list(wishes.chats)
     if not (users or chats or wishes.guilds or _has_list(name, settings)):
         if not is_asking:
@@ -153,7 +153,7 @@ def _ask(name: str, settings: Settings, token: str, question: Callable[[Platform
     return asyncio.run(run())
 
 
-def _at(name: str, identity: Identity) -> str:
+def _bot_name(name: str, identity: Identity) -> str:
     return f"@{identity.name}" if name == "telegram" else identity.name
 
 
@@ -171,7 +171,7 @@ def _ask_users(name: str, settings: Settings, token: str, identity: Identity) ->
         typed = str(click.prompt("Ids, or Enter", default="", show_default=False, err=True)).replace(",", " ").split()
         if typed:
             return typed
-        say(f"waiting for a message to {_at(name, identity)} (Ctrl-C leaves)")
+        say(f"waiting for a message to {_bot_name(name, identity)} (Ctrl-C leaves)")
         person = _ask(name, settings, token, _first_writer)
         if person is None:
             say(f"nobody wrote within {_WAIT_SECONDS:g} seconds")

@@ -51,14 +51,14 @@ def run_command(until_eof: bool) -> None:
     settings = loaded.settings
     _log_to_stderr()
     with open_chosen_store(new=True) as store:
-        platforms = {name: _make_platform(name, settings) for name in _enabled(settings)}
+        platforms = {name: _make_platform(name, settings) for name in _enabled_names(settings)}
         _tell_empty_lists(store, settings, list(platforms))
         service = ChannelService(store, settings, platforms)
 
         def is_up() -> None:
             say(f"{' and '.join(platforms)}: ready")
 
-        asyncio.run(_until_stopped(lambda: service.run(is_up), until_eof=until_eof))
+        asyncio.run(_run_until_stopped(lambda: service.run(is_up), until_eof=until_eof))
 
 
 @channels_group.command("list")
@@ -144,7 +144,7 @@ def _section(settings: Settings, name: str) -> Any:
     return channel_settings(name, settings.channels)
 
 
-def _enabled(settings: Settings) -> list[str]:
+def _enabled_names(settings: Settings) -> list[str]:
     names = [name for name in ("telegram", "discord") if _section(settings, name).enabled]
     if not names:
         raise ConfigError(
@@ -181,7 +181,7 @@ def _log_to_stderr() -> None:
     log.propagate = False
 
 
-async def _until_stopped(run: Callable[[], Any], *, until_eof: bool) -> None:
+async def _run_until_stopped(run: Callable[[], Any], *, until_eof: bool) -> None:
     """Run a service until a signal, or the end of standard input, stops it."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(run())

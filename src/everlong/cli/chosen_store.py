@@ -98,13 +98,13 @@ def command(name: str, tenants: Literal["one", "each", "all"] = "one") -> Callab
     """
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        run = function if tenants == "all" else for_each_tenant(function, is_allowed=tenants == "each")
+        run = function if tenants == "all" else run_for_each_tenant(function, is_allowed=tenants == "each")
         return click.command(name, cls=_Subcommand)(run)
 
     return decorate
 
 
-def for_each_tenant(function: Callable[..., Any], *, is_allowed: bool = True) -> Callable[..., Any]:
+def run_for_each_tenant(function: Callable[..., Any], *, is_allowed: bool = True) -> Callable[..., Any]:
     """Return the command, run once for every tenant if the user says ``--all-tenants``."""
 
     @wraps(function)
@@ -301,10 +301,10 @@ def find_conversation(store: Store, name: str) -> Conversation:
     try:
         return store.conversations.find(name)
     except NotStored as error:
-        raise _with_suggestions(store, name, error) from error
+        raise _suggest_names(store, name, error) from error
 
 
-def _with_suggestions(store: Store, name: str, error: Exception) -> Exception:
+def _suggest_names(store: Store, name: str, error: Exception) -> Exception:
     from difflib import get_close_matches  # noqa: PLC0415 - only for a name that was not found
 
     from everlong.store.transcripts import one_line  # noqa: PLC0415 - loads the database

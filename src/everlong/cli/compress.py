@@ -16,7 +16,7 @@ import click
 import everlong.context
 from everlong import config, providers
 from everlong.cli.files import read_input, write_output
-from everlong.cli.output import counted, print_values, say, tracked
+from everlong.cli.output import counted, print_values, say, track
 from everlong.cli.picture import print_changes
 from everlong.cli.trust import tell_notices
 from everlong.context.literals import is_summary, summary_body
@@ -90,7 +90,7 @@ def _compact(
 ) -> tuple[list[list[Message]], list[CompactionReport]]:
     results: list[list[Message]] = []
     reports: list[CompactionReport] = []
-    for conversation in tracked(transcript.conversations, "compacting"):
+    for conversation in track(transcript.conversations, "compacting"):
         engine = make_engine(model or conversation.model)
         engine.overhead_tokens = engine.counter.count_tools(conversation.tools)
         target = None if budget is None else _subtract_overhead(budget, engine.overhead_tokens)
@@ -155,7 +155,7 @@ def _json_report(
     """Return the reports, with the fate of each message if there are compacted lists."""
     accounts: list[dict[str, Any]] = [{} for _ in reports]
     for account, conversation, messages in zip(accounts, transcript.conversations, compacted, strict=False):
-        account["changes"] = _listed_changes(conversation.messages, messages)
+        account["changes"] = _list_changes(conversation.messages, messages)
     return {
         "format": transcript.kind,
         "tokens_before": sum(report.tokens_before for report in reports),
@@ -167,7 +167,7 @@ def _json_report(
     }
 
 
-def _listed_changes(before: list[Message], after: list[Message]) -> list[dict[str, Any]]:
+def _list_changes(before: list[Message], after: list[Message]) -> list[dict[str, Any]]:
     return [
         {"source": one.source, "fate": one.fate, "role": one.message["role"]} for one in compare_lists(before, after)
     ]

@@ -36,7 +36,7 @@ def show(as_json: bool) -> None:
     loaded = config.load_settings()
     tell_notices(loaded)
     if as_json:
-        print_values(_without_passwords(loaded.settings.model_dump()))
+        print_values(_hide_passwords(loaded.settings.model_dump()))
         return
     click.echo("\n".join([*_files(), *_listing(loaded)]))
 
@@ -63,7 +63,7 @@ def set_(key: str, value: str, project: bool) -> None:
     else:
         path, note = config.user_config_path(), ""
         understood = config.set_value(path, key, value)
-    shown = json.dumps(_without_passwords(understood), ensure_ascii=False, default=str)
+    shown = json.dumps(_hide_passwords(understood), ensure_ascii=False, default=str)
     click.echo(f"{key} is now {shown} in {path}", err=True)
     if note:
         click.echo(f"note: {note}", err=True)
@@ -125,12 +125,12 @@ _IN_QUERY = re.compile(
 )
 
 
-def _without_passwords(value: Any) -> Any:
+def _hide_passwords(value: Any) -> Any:
     """Return settings without the passwords in addresses, because people copy the output into reports."""
     if isinstance(value, dict):
-        return {name: _without_passwords(one) for name, one in value.items()}
+        return {name: _hide_passwords(one) for name, one in value.items()}
     if isinstance(value, list):
-        return [_without_passwords(one) for one in value]
+        return [_hide_passwords(one) for one in value]
     if isinstance(value, str) and "://" in value:
         return _IN_QUERY.sub(r"\g<before>***", _PASSWORD.sub(r"\g<before>***", value))
     return value
@@ -152,7 +152,7 @@ def _listing(loaded: LoadedSettings) -> list[str]:
 
     rows: list[tuple[str, str]] = []
     open_sections: tuple[str, ...] = ()
-    for path, value in _leaves(_without_passwords(loaded.settings.model_dump())):
+    for path, value in _leaves(_hide_passwords(loaded.settings.model_dump())):
         above = path[:-1]
         for depth, name in enumerate(above):
             if open_sections[: depth + 1] != above[: depth + 1]:

@@ -25,7 +25,7 @@ from everlong.errors import PluginError
 from everlong.plugins import trust
 from everlong.plugins.discovery import ENGINES, FOLDER, RESERVED_NAMES, FoundPlugin, check_name, is_plugin
 from everlong.plugins.engines import make_engine
-from everlong.plugins.manager import BUILT_IN, Plugins, named
+from everlong.plugins.manager import BUILT_IN, Plugins, engine_name
 from everlong.plugins.template import write_plugin
 
 __all__ = ["ListedPlugin", "load_plugin", "missing_plugins", "plugins_group"]
@@ -253,7 +253,7 @@ def load_plugin(found: FoundPlugin, settings: Settings, warn: Callable[[str], No
     plugins = Plugins(settings, warn=warn)
     plugins.load_one(found)
     offer = plugins.registered.engine
-    return "" if offer is None else named(make_engine(offer.offered, _WINDOW, found.name))
+    return "" if offer is None else engine_name(make_engine(offer.offered, _WINDOW, found.name))
 
 
 def missing_plugins(plugins: Plugins) -> Iterator[str]:

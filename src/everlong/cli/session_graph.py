@@ -63,7 +63,10 @@ def show_graph(store: Store, one: Conversation, *, as_json: bool) -> None:
         print_json({"session": one.id, **figures, "forgotten": status.lost, "summaries": roots})
         return
     free = status.messages - status.covered
-    lines = [f"{name_of(one)}  {counted(status.messages, 'message')}", *_drawn(status, status.roots, in_context, free)]
+    lines = [
+        f"{name_of(one)}  {counted(status.messages, 'message')}",
+        *_draw(status, status.roots, in_context, free),
+    ]
     out = console()
     for line in lines:
         click.echo(fit(line, out.width) if out.is_terminal else line)  # a file or pipe has no width
@@ -87,14 +90,14 @@ def _children(status: GraphStatus, node: SummaryNode) -> list[SummaryNode]:
     return [child for child in status.graph.newest(node.made.children) if child is not None]
 
 
-def _drawn(
+def _draw(
     status: GraphStatus, nodes: Sequence[SummaryNode], in_context: set[str], free: int = 0, before: str = ""
 ) -> Iterator[str]:
     """Yield the lines of some neighbouring summaries, and of the messages after them that no summary covers."""
     for place, node in enumerate(nodes):
         is_last = place == len(nodes) - 1 and not free
         yield f"{before}{'└─' if is_last else '├─'} {_node_line(node, is_shown=node.id in in_context)}"
-        yield from _drawn(status, _children(status, node), in_context, before=f"{before}{'   ' if is_last else '│  '}")
+        yield from _draw(status, _children(status, node), in_context, before=f"{before}{'   ' if is_last else '│  '}")
     if free:
         yield f"{before}└─ {counted(free, 'message')} under no summary"
 

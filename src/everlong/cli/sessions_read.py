@@ -191,11 +191,11 @@ def _conversation_json(store: Store, one: Conversation) -> dict[str, Any]:
             compactions.append({"before_message": len(messages), **line.to_dict()})
         else:
             messages.append(_line_json(line))
-    facts = _with_all_costs(store, one).to_dict() | {"system_prompt": store.conversations.system_prompt(one.id)}
+    facts = _add_all_costs(store, one).to_dict() | {"system_prompt": store.conversations.system_prompt(one.id)}
     return {"session": facts, "parts": list(one.parts), "messages": messages, "compactions": compactions}
 
 
-def _with_all_costs(store: Store, one: Conversation) -> Conversation:
+def _add_all_costs(store: Store, one: Conversation) -> Conversation:
     """Return a conversation with the tokens and cost of all its calls, as `everlong usage` reports them."""
     from everlong.agent.accounting import account  # noqa: PLC0415 - loads more than most commands here need
 
@@ -228,7 +228,7 @@ def _line_json(line: ConversationLine) -> dict[str, Any]:
 
 def _render(store: Store, one: Conversation) -> Iterator[str]:
     yield styled(name_of(one), bold=True) + "\n"
-    for name, value in facts_of(_with_all_costs(store, one)):
+    for name, value in facts_of(_add_all_costs(store, one)):
         yield f"{name + ':':<11} {value}\n"
     prompt = store.conversations.system_prompt(one.id)
     if prompt:

@@ -76,7 +76,7 @@ def _object_url(value: str) -> str:
     return value.rstrip("/")
 
 
-def _listed(value: object) -> object:
+def _split_names(value: object) -> object:
     # One name needs no brackets, and an environment variable has no other form for several: "a, b".
     if isinstance(value, str):
         inner = value.strip().removeprefix("[").removesuffix("]")
@@ -89,7 +89,7 @@ Whole: TypeAlias = Annotated[int, BeforeValidator(_not_bool), Field(le=1_000_000
 Ratio: TypeAlias = Annotated[float, BeforeValidator(_not_bool), Field(allow_inf_nan=False)]
 Price: TypeAlias = Annotated[float, BeforeValidator(_not_bool), Field(ge=0.0, allow_inf_nan=False)]
 Name: TypeAlias = Annotated[str, AfterValidator(_name)]
-Names: TypeAlias = Annotated[list[Name], BeforeValidator(_listed)]
+Names: TypeAlias = Annotated[list[Name], BeforeValidator(_split_names)]
 WebAddress: TypeAlias = Annotated[Name, AfterValidator(_web_address)]
 DatabaseUrl: TypeAlias = Annotated[Name, AfterValidator(_database_url)]
 ObjectUrl: TypeAlias = Annotated[Name, AfterValidator(_object_url)]

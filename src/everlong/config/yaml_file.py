@@ -305,11 +305,11 @@ def _edit_text(text: str, edit: Callable[[Any], Any]) -> str:
         return ""
     if document is not None:
         yaml.dump(document, buffer)
-    result = mark + above + _with_nulls(body, buffer.getvalue())
+    result = mark + above + _restore_nulls(body, buffer.getvalue())
     return result.replace("\n", "\r\n") if "\r\n" in text else result
 
 
-def _with_nulls(before: str, after: str) -> str:
+def _restore_nulls(before: str, after: str) -> str:
     """Return a text written anew with the nulls of the text before, which the library leaves out."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     for tag, start, end, at, until in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():

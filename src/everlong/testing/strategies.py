@@ -49,11 +49,11 @@ _whole = cache(st.integers)
 @cache
 def texts(max_chars: int = 20_000) -> st.SearchStrategy[str]:
     """Generate texts of every kind of up to about ``max_chars`` characters; long ones repeat a short one."""
-    repeated = st.builds(_repeated, st.sampled_from(_WORDS), st.integers(1, 300) | st.integers(1, max_chars))
+    repeated = st.builds(_repeat, st.sampled_from(_WORDS), st.integers(1, 300) | st.integers(1, max_chars))
     return st.one_of(st.sampled_from(_WORDS), repeated, st.text(max_size=12))
 
 
-def _repeated(unit: str, length: int) -> str:
+def _repeat(unit: str, length: int) -> str:
     """Return a text of about so many characters, in lines of one unit."""
     return f"{unit}\n" * (length // (len(unit) + 1) + 1)
 

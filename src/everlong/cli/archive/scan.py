@@ -89,7 +89,7 @@ class Scan:
             is_stopped: Asked after each log whether to leave the others to a later run.
         """
         result = ScanResult()
-        waiting = list(self._changed(result))
+        waiting = list(self._find_changed(result))
         total, done = sum(stamp.size for _, stamp in waiting), 0
         progress(0, total)
         for path, stamp in waiting:
@@ -109,7 +109,7 @@ class Scan:
                 break
         return result
 
-    def _changed(self, result: ScanResult) -> Iterator[tuple[Path, FileStamp]]:
+    def _find_changed(self, result: ScanResult) -> Iterator[tuple[Path, FileStamp]]:
         known = self._files.all_stamps()
         seen: set[str] = set()
         for folder in [*self._folders, *folders_of_conversations(self._store)]:

@@ -24,8 +24,8 @@ __all__ = [
     "ConfigurationFile",
     "GatewayAddress",
     "Setting",
-    "around_proxies",
     "base_urls",
+    "no_proxy_variables",
     "put_back",
 ]
 
@@ -91,13 +91,13 @@ class ConfigurationFile:
             try:
                 text = mark + self.format.put(text.removeprefix(_MARK), setting.path, setting.value)
             except (ValueError, TypeError, AttributeError, KeyError) as error:
-                raise self._refused(setting, str(error)) from error
+                raise self._refusal(setting, str(error)) from error
         try:
             is_right = self.format.parse(text) == wanted
         except ValueError:
             is_right = False
         if not is_right:
-            raise self._refused(settings[0], "other values would change")
+            raise self._refusal(settings[0], "other values would change")
         return text
 
     def write(self, settings: Sequence[Setting]) -> bool:
@@ -171,7 +171,7 @@ class ConfigurationFile:
                 f"{path or self.path} is not valid {self.format.name} ({error}); nothing was changed. Repair it first"
             ) from error
 
-    def _refused(self, setting: Setting, why: str) -> ConfigError:
+    def _refusal(self, setting: Setting, why: str) -> ConfigError:
         name = ".".join(setting.path) or "the list"
         return ConfigError(f"{name} cannot be set in {self.path} ({why}); nothing was changed. Edit the file by hand")
 
@@ -333,7 +333,7 @@ def base_urls(gateway: GatewayAddress) -> dict[str, str]:
     return {name: gateway.base_url(api) for api, names in VARIABLES.items() for name in names}
 
 
-def around_proxies(env: Mapping[str, str]) -> dict[str, str]:
+def no_proxy_variables(env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that make a program reach a gateway on this machine without a proxy.
 
     Empty if the environment names no proxy: with these variables alone, some programs would forget the system's proxy.
@@ -357,6 +357,6 @@ def folder_of(variable: str, usual: Path, env: Mapping[str, str]) -> Path:
     return Path(named).expanduser() if named else usual
 
 
-def with_words(command: Sequence[str], *words: str) -> list[str]:
+def insert_words(command: Sequence[str], *words: str) -> list[str]:
     """Return a command with words right behind the program's name."""
     return [command[0], *words, *command[1:]]

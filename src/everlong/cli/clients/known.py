@@ -18,8 +18,8 @@ from everlong.cli.clients.client import (
     GatewayAddress,
     Setting,
     folder_of,
+    insert_words,
     put_back,
-    with_words,
 )
 from everlong.cli.clients.formats import ENV, JSON, TOML, YAML, value_at
 from everlong.config.files import write_whole
@@ -74,7 +74,7 @@ class ClaudeCode(Client):
         if "--settings" not in command and any(self._base_urls(run.env, home)):
             # Claude Code prefers its settings file to the environment, and --settings to its settings file.
             variables = {"ANTHROPIC_BASE_URL": gateway.address}
-            command = with_words(command, "--settings", json.dumps({"env": variables}))
+            command = insert_words(command, "--settings", json.dumps({"env": variables}))
         yield ClientRun(command, env)
 
     def _variables(self, gateway: GatewayAddress, model: str | None) -> dict[str, str]:
@@ -153,7 +153,7 @@ class Codex(Client):
         words = []
         for setting in self.settings(gateway, values):
             words += ["-c", f"{'.'.join(map(_toml_key, setting.path))}={json.dumps(setting.value)}"]
-        yield ClientRun(with_words(run.command, *words), run.env)
+        yield ClientRun(insert_words(run.command, *words), run.env)
 
     def _folder(self, env: Mapping[str, str], home: Path) -> Path:
         return folder_of("CODEX_HOME", home / ".codex", env)
@@ -236,7 +236,7 @@ class Pi(Client):
         with tempfile.TemporaryDirectory(prefix="everlong-pi-") as folder:
             extension = Path(folder) / "everlong.mjs"
             extension.write_text(f"export default function (pi) {{ {' '.join(calls)} }}\n", encoding="utf-8")
-            yield ClientRun(with_words(run.command, "--extension", str(extension)), run.env)
+            yield ClientRun(insert_words(run.command, "--extension", str(extension)), run.env)
 
 
 class Aider(Client):
@@ -269,7 +269,7 @@ class Aider(Client):
         if any(map(self._is_ours, _items(value_at(values, ("set-env",))))):
             for variable in self._variables(gateway, values):
                 words += ["--set-env", variable]
-        yield ClientRun(with_words(run.command, *words), run.env)
+        yield ClientRun(insert_words(run.command, *words), run.env)
 
     def upstreams(self, env: Mapping[str, str], home: Path) -> dict[str, str]:
         found = super().upstreams(env, home)

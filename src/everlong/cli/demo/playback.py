@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from everlong.cli.demo.contenders import Contender, Cutting, Everlong, HeadAndTail
-from everlong.cli.demo.session import Fact, stated_in, still_known
+from everlong.cli.demo.session import Fact, find_in_context, find_statement
 from everlong.model import calls_of, text_of
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def answers_of(track: Track, facts: Sequence[Fact], store: Store | None = None) 
 
 
 def _answer(fact: Fact, context: Sequence[Message], store: Store | None) -> Answer:
-    words = still_known(fact, context)
+    words = find_in_context(fact, context)
     if words:
         return Answer(fact, "context", words)
     if store is None:
@@ -131,6 +131,6 @@ def find_fact(fact: Fact, query: str, store: Store) -> str:
     """Return the words that state a fact in what one search finds; empty if it does not."""
     for hit in store.search(query, limit=_HITS).hits:
         text = store.read(hit.node, chars=1_000_000).text if hit.node is not None else ""
-        if words := stated_in(fact, text):
+        if words := find_statement(fact, text):
             return words
     return ""
