@@ -107,7 +107,7 @@ def set_up_channel(name: str, wishes: ChannelWishes) -> None:
         _store(name, token)
     guide = CHANNELS[name]
     say(guide.group.replace("{id}", identity.id))
-    say("`everlong channels run` starts the bot, `everlong doctor --call` checks it")
+    say("`everlong channels run` starts the bot, `everlong doctor` checks it")
 
 
 # -- the bot -----------------------------------------------------------------------------------------------------------

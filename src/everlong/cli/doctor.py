@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import click
 
@@ -72,7 +72,7 @@ Check: TypeAlias = Callable[[DoctorSituation], Iterator[Finding]]
 
 
 @click.command("doctor")
-@click.option("--call", is_flag=True, help="Also contact servers: the model, for one token, the database, the bots.")
+@click.option("--call", is_flag=True, help="Also contact servers: the model, for one token, and the database.")
 @json_option
 def doctor_command(call: bool, as_json: bool) -> None:
     """Check the installation, the configuration, the model and the store; exit with 1 if anything fails.
@@ -227,18 +227,6 @@ def check_model(situation: DoctorSituation) -> Iterator[Finding]:
         connection.close()
 
 
-def check_summaries(situation: DoctorSituation) -> Iterator[Finding]:
-    """Check who writes summaries, in the chat and in the gateway."""
-    from everlong.providers import summarizer_for  # noqa: PLC0415 - may be broken
-
-    writer = summarizer_for(situation.settings)
-    yield Finding("ok", f"in the chat by {writer.name if writer else 'the main model'}")
-    if not _missing_packages("gateway"):
-        from everlong.gateway.summaries import describe_writer  # noqa: PLC0415 - may be broken
-
-        yield Finding("ok", f"in the gateway by {describe_writer(situation.settings)}")
-
-
 # -- data --------------------------------------------------------------------------------------------------------------
 
 
@@ -308,7 +296,7 @@ def check_embeddings(situation: DoctorSituation) -> Iterator[Finding]:
 
 
 def check_channels(situation: DoctorSituation) -> Iterator[Finding]:
-    """Check the packages and the token of each channel that is switched on, and ask the platform if allowed."""
+    """Check the packages and the token of each channel that is switched on; `everlong setup` asks the platform."""
     from everlong.channels.platforms import PLATFORMS, channel_settings  # noqa: PLC0415 - may be broken
     from everlong.channels.tokens import find_token, token_source  # noqa: PLC0415 - as above
 
@@ -321,29 +309,11 @@ def check_channels(situation: DoctorSituation) -> Iterator[Finding]:
             text = f"{name} is switched on, but lacks {', '.join(missing)}"
             yield Finding("fail", text, install_command(name))
             continue
-        token = find_token(name)  # raises an error that says where to put one
+        find_token(name)  # raises an error that says where to put one
         listed = len(own.users) + len(own.chats) + len(getattr(own, "guilds", ()))
         text = f"{name}: a token from {token_source(name)}, {counted(listed, 'id')} on the list"
-        if situation.may_call:
-            text = f"{text}; the bot is {_ask_bot_name(name, token, channels)}"
         advice = f"everlong setup {name} --user ID; or let people in with a code: everlong channels pair {name}"
         yield Finding("ok", text) if listed else Finding("warn", f"{text}: only paired people may talk", advice)
-
-
-def _ask_bot_name(name: str, token: str, channels: Any) -> str:
-    """Ask a platform who the bot is."""
-    import asyncio  # noqa: PLC0415 - only calls need it
-
-    from everlong.channels.platforms import make_platform  # noqa: PLC0415 - may be broken
-
-    async def ask() -> str:
-        platform = make_platform(name, token, channels)
-        try:
-            return str((await asyncio.wait_for(platform.identify(), _CALL_SECONDS)).name)
-        finally:
-            await platform.close()
-
-    return asyncio.run(ask())
 
 
 def check_plugins(situation: DoctorSituation) -> Iterator[Finding]:
@@ -375,7 +345,6 @@ _CHECKS: dict[str, tuple[Check, str]] = {
     "sandbox": (check_sandbox, "install bubblewrap"),
     "keys": (check_keys, "correct providers in the settings"),
     "model": (check_model, "correct agent.model, the key or the address; everlong auth list shows the keys"),
-    "summaries": (check_summaries, "correct auxiliary.compression, or set its provider to auto"),
     "store": (check_store, "restore a backup, or name another file: everlong config set store.url PATH"),
     "disk": (check_disk, "mend the folder, or name another place: everlong config set store.url PATH"),
     "embeddings": (check_embeddings, "everlong config set search.embeddings PATH, PROVIDER:MODEL or off"),

@@ -111,8 +111,6 @@ def _set_up_client(client: str, *, write: bool, undo: bool, hooks: bool, url: st
         _write(chosen, gateway, file)
     else:
         _show(chosen, gateway, file)
-    if not undo:
-        _suggest_threshold(settings)
 
 
 def _check_options(client: Client, model: str | None) -> None:
@@ -159,16 +157,6 @@ def _choose_model() -> None:
         raise click.UsageError("there is no terminal to choose on; say: everlong config set agent.model PROVIDER:MODEL")
     if not choose_model():
         raise click.exceptions.Exit(1)
-
-
-def _suggest_threshold(settings: Settings) -> None:
-    """Suggest the automatic threshold of compaction where another is set."""
-    if settings.compression.threshold != "auto":
-        share = f"{100 * float(settings.compression.threshold):g} %"
-        say(
-            f"compaction starts at {share} of the window; `everlong config set compression.threshold auto` lets it "
-            "follow growth, pauses, tool output and prices"
-        )
 
 
 def client_gateway(settings: Settings, address: str, model: str | None = None) -> GatewayAddress:

@@ -111,9 +111,11 @@ def tell_notices(loaded: LoadedSettings) -> None:
 
 def _ask_user(wishes: FolderWishes) -> bool | None:
     """Ask whether the user trusts a folder; return None if there is no answer."""
+    from everlong.agent.approval import discard_typed  # noqa: PLC0415 - keeps `--help` quick
+
     for line in _describe_wishes(wishes):
         click.echo(line, err=True)
-    _forget_typed()
+    discard_typed(sys.stdin)
     while True:
         click.echo("Do you trust this folder? [y]es, [n]o (asked once): ", nl=False, err=True)
         answer = sys.stdin.readline()
@@ -142,16 +144,6 @@ def _describe_wishes(wishes: FolderWishes) -> Iterator[str]:
         yield f"  instructions for the model: {', '.join(wishes.instructions)}"
     if wishes.plugins:
         yield f"  plugins, each to be trusted on its own (everlong plugins trust): {', '.join(wishes.plugins)}"
-
-
-def _forget_typed() -> None:
-    """Throw away what was typed before the question was there: it is no answer to it."""
-    try:
-        import termios  # noqa: PLC0415 - there is none on Windows
-
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
-    except (ImportError, OSError, ValueError):
-        return
 
 
 def _escape(text: str) -> str:
