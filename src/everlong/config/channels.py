@@ -9,7 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator
 
-from everlong.config.fields import Flag, Name, Names, Section, WebAddress, setting
+from everlong.config.fields import Flag, Name, Names, Section, WebAddress, flag, setting
 
 __all__ = ["ChannelSettings", "ChannelsSettings", "DiscordSettings", "TelegramSettings"]
 
@@ -35,9 +35,7 @@ _POLICIES = "ask, read, never or yes"
 class ChannelSettings(Section):
     """The settings that each platform has."""
 
-    enabled: Flag = setting(
-        default=False, allowed="true or false", description="Whether the channel runs; it needs a token and a list."
-    )
+    enabled: Flag = flag(default=False, description="Whether the channel runs; it needs a token and a list.")
     api_base: WebAddress | None = setting(
         None, "an http:// or https:// address, or null", "Where the platform's API is; null for its own address."
     )
@@ -71,8 +69,6 @@ class ChannelsSettings(Section):
         _POLICIES,
         "What the agent's tools may do: effects after a press on a button, reading only, nothing, or everything.",
     )
-    stream: Flag = setting(
-        default=True, allowed="true or false", description="Whether an answer is shown while the model writes it."
-    )
+    stream: Flag = flag(default=True, description="Whether an answer is shown while the model writes it.")
     telegram: TelegramSettings = TelegramSettings()
     discord: DiscordSettings = DiscordSettings()
