@@ -32,8 +32,6 @@ TITLES = {
     "pi": "pi",
     "aider": "aider",
     "Cline": "cline",
-    "llm": "llm",
-    "mini-swe-agent": "mini-swe-agent",
 }
 
 

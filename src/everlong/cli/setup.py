@@ -30,8 +30,6 @@ NAMES = (
     "pi",
     "aider",
     "cline",
-    "llm",
-    "mini-swe-agent",
 )
 CHANNEL_NAMES = ("telegram", "discord")
 
@@ -46,7 +44,7 @@ CHANNEL_NAMES = ("telegram", "discord")
     help="Set up hooks instead of the gateway: they store each session, and tell a new one where work stands.",
 )
 @click.option("--url", metavar="URL", help="The gateway's address.  [default: that of gateway.host and gateway.port]")
-@click.option("--model", metavar="NAME", help="The model to use (claude-code, llm).")
+@click.option("--model", metavar="NAME", help="The model to use (claude-code).")
 @click.option(
     "--user", "users", multiple=True, metavar="ID", help="A person who may talk to the bot (telegram, discord)."
 )
@@ -116,9 +114,7 @@ def _set_up_client(client: str, *, write: bool, undo: bool, hooks: bool, url: st
 def _check_options(client: Client, model: str | None) -> None:
     """Raise a `UsageError` for options that do not go together."""
     if model is not None and not client.takes_model:
-        raise click.UsageError(
-            f"--model is for claude-code and llm; choose the model of {client.title} in its own settings"
-        )
+        raise click.UsageError(f"--model is for claude-code; choose the model of {client.title} in its own settings")
 
 
 def _set_up_hooks(client: Client, *, write: bool, undo: bool) -> None:

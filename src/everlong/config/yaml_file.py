@@ -232,7 +232,7 @@ def _kind(value: object) -> str:
 def set_in_text(text: str, path: Sequence[str], value: Any) -> str:
     """Return YAML text with the value at ``path`` set; comments, order and quotes stay, spacing may change.
 
-    Missing mappings on the way are added. An empty path is the whole document.
+    Missing mappings on the way are added.
 
     Raises:
         ValueError: a comment would be lost.
@@ -242,9 +242,6 @@ def set_in_text(text: str, path: Sequence[str], value: Any) -> str:
 
     def assign(document: Any) -> Any:
         nonlocal present
-        if not path:
-            present = document
-            return _restyle(document, value)
         document = CommentedMap() if document is None else document
         inner, below = document, ""
         for name in path[:-1]:

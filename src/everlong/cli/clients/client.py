@@ -172,7 +172,7 @@ class ConfigurationFile:
             ) from error
 
     def _refusal(self, setting: Setting, why: str) -> ConfigError:
-        name = ".".join(setting.path) or "the list"
+        name = ".".join(setting.path)
         return ConfigError(f"{name} cannot be set in {self.path} ({why}); nothing was changed. Edit the file by hand")
 
 
@@ -186,10 +186,10 @@ def put_back(form: Format, text: str, old: Any, settings: Sequence[Setting]) -> 
             before = [*kept, *(item for item in had if item not in kept)] or before
         if now == before:
             continue
-        if before is not None and (setting.path or before):
+        if before is not None:
             text = form.put(text, setting.path, before)
             continue
-        text = form.remove(text, setting.path) if setting.path else ""
+        text = form.remove(text, setting.path)
         for depth in range(len(setting.path) - 1, 0, -1):
             above = setting.path[:depth]
             if value_at(form.parse(text), above) == {} and value_at(old, above) is None:

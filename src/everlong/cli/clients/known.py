@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,7 +20,7 @@ from everlong.cli.clients.client import (
     insert_words,
     put_back,
 )
-from everlong.cli.clients.formats import ENV, JSON, TOML, YAML, value_at
+from everlong.cli.clients.formats import JSON, TOML, YAML, value_at
 from everlong.config.files import write_whole
 from everlong.errors import ConfigError
 
@@ -359,74 +358,6 @@ def _keep_changes(
             write_whole(file.path, left)
 
 
-class Llm(Client):
-    """llm: models of one's own in ``extra-openai-models.yaml``."""
-
-    name = "llm"
-    title = "llm"
-    programs = ("llm",)
-    format = YAML
-    takes_model = True
-    _PREFIX = "everlong/"
-    _USUAL = "gpt-5"
-
-    def path(self, env: Mapping[str, str], home: Path) -> Path:
-        return folder_of("LLM_USER_PATH", _app_folder("io.datasette.llm", env, home), env) / "extra-openai-models.yaml"
-
-    def settings(self, gateway: GatewayAddress, values: Any) -> list[Setting]:
-        if values and not isinstance(values, list):
-            raise ConfigError(
-                "extra-openai-models.yaml of llm holds no list of models; nothing was changed. Repair it first"
-            )
-        models = [dict(item) if isinstance(item, dict) else item for item in values or []]
-        ours = [item for item in models if self._is_ours(item)]
-        name = gateway.model or self._USUAL
-        if gateway.model is not None or not ours:
-            wanted = self._PREFIX + name
-            if all(item["model_id"] != wanted for item in ours):
-                models.append({"model_id": wanted, "model_name": name, "api_base": "", "api_key_name": "openai"})
-        for item in models:
-            if self._is_ours(item):
-                item["api_base"] = gateway.v1
-        return [Setting((), models, is_ours=self._is_ours)]
-
-    def notes(self, gateway: GatewayAddress, _env: Mapping[str, str], _home: Path) -> list[str]:
-        return [f"use it by its name: llm -m {self._PREFIX}{gateway.model or self._USUAL} 'a question'"]
-
-    def _is_ours(self, item: Any) -> bool:
-        return isinstance(item, dict) and str(item.get("model_id", "")).startswith(self._PREFIX)
-
-
-def _app_folder(name: str, env: Mapping[str, str], home: Path) -> Path:
-    """Return the folder where command-line programs in Python keep their configuration."""
-    if sys.platform == "win32":
-        return Path(env.get("APPDATA") or home) / name
-    if sys.platform == "darwin":
-        return home / "Library" / "Application Support" / name
-    return folder_of("XDG_CONFIG_HOME", home / ".config", env) / name
-
-
-class MiniSweAgent(Client):
-    """mini-swe-agent: variables in a ``.env`` file of its own."""
-
-    name = "mini-swe-agent"
-    title = "mini-swe-agent"
-    programs = ("mini", "mini-swe-agent", "mini-extra")
-    format = ENV
-
-    def path(self, env: Mapping[str, str], home: Path) -> Path:
-        usual = _app_folder("mini-swe-agent", env, home)
-        if sys.platform == "win32":
-            usual = Path(env.get("LOCALAPPDATA") or home) / "mini-swe-agent" / "mini-swe-agent"
-        return folder_of("MSWEA_GLOBAL_CONFIG_DIR", usual, env) / ".env"
-
-    def settings(self, gateway: GatewayAddress, _values: Any) -> list[Setting]:
-        return [
-            Setting(("OPENAI_API_BASE",), gateway.v1, api="openai"),
-            Setting(("ANTHROPIC_API_BASE",), gateway.address, api="anthropic"),
-        ]
-
-
 CLIENTS: dict[str, Client] = {
     client.name: client
     for client in (
@@ -436,8 +367,6 @@ CLIENTS: dict[str, Client] = {
         Pi(),
         Aider(),
         Cline(),
-        Llm(),
-        MiniSweAgent(),
     )
 }
 
