@@ -26,21 +26,21 @@ __all__ = [
     "ModelServer",
     "ServerReply",
     "check_key",
+    "check_prompt",
     "count_reply",
     "damage",
     "error_reply",
+    "event_bytes",
     "identity",
     "models_reply",
     "parse_body",
     "reply_to",
 ]
 
-COMPACT = "/v1/responses/compact"
 _APIS: dict[str, Api] = {
     "/v1/messages": "anthropic",
     "/v1/chat/completions": "openai",
     "/v1/responses": "responses",
-    COMPACT: "responses",
 }
 _LARGEST = 32 * 1024 * 1024
 
@@ -60,8 +60,6 @@ class ModelServer:
         alternate_roles: refuse two Anthropic messages of one role in a row, as some hosts of the API do.
         models: the names that ``/v1/models`` lists.
         remember: the number of newest requests whose bodies are kept; all by default.
-        knows_compaction: answer ``compaction_trigger`` and ``/v1/responses/compact`` with a compaction item.
-        overflows_in_stream: refuse a streamed request of the Responses API that is too long inside of the stream.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing a test may want to turn
@@ -77,8 +75,6 @@ class ModelServer:
         alternate_roles: bool = False,
         models: tuple[str, ...] = ("test-model",),
         remember: int | None = None,
-        knows_compaction: bool = False,
-        overflows_in_stream: bool = False,
     ) -> None:
         if dialect not in DIALECTS:
             raise ValueError(f"dialect is one of {', '.join(DIALECTS)}; got {dialect!r}")
@@ -89,8 +85,6 @@ class ModelServer:
         self.counts_max_tokens = counts_max_tokens
         self.alternate_roles = alternate_roles
         self.models = list(models)
-        self.knows_compaction = knows_compaction
-        self.overflows_in_stream = overflows_in_stream
         self.model = script if isinstance(script, ScriptedModel) else ScriptedModel(script, remember)
         self._remember = remember
         self.requests: list[Record] = []
@@ -144,7 +138,7 @@ class ModelServer:
         return CacheCharge(tokens)
 
     def reply_elsewhere(self, path: str, raw: bytes, headers: Mapping[str, str]) -> ServerReply | None:
-        """Return the reply to a request for another path than those of completions; None for "not found"."""
+        """Return the reply to a request that is no plain completion; None for one that is."""
         del path, raw, headers
         return None
 
@@ -303,7 +297,7 @@ def reply_to(
 ) -> ServerReply:
     """Return the reply to a request for a completion."""
     api = _APIS.get(path)
-    if api is None or (path == COMPACT and not server.knows_compaction):
+    if api is None:
         return error_reply("openai", Refusal(f"Invalid URL (POST {path})", status=404), 0)
     body, problem = parse_body(raw)
     record, fault = server.record_request(
@@ -312,15 +306,11 @@ def reply_to(
     try:
         check_key(server, api, headers)
         _check_size(problem, too_large)
-        _check_body(server, api, body, record)
+        check_prompt(server, api, body, record)
         return _answer(server, api, record, fault)
     except Refusal as refusal:
         record.status = refusal.status
         record.error = refusal.message
-        is_late = api == "responses" and refusal.code == "context_length_exceeded" and server.overflows_in_stream
-        if is_late and record.body.get("stream"):
-            told = responses_api.failed_events(record.body, refusal, record.number)
-            return ServerReply(200, None, identity(api, record.number), [_event(one["type"], one) for one in told])
         return error_reply(api, refusal, record.number)
 
 
@@ -356,7 +346,7 @@ def check_key(server: ModelServer, api: Api, headers: Mapping[str, str]) -> None
         raise Refusal("Incorrect API key provided.", status=401, code="invalid_api_key")
 
 
-def _check_body(server: ModelServer, api: Api, body: Any, record: Record) -> None:
+def check_prompt(server: ModelServer, api: Api, body: Any, record: Record) -> None:
     """Check a body and its size."""
     server.check_body(api, body, record.headers)
     names = {"anthropic": ("max_tokens",), "responses": ("max_output_tokens",)}
@@ -379,8 +369,6 @@ def _answer(server: ModelServer, api: Api, record: Record, fault: Fault | None) 
         if refusal is not None:
             raise refusal
     ask = Ask(api, record.number, body, record.headers, record.prompt_tokens)
-    if api == "responses" and _wants_compaction(record):
-        return _compact(ask, record, server.charge(api, body, record.prompt_tokens))
     try:
         answer = server.model(ask)
     except Exception as error:
@@ -390,10 +378,10 @@ def _answer(server: ModelServer, api: Api, record: Record, fault: Fault | None) 
     charge = server.charge(api, body, record.prompt_tokens)
     if api == "anthropic":
         whole = anthropic_api.message(answer, body, charge, record.number)
-        frames = [_event(name, data) for name, data in anthropic_api.events(whole)]
+        frames = [event_bytes(name, data) for name, data in anthropic_api.events(whole)]
     elif api == "responses":
         whole = responses_api.response(answer, body, charge, record.number)
-        frames = [_event(event["type"], event) for event in responses_api.events(whole)]
+        frames = [event_bytes(event["type"], event) for event in responses_api.events(whole)]
     else:
         whole = openai_api.completion(answer, body, charge, record.number, server.dialect)
         frames = [_data(chunk) for chunk in openai_api.chunks(whole, body)] + [b"data: [DONE]\n\n"]
@@ -401,26 +389,6 @@ def _answer(server: ModelServer, api: Api, record: Record, fault: Fault | None) 
     record.usage = whole["usage"]
     reply = ServerReply(200, whole, identity(api, record.number), frames if body.get("stream") else None)
     return reply if fault is None else damage(reply, fault, api, record.number)
-
-
-def _wants_compaction(record: Record) -> bool:
-    items = record.body.get("input")
-    last = items[-1] if isinstance(items, list) else {}
-    return record.path == COMPACT or last.get("type") == "compaction_trigger"
-
-
-def _compact(ask: Ask, record: Record, charge: CacheCharge) -> ServerReply:
-    """Return a compaction item without asking the script: it holds the spoken words, no tool results."""
-    record.status = 200
-    words = "\n".join(turn.text for turn in ask.turns if turn.role in {"user", "assistant"} and turn.text)
-    if record.path == COMPACT:
-        told = responses_api.compacted(words, charge, record.number)
-        record.usage = told["usage"]
-        return ServerReply(200, told, identity("responses", record.number))
-    whole = responses_api.compaction(words, record.body, charge, record.number)
-    record.usage = whole["usage"]
-    frames = [_event(event["type"], event) for event in responses_api.events(whole)]
-    return ServerReply(200, whole, identity("responses", record.number), frames if record.body.get("stream") else None)
 
 
 def damage(reply: ServerReply, fault: Fault, api: Api, number: int) -> ServerReply:
@@ -439,10 +407,10 @@ def damage(reply: ServerReply, fault: Fault, api: Api, number: int) -> ServerRep
             return error_reply(api, refusal, number)
         half = reply.pieces[: max(1, len(reply.pieces) // 2)]
         if api == "anthropic":
-            reply.pieces = [*half, _event("error", anthropic_api.error_body(refusal, _request_id(number)))]
+            reply.pieces = [*half, event_bytes("error", anthropic_api.error_body(refusal, _request_id(number)))]
         elif api == "responses":
             told = {"type": "error", "code": "server_error", "message": refusal.message, "param": None}
-            reply.pieces = [*half, _event("error", {**told, "sequence_number": len(half)})]
+            reply.pieces = [*half, event_bytes("error", {**told, "sequence_number": len(half)})]
         else:
             reply.pieces = [*half, _data(openai_api.error_body(refusal))]
     return reply
@@ -465,7 +433,8 @@ def identity(api: Api, number: int) -> dict[str, str]:
     return {"request-id" if api == "anthropic" else "x-request-id": _request_id(number)}
 
 
-def _event(name: str, data: Any) -> bytes:
+def event_bytes(name: str, data: Any) -> bytes:
+    """Return an event of a stream."""
     return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
 
 
