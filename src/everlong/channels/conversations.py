@@ -48,7 +48,7 @@ AskPerson = Callable[[Inbound, ApprovalRequest], Decision]
 AGENTS_KEPT = 32
 """Agents that stay in memory between their messages; another one is opened from the store."""
 
-_HARMLESS = frozenset({"recall", "read_turn", "read_output", "update_todo", "search_sessions", "remind_me"})
+_HARMLESS = frozenset({"recall", "read_turn", "read_output", "update_todo", "search_sessions"})
 """Tools that stay where ``tools`` is ``never``: they touch nothing but the conversation itself."""
 
 _NOBODY = "nobody is known who could allow it: the message has no author"
@@ -274,5 +274,5 @@ def _describe_place(place: Place) -> str:
     return (
         f"You talk with people in {place.platform.capitalize()}, for weeks. They read on a phone: answer in few words, "
         "in plain Markdown without tables. A note in square brackets behind a message says when it was sent and, in a "
-        "group, by whom; it is not part of what they said. Use `remind_me` when they want to hear of something later."
+        "group, by whom; it is not part of what they said."
     )

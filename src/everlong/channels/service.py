@@ -24,12 +24,12 @@ from everlong.channels.commands import CHANNEL_COMMANDS, CommandReply, CommandRu
 from everlong.channels.conversations import ChatConversations, Seat, conversation_of
 from everlong.channels.delivery import Delivery, Sleep
 from everlong.channels.inbox import KEPT_SECONDS, Inbox
+from everlong.channels.lookups import search_tool
 from everlong.channels.outbox import Outbox, OutboxAnswer
 from everlong.channels.places import ChatPlaces
 from everlong.channels.platform import Inbound, Place, Platform, PlatformError
 from everlong.channels.platforms import channel_settings
 from everlong.channels.questions import Questions
-from everlong.channels.reminders import Reminders, search_tool
 from everlong.channels.turns import STOPPED, ChatTurns, PromptFile, failure_text
 from everlong.errors import EverlongError, NotStored, StoreError
 from everlong.store import leases
@@ -119,7 +119,6 @@ class Channel:
         self.places, self.outbox = ChatPlaces(store), Outbox(store, platform.name, self._clock.now)
         self.access = Access(store, platform.name, channel, self._clock.now)
         self.delivery = Delivery(platform, self.outbox, self.places, self._clock.sleep)
-        self.reminders = Reminders(store, self._clock.now)
         self.questions = Questions(store, platform, self.delivery, self.access, _APPROVAL_SECONDS, self._clock.now)
         self.conversations = ChatConversations(store, settings, self.questions.ask, self._tools_for, opener=opener)
         self._attachments = Attachments(store, platform, self.delivery, self.conversations.folder)
@@ -157,9 +156,8 @@ class Channel:
         await self.platform.run(self.receive, self.places.last_seen, self._known_places)
 
     async def tick(self) -> None:
-        """Do what is due: reminders, questions that ran out, pauses, pruning."""
+        """Do what is due: questions that ran out, pauses, pruning."""
         self.questions.expire()
-        await asyncio.to_thread(self.outbox.take_reminders, self._clock.now())
         for place in await asyncio.to_thread(self.outbox.places):
             self.wake(place)
         if self._clock.now() >= self._prune_at:
@@ -397,7 +395,7 @@ class Channel:
         return [record.place for record in self.places.all(self.platform.name)]
 
     def _tools_for(self, place: Place) -> Sequence[Tool]:
-        return [self.reminders.tool_for(place), search_tool(self._store, self.places, place)]
+        return [search_tool(self._store, self.places, place)]
 
 
 def _together(events: Sequence[Inbound]) -> int:

@@ -40,9 +40,7 @@ class PromptFile:
         return self.part is not None and self.part.get("type") == "image_url"
 
 
-def make_prompt(
-    events: Sequence[Inbound], files: Sequence[PromptFile], notes: Sequence[str], *, can_see: bool = True
-) -> Prompt:
+def make_prompt(events: Sequence[Inbound], files: Sequence[PromptFile], *, can_see: bool = True) -> Prompt:
     """Return the prompt for messages that are answered together.
 
     Forwarded messages, files and what we add stand behind the person's words, in parts that are marked as not typed.
@@ -50,7 +48,6 @@ def make_prompt(
     Args:
         events: the messages, of one person.
         files: their files.
-        notes: what happened since the last turn.
         can_see: False to leave images out.
     """
     said = [event for event in events if event.text.strip()]
@@ -58,7 +55,6 @@ def make_prompt(
     last = events[-1]
     by = "" if last.is_private or not last.person.name else f"by {last.person.name}, "
     beside = [f"[{by}{_when(last.sent_at)}]"] if last.sent_at or by else []
-    beside += [f"[{note}]" for note in notes]
     parts: list[dict[str, Any]] = [{"type": "text", "text": words}] if words else []
     for event in said:
         if event.is_forwarded:
@@ -95,26 +91,20 @@ class ChatTurns:
             text = _find_reply(agent)
             return text if text is not None else self._describe_end(seat, agent.run(None))
         agent.tidy(self._tidy_seconds)
-        record = self._places.get(answer.place)
         branch = agent.conversation.branch
         number, depth = (None, 0) if branch is None else (branch.id, branch.depth)
         self._outbox.begin(answer, conversation_of(agent), number, depth)
-        finished = self._run(seat, events, files, record.notes)
-        if record.notes:
-            self._places.clear_notes(answer.place, len(record.notes))
-        return self._describe_end(seat, finished)
+        return self._describe_end(seat, self._run(seat, events, files))
 
-    def _run(
-        self, seat: Seat, events: Sequence[Inbound], files: Sequence[PromptFile], notes: Sequence[str]
-    ) -> TurnFinished:
-        prompt = make_prompt(events, files, notes, can_see=seat.can_see)
+    def _run(self, seat: Seat, events: Sequence[Inbound], files: Sequence[PromptFile]) -> TurnFinished:
+        prompt = make_prompt(events, files, can_see=seat.can_see)
         try:
             return seat.agent.run(prompt)
         except ProviderError as error:
             if error.may_retry or not seat.can_see or not any(file.is_image for file in files):
                 raise
         seat.agent.conversation.rewind()
-        finished = seat.agent.run(make_prompt(events, files, notes, can_see=False))
+        finished = seat.agent.run(make_prompt(events, files, can_see=False))
         seat.can_see = False  # a model that takes no images refuses the whole request; other refusals come again
         return finished
 
