@@ -128,10 +128,10 @@ def _stop_signals() -> Iterator[threading.Event]:
 
 
 def _describe(result: ScanResult) -> str:
-    words = {"new": "new", "grown": "grown", "known": "already there", "empty": "empty"}
-    said = [f"{result.outcomes[name]:,} {word}" for name, word in words.items() if result.outcomes[name]]
+    from everlong.cli.archive.log_import import describe_outcomes  # noqa: PLC0415 - loads the database
+
     text = f"read {result.changed:,} of {counted(result.files, 'log')}"
-    text += f": {counted(sum(result.outcomes.values()), 'conversation')} ({', '.join(said)})" if said else ""
+    text += f": {describe_outcomes(result.outcomes)}" if result.outcomes.total() else ""
     return text + (f"; {counted(result.broken, 'line')} could not be read" if result.broken else "")
 
 
