@@ -19,7 +19,7 @@ from tests.api_rules.embeddings import PATH, embeddings_reply
 from tests.api_rules.openai import check_openai
 from tests.api_rules.prompt_cache import ServerCache, blocks_of
 from tests.api_rules.responses import check_responses
-from tests.api_rules.responses_server import CompactingServer
+from tests.api_rules.responses_server import TolerantServer
 
 __all__ = ["install_cache", "install_rules", "use_clock"]
 
@@ -65,6 +65,6 @@ def _check_body(self: ModelServer, api: Api, body: Any, headers: Mapping[str, st
         betas = headers.get("anthropic-beta", "")
         check_anthropic(body, betas=betas, counting=counting, alternate_roles=self.alternate_roles)
     elif api == "responses":
-        check_responses(body, self.dialect, knows_compaction=isinstance(self, CompactingServer))
+        check_responses(body, self.dialect, knows_compaction=isinstance(self, TolerantServer))
     else:
         check_openai(body, self.dialect)

@@ -8,6 +8,7 @@ from typing import Any
 
 from everlong.testing import Ask, ModelServer
 from everlong.testing.server.exchange import Record, Refusal
+from everlong.testing.server.faults import fault_refusal
 from everlong.testing.server.http import (
     ServerReply,
     check_key,
@@ -22,13 +23,17 @@ from everlong.testing.server.responses_api import events, frame, number_events, 
 from everlong.testing.server.seals import seal
 from everlong.testing.server.window import count_text
 
-__all__ = ["CompactingServer", "LateRefusingServer"]
+__all__ = ["CompactingServer", "LateRefusingServer", "TolerantServer"]
 
 _RESPONSES = "/v1/responses"
 _COMPACT = "/v1/responses/compact"
 
 
-class CompactingServer(ModelServer):
+class TolerantServer(ModelServer):
+    """A server that takes the items of a compaction, and answers as if they were not there."""
+
+
+class CompactingServer(TolerantServer):
     """A server that answers ``compaction_trigger`` and ``/v1/responses/compact`` with a compaction item."""
 
     def reply_elsewhere(self, path: str, raw: bytes, headers: Mapping[str, str]) -> ServerReply | None:
@@ -38,8 +43,11 @@ class CompactingServer(ModelServer):
         last = items[-1] if isinstance(items, list) and items else {}
         if path != _COMPACT and not (path == _RESPONSES and last.get("type") == "compaction_trigger"):
             return super().reply_elsewhere(path, raw, headers)
-        record, _ = self.record_request(lambda number: Record(number, "responses", path, dict(headers), body))
+        record, fault = self.record_request(lambda number: Record(number, "responses", path, dict(headers), body))
         try:
+            if fault is not None and (planned := fault_refusal(fault, "responses")) is not None:
+                record.fault = fault.kind
+                raise planned
             check_key(self, "responses", headers)
             check_prompt(self, "responses", body, record)
         except Refusal as refusal:

@@ -15,7 +15,7 @@ from everlong.gateway import compaction
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server import Fault, Record
 from everlong.testing.server.window import count_value
-from tests.api_rules.responses_server import CompactingServer, LateRefusingServer
+from tests.api_rules.responses_server import CompactingServer, LateRefusingServer, TolerantServer
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
 
@@ -340,13 +340,10 @@ def test_the_endpoint_that_compacts_is_passed_on_or_answered(tmp_path: Path, kno
 @pytest.mark.spec("4.6")
 def test_an_upstream_that_answers_a_trigger_with_words_is_not_believed(tmp_path: Path) -> None:
     """Servers of other makers take items that they do not know for nothing, and answer as usual."""
-    with ModelServer("Sure, I compacted it.", dialect="vllm") as server:
-        server.knows_compaction = True
-        with pytest.MonkeyPatch.context() as patch, gateway(server, tmp_path) as (_, gpt):
-            patch.setattr("everlong.testing.server.http._wants_compaction", lambda _: False)
-            client = Client(gpt)
-            client.items.append(QUESTION)
-            compaction_of(client)
+    with TolerantServer("Sure, I compacted it.", dialect="vllm") as server, gateway(server, tmp_path) as (_, gpt):
+        client = Client(gpt)
+        client.items.append(QUESTION)
+        compaction_of(client)
 
 
 @pytest.mark.spec("4.6")
