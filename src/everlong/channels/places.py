@@ -76,7 +76,7 @@ class ChatPlaces:
         with self._database.read() as connection:
             rows = connection.execute(query.order_by(channel_place.c.active.desc())).all()
         return [
-            PlaceRecord(Place(row.platform, row.chat, row.topic), row.conversation, row.model, (), row.active)
+            PlaceRecord(Place(row.platform, row.chat, row.topic), row.conversation, row.model, row.active)
             for row in rows
         ]
 
