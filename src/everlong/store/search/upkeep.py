@@ -13,8 +13,9 @@ from functools import partial
 from sqlalchemy import Connection
 
 from everlong.store.database import Database
-from everlong.store.search.corpus import Corpus
-from everlong.store.search.index import Index, IndexText
+from everlong.store.search.corpus import Corpus, SearchDocument, answered_calls
+from everlong.store.search.index import ASKS, PERSON, SPOKEN, WHOLE, Index, IndexText, passage_key
+from everlong.store.search.rank import speaker_marks
 from everlong.store.search.text import INDEX_VERSION, passage_terms
 from everlong.store.search.vectors import VectorTable
 
@@ -133,13 +134,32 @@ class IndexUpkeep:
         """Yield what to index of documents; None of one that has more than so many characters to index."""
         loaded = self._corpus.load(connection, seqs)
         for seq in sorted(loaded):
-            text = loaded.pop(seq).text
-            is_taken = most is None or len(text) <= most
-            yield seq, IndexText(seq, passage_terms(text)) if is_taken else None
+            document = loaded.pop(seq)
+            is_taken = most is None or len(document.text) <= most
+            yield seq, index_text(document) if is_taken else None
+
+
+def index_text(document: SearchDocument) -> IndexText:
+    """Return a document as it is indexed; what a client wrapped around a person's words has passages of its own."""
+    own = passage_terms(document.own_text)
+    marks = SPOKEN * bool(document.speaker) + WHOLE * (len(own) == 1)
+    if document.role == "user" and not answered_calls(document.message):
+        marks += PERSON
+    if document.own_text.rstrip().endswith(("?", "？")):
+        marks += ASKS
+    told = [(terms, marks) for terms in own]
+    if document.own_text != document.text:
+        told += [(terms, 0) for terms in passage_terms(document.text)]
+    rows: list[tuple[int, str]] = []
+    speaker = speaker_marks(document.speaker)
+    for place, (terms, its) in enumerate(told):
+        key = passage_key(document.seq, place, its, terms.count(" ") + 1)
+        rows.append((key, " ".join([terms, *speaker])))
+    return IndexText(document.seq, tuple(rows))
 
 
 def _size(made: IndexText) -> int:
-    return sum(map(len, made.passages))
+    return sum(len(terms) for _, terms in made.passages)
 
 
 def _divide(seqs: list[int], documents: Mapping[int, IndexText | None]) -> Iterator[list[int]]:
