@@ -21,7 +21,7 @@ from everlong.errors import StoreDamaged
 from everlong.model import HashChain
 from everlong.store.channel_data import check_channel_data
 from everlong.store.content import OBJECT, decoded, digest_of, unpacked
-from everlong.store.database import Database, in_batches
+from everlong.store.database import Database
 from everlong.store.evidence import check_evidence
 from everlong.store.object_place import fetch_anew, read_reference
 from everlong.store.objects import check_objects
@@ -30,11 +30,10 @@ from everlong.store.schema import (
     content,
     node,
     session,
-    vector_block,
+    vector,
     view,
     view_item,
 )
-from everlong.store.search.vectors import seqs_of_block
 from everlong.store.summaries import check_frontiers, check_summaries
 from everlong.store.tombstones import read_stub
 from everlong.store.upkeep.references import REFERENCES
@@ -448,22 +447,11 @@ def _check_conversations(connection: Connection, tenant: str) -> Iterator[str]:
 
 
 def _check_vectors(connection: Connection, tenant: str) -> Iterator[str]:
-    """Check that blocks of vectors are whole, and that each vector belongs to words that are still there."""
-    for row in _stream(connection, select(vector_block).where(vector_block.c.tenant == tenant)):
-        name = f"block of vectors {row.id}"
-        try:
-            seqs = seqs_of_block(row)
-        except StoreDamaged:
-            yield f"{name} is not whole; a change of search.embeddings makes all vectors anew"
-            continue
-        live: set[int] = set()
-        for part in in_batches(sorted(set(seqs))):
-            said = select(node.c.seq).join(content, content.c.digest == node.c.digest).where(node.c.seq.in_(part))
-            mine = said.where(node.c.tenant == tenant, content.c.state == "live")
-            live.update(connection.execute(mine).scalars())
-        gone = sorted(set(seqs) - live)
-        if gone:
-            yield f"{name} has vectors of messages that are not there or forgotten, the first is number {gone[0]}"
+    """Check that each vector belongs to words that are still there."""
+    live = select(node.c.seq).join(content, content.c.digest == node.c.digest).where(content.c.state == "live")
+    lost = select(vector.c.seq).where(vector.c.tenant == tenant, vector.c.seq.not_in(live))
+    for number in connection.execute(lost).scalars():
+        yield f"there is a vector of message number {number}, which is not there or forgotten"
 
 
 def _stream(connection: Connection, query: Select[Any]) -> Iterator[Row[Any]]:
