@@ -5,7 +5,6 @@ These commands change or maintain the store. Those that delete ask first.
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["backup", "delete", "forget", "maintain", "rename", "stats", "verify"]
 
 _MOST_LISTED = 10
-_MOST_PROCESSES = 4
-"""The most processes that a check uses."""
 LARGE_BYTES = 256_000
 """Contents with more bytes, as they are stored, go to the object store."""
 _HISTORY_ENTRY = re.compile(r"(?m)^(?:# .*\n)?(?:\+.*\n?)+")
@@ -244,7 +241,7 @@ def verify(since_last: bool, as_json: bool) -> None:
         for store in stores:
             newest = newest_mark(store)
             since = log.read(store, newest) if since_last else None
-            checked = store.verify(step, since=since, processes=min(os.cpu_count() or 1, _MOST_PROCESSES))
+            checked = store.verify(step, since=since)
             problems, remarks = check_graphs(store)
             checked.problems.extend(problem for problem in problems if problem not in checked.problems)
             checked.remarks.extend(remarks)
