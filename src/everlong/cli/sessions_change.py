@@ -233,7 +233,7 @@ def _clean_history(store: Store, path: Path, text: str | None) -> None:
 @json_option
 def verify(since_last: bool, as_json: bool) -> None:
     """Recompute every hash and follow every reference, for all tenants; exit with 1 if anything is wrong."""
-    from everlong.cli.session_graph import check_graphs  # noqa: PLC0415 - loads the engine
+    from everlong.cli.session_graph import graph_remarks  # noqa: PLC0415 - loads the engine
 
     with open_for_all_tenants() as stores, progress_bar("verifying") as step:
         log = VerificationLog(data_home() / "verified.json")
@@ -242,9 +242,7 @@ def verify(since_last: bool, as_json: bool) -> None:
             newest = newest_mark(store)
             since = log.read(store, newest) if since_last else None
             checked = store.verify(step, since=since)
-            problems, remarks = check_graphs(store)
-            checked.problems.extend(problem for problem in problems if problem not in checked.problems)
-            checked.remarks.extend(remarks)
+            checked.remarks.extend(graph_remarks(store))
             found[store.tenant] = checked
             log.note(store, None if found[store.tenant].problems else newest)
         checked = _merge_results(found)

@@ -16,11 +16,12 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Select, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from everlong.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreUnavailable
+from everlong.store.database import Backend
 from everlong.store.write_counter import Counts, WriteCounter
 
 CACHE_KIB = 32_000
@@ -100,7 +101,7 @@ class WriteQueue:
             self.leave()
 
 
-class SQLite:
+class SQLite(Backend):
     """A store in one file; ``wait`` is how many seconds to wait for other writers.
 
     Without ``waits_for_disk`` a commit survives the end of the process, but may be lost with the machine's power.
@@ -108,7 +109,6 @@ class SQLite:
 
     name = "sqlite"
     mark = "?"
-    lock = ""
 
     def __init__(self, path: Path, wait: float = 10.0, *, waits_for_disk: bool = True) -> None:
         if str(path) in {":memory:", ".", ""}:
@@ -193,10 +193,6 @@ class SQLite:
                 time.sleep(0.01)
             else:
                 return
-
-    def prepare(self, connection: Connection) -> None:
-        """Do nothing: a writing transaction has the lock already."""
-        del connection
 
     def counts(self, connection: Connection) -> Counts | None:
         """Return how much was ever written, as a transaction sees it; None before there are tables."""
@@ -300,15 +296,6 @@ class SQLite:
             return False
         return room.f_bavail * room.f_frsize < 1 << 20
 
-    def is_passing(self, error: DBAPIError) -> bool:
-        """Return False: SQLite itself has waited for the lock."""
-        del error
-        return False
-
-    def locked(self, statement: Select[Any]) -> Select[Any]:
-        """Return the select as it is: a writing transaction is alone."""
-        return statement
-
     def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
         """Run a statement of a writing transaction on the driver itself."""
         return run_plain(connection, statement, parameters)
@@ -338,14 +325,6 @@ class SQLite:
         finally:
             del connection.info[_WAIT]
             run_plain(connection, f"PRAGMA busy_timeout={int(1000 * self.wait)}")
-
-    def lock_name(self, connection: Connection, name: bytes) -> None:
-        """Do nothing: a writing transaction is alone."""
-
-    def now(self, connection: Connection) -> float:
-        """Return this machine's time: a SQLite file is shared on one machine."""
-        del connection
-        return time.time()
 
 
 def copy_file(engine: Engine, path: Path, complete: Callable[[sqlite3.Connection], None] | None = None) -> None:

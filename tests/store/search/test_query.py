@@ -17,13 +17,12 @@ def test_a_broken_pattern_is_named_in_the_error() -> None:
     ("pattern", "literals"),
     [
         ("foo.*bar", ("foo", "bar")),
-        ("(?:abc|def)xyz", ("xyz",)),
-        ("(abc)+d?efg", ("abc", "efg")),
-        ("(abc)?def", ("def",)),
+        ("abcd?efg", ("abc", "efg")),
+        ("abc+", ("abc",)),
         ("abc|def", ()),
         ("[abc]de", ()),
         ("(?x) a b c", ()),
-        ("(?=look)ahead", ("ahead",)),
+        (r"\bword", ()),
     ],
 )
 def test_only_what_every_match_contains_is_taken_from_a_pattern(pattern: str, literals: tuple[str, ...]) -> None:

@@ -7,7 +7,6 @@ Paths and identifiers are words in a row. Operators of search languages are only
 from __future__ import annotations
 
 import re
-import warnings
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal, get_args
@@ -27,40 +26,16 @@ from everlong.store.search.text import (
 FEWEST = 3
 """The fewest characters of a literal that are of use to an index of trigrams."""
 
-_Parser: Any = getattr(re, "_parser")  # noqa: B009 - private, yet the one parser that knows the language
+_CHOICE = re.compile(r"[|(\[{]|\\[^\W\d_]")
+_OPTIONAL = re.compile(r".[?*]")
+_PLAIN = re.compile(r"[A-Za-z0-9_]+")
 
 
 def required_literals(pattern: str) -> tuple[str, ...]:
-    """Return literals of at least three plain characters that stand in every match; none if that is unknown."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            parsed = _Parser.parse(pattern)
-    except (re.error, OverflowError, RecursionError, ValueError, IndexError):
+    """Return words of at least three characters that stand in every match of a plain pattern; none of any other."""
+    if _CHOICE.search(pattern):
         return ()
-    if parsed.state.flags & re.VERBOSE:
-        return ()
-    found: list[str] = []
-    _collect(parsed, found)
-    return tuple(dict.fromkeys(text for run in found for text in run.split() if len(text) >= FEWEST))
-
-
-def _collect(parsed: Any, found: list[str]) -> None:
-    run: list[str] = []
-    for operation, argument in parsed:
-        name = str(operation)
-        if name == "LITERAL" and argument < 0x80:
-            run.append(chr(argument))
-            continue
-        found.append("".join(run))
-        run = []
-        if name == "SUBPATTERN":
-            _collect(argument[3], found)
-        elif name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"} and argument[0] > 0:
-            _collect(argument[2], found)
-        elif name == "ATOMIC_GROUP":
-            _collect(argument, found)
-    found.append("".join(run))
+    return tuple(dict.fromkeys(word for word in _PLAIN.findall(_OPTIONAL.sub(" ", pattern)) if len(word) >= FEWEST))
 
 
 Mode = Literal["auto", "phrase", "substring", "regex"]

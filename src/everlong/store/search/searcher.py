@@ -21,8 +21,8 @@ from sqlalchemy import Connection, or_, select
 from everlong.errors import NotStored, QueryError, StoreError
 from everlong.store.conversation_list import conversations_in
 from everlong.store.database import Database, in_batches
-from everlong.store.paths import segments_to
-from everlong.store.schema import branch, node, session
+from everlong.store.paths import segments_to, stretch_of
+from everlong.store.schema import node, session
 from everlong.store.search.corpus import (
     CALL_WITHIN,
     Corpus,
@@ -574,30 +574,10 @@ def _stretches_to(connection: Connection, tenant: str, number: int, depth: int) 
     """Yield what leads to a place, and the earlier parts of its conversation that its client has thinned out."""
     yield from (Stretch(part.branch, part.low, part.high) for part in segments_to(connection, number, depth))
     here = select(session.c.conversation).where(session.c.tenant == tenant, session.c.branch == number)
-    thinned = select(session.c.id).where(session.c.conversation.in_(here), session.c.end_reason == "cleared")
-    for name in connection.execute(thinned).scalars().all():
-        yield from _stretches_of_session(connection, tenant, name)
-
-
-def _stretches_of_session(connection: Connection, tenant: str, name: str) -> list[Stretch]:
-    row = connection.execute(
-        select(session.c.branch, session.c.from_depth, session.c.to_depth).where(
-            session.c.tenant == tenant, session.c.id == name
-        )
-    ).first()
-    if row is None:
-        raise NotStored(f"there is no session {name!r}; `everlong sessions list` shows those that there are")
-    if row.branch is None:
-        return []
-    end = row.to_depth
-    if end is None:
-        end = connection.execute(select(branch.c.head_depth).where(branch.c.id == row.branch)).scalar_one()
-    low = row.from_depth
-    return [
-        Stretch(part.branch, max(part.low, low), part.high)
-        for part in segments_to(connection, row.branch, end)
-        if part.high > low
-    ]
+    thinned = select(session).where(session.c.conversation.in_(here), session.c.end_reason == "cleared")
+    for row in connection.execute(thinned).all():
+        if row.branch is not None:
+            yield from (Stretch(part.branch, part.low, part.high) for part in stretch_of(connection, row))
 
 
 # -- the cursor --------------------------------------------------------------------------------------------------------

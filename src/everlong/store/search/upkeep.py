@@ -36,8 +36,6 @@ class IndexUpkeep:
         self._corpus = corpus
         self._vectors = VectorTable(database)
         self._is_ready = False
-        self._left_to_others: set[int] = set()
-        """Documents that are left to others, who need not give way."""
 
     def ensure(self) -> None:
         """Create the index; replace one that an older version of Everlong made."""
@@ -71,17 +69,12 @@ class IndexUpkeep:
     def index_pending(self, limit: int, *, gives_way: bool = False) -> int:
         """Index up to so many pending documents; return how many were taken off the list.
 
-        With ``gives_way`` others who write have as much time as is taken from them, and documents for which they would
-        have to wait longer than a moment are left on the list for the next search.
+        With ``gives_way`` others who write have as much time as is taken from them.
         """
         self.ensure()
         with self._database.read() as connection:
-            left = self._left_to_others if gives_way else set()
-            seqs = [seq for seq in self._corpus.pending_numbers(connection, limit + len(left)) if seq not in left]
-            documents = dict(self._documents(connection, seqs, MOST_AT_ONCE if gives_way else None))
-        if gives_way:
-            self._left_to_others.update(seq for seq, made in documents.items() if made is None)
-            seqs = [seq for seq in seqs if seq not in self._left_to_others]
+            seqs = self._corpus.pending_numbers(connection, limit)
+            documents = self._documents(connection, seqs)
         taken = 0
         for part in _divide(seqs, documents):
             began = time.monotonic()
@@ -90,10 +83,9 @@ class IndexUpkeep:
                 time.sleep(max(_LEAST_PAUSE, time.monotonic() - began))
         return taken
 
-    def _add(self, seqs: list[int], documents: Mapping[int, IndexText | None], connection: Connection) -> int:
+    def _add(self, seqs: list[int], documents: Mapping[int, IndexText], connection: Connection) -> int:
         taken = self._index.claim(connection, seqs, wait=False)
-        known = (documents.get(seq) for seq in seqs if seq in taken)
-        self._index.add(connection, [made for made in known if made is not None])
+        self._index.add(connection, [documents[seq] for seq in seqs if seq in taken and seq in documents])
         self._vectors.list_messages(connection, taken)
         return len(taken)
 
@@ -107,9 +99,8 @@ class IndexUpkeep:
         if self._index.version(connection) != INDEX_VERSION:
             return
         pending = self._index.claim(connection, seqs, wait=True)
-        indexed = [seq for seq in seqs if seq not in pending]
-        made = self._documents(connection, indexed)
-        self._index.remove(connection, [text for _, text in made if text is not None])
+        made = self._documents(connection, [seq for seq in seqs if seq not in pending])
+        self._index.remove(connection, list(made.values()))
 
     def purge(self) -> None:
         """Leave no trace of removed documents in the index's own pages, in steps between which others write."""
@@ -128,15 +119,10 @@ class IndexUpkeep:
             if not self._database.in_batch:
                 time.sleep(seconds)
 
-    def _documents(
-        self, connection: Connection, seqs: list[int], most: int | None = None
-    ) -> Iterator[tuple[int, IndexText | None]]:
-        """Yield what to index of documents; None of one that has more than so many characters to index."""
+    def _documents(self, connection: Connection, seqs: list[int]) -> dict[int, IndexText]:
+        """Return documents as they are indexed."""
         loaded = self._corpus.load(connection, seqs)
-        for seq in sorted(loaded):
-            document = loaded.pop(seq)
-            is_taken = most is None or len(document.text) <= most
-            yield seq, index_text(document) if is_taken else None
+        return {seq: index_text(loaded.pop(seq)) for seq in sorted(loaded)}
 
 
 def index_text(document: SearchDocument) -> IndexText:
@@ -162,7 +148,7 @@ def _size(made: IndexText) -> int:
     return sum(len(terms) for _, terms in made.passages)
 
 
-def _divide(seqs: list[int], documents: Mapping[int, IndexText | None]) -> Iterator[list[int]]:
+def _divide(seqs: list[int], documents: Mapping[int, IndexText]) -> Iterator[list[int]]:
     """Divide documents into those that are indexed in one transaction, for which others have to wait."""
     part: list[int] = []
     size = 0
