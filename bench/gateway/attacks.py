@@ -195,13 +195,18 @@ def _request(path: str, model: str, content: str = "go", **more: Any) -> bytes:
 
 @cache
 def _large(path: str) -> bytes:
-    """Return a request of 60 MB; one letter in it makes every copy four times as large."""
-    return _request(path, "hostile", "aA" * 29_000_000 + ("\U0001f600" if path == "/v1/messages" else ""))
+    """Return a request of 31 MB, about the largest; one letter in it makes every copy four times as large."""
+    return _request(path, "hostile", "aA" * 15_500_000 + ("\U0001f600" if path == "/v1/messages" else ""))
 
 
 @cache
 def _packed_request(path: str) -> bytes:
     return gzip.compress(_large(path), 9)
+
+
+@cache
+def _packed_bomb(path: str) -> bytes:
+    return gzip.compress(_request(path, "hostile", "a" * 60_000_000), 9)
 
 
 def _ask(address: str, path: str, body: bytes, *headers: tuple[str, str]) -> str:
@@ -245,6 +250,7 @@ def _attacks(only: list[str]) -> dict[str, Attack]:
             found[f"{name} ({path})"] = partial(_call, _ask, path, body, accepts)
     for path in _PATHS:
         found[f"a packed request ({path})"] = partial(_call, _ask_with, path, _packed_request, packed)
+        found[f"a packed bomb ({path})"] = partial(_call, _ask_with, path, _packed_bomb, packed)
         found[f"a huge request ({path})"] = partial(_call, _ask_with, path, _large)
     head = b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\n"
     asked = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n" * 1_000

@@ -67,7 +67,7 @@ __all__ = [
 Handler: TypeAlias = Callable[[web.Request, RequestAccount], Awaitable[web.StreamResponse]]
 
 BODY_SECONDS = 120.0
-"""Seconds that a client may take to send a request: 64 MB over a line of 5 Mbit a second."""
+"""Seconds that a client may take to send a request: 32 MB over a line of 2.5 Mbit a second."""
 _HUNG_UP = 499
 """The status in the log for a request whose client has hung up; it is never sent."""
 

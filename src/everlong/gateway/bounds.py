@@ -24,8 +24,8 @@ __all__ = ["BodyMemory", "HeldMemory", "is_light", "read_apart", "receive", "unp
 
 T = TypeVar("T")
 
-LEAST_MEMORY = 128_000_000
-"""Bytes that all bodies may take; a body costs four to five times its bytes while it is read."""
+LEAST_MEMORY = 80_000_000
+"""Bytes that all bodies may take; a body costs five to eight times its bytes until it is stored."""
 _SMALL_BYTES = 1_000_000
 """Bytes of a small request, with what is kept of its answer."""
 _RETRY_SECONDS = 2
