@@ -6,12 +6,14 @@ import gc
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from everlong.gateway import compaction
+from everlong.gateway.telemetry import GatewayLog, captured
 from everlong.model import text_of
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
@@ -146,6 +148,66 @@ def test_a_request_waits_no_longer_than_it_may(tmp_path: Path, monkeypatch: pyte
         finally:
             go_on.set()
         assert {one.summarizer for one in done} == {"built-in rules"}
+
+
+class SlowModel:
+    """A model that answers in two seconds by its own clock, and summarizes only after so many more answers."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.now = 1_000.0
+        self.answers = 0
+        self.is_writing = self.is_over = False
+        self._moved = threading.Condition()
+
+    def __call__(self, ask: Ask) -> Answer:
+        with self._moved:
+            if is_summary_request(ask):
+                end, self.is_writing = self.answers + self.steps, True
+                self._moved.wait_for(lambda: self.is_over or self.answers >= end, PATIENCE)
+                self.is_writing = False
+                return Answer(SUMMARY)
+            self.answers += 1
+            self.now += 2.0
+            self._moved.notify_all()
+            return Answer("Go on.")
+
+    def end(self) -> None:
+        with self._moved:
+            self.is_over = True
+            self._moved.notify_all()
+
+
+def test_a_compaction_begins_so_early_that_nobody_waits_for_its_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "_WAIT_SECONDS", 1.0)  # whoever waits does so in vain
+    script, window, log = SlowModel(steps=22), 100_000, BytesIO()
+    with (
+        captured(GatewayLog(log, "info")),
+        ModelServer(script, window=window) as model,
+        run_gateway(
+            model.url,
+            str(tmp_path / "store.db"),
+            {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": window}}},
+            summarizer=None,
+        ) as running,
+    ):
+        monkeypatch.setattr(running.gateway._compactor, "_clock", lambda: script.now)
+        history: list[dict[str, Any]] = []
+        try:
+            for number in range(100):
+                history.append({"role": "user", "content": f"Question {number}: {WORDS * 6}"})
+                assert ask(running, "anthropic", history) == 200
+                until(lambda: script.is_writing or not running.gateway._compactor._ahead)
+            done = running.store().compactions()
+        finally:
+            script.end()
+        assert len(done) >= 2
+        lines = log.getvalue().decode().splitlines()
+        assert sum("(threshold): compacted" in line for line in lines) == len(done)
+        assert {(one.reason, one.summarizer) for one in done} == {("threshold", "own model")}
+        assert model.rejections == []
 
 
 def test_a_summary_that_is_there_early_is_kept_until_the_compaction_is_due(
