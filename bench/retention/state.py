@@ -19,7 +19,7 @@ from everlong.context.chronicle import Chronicle
 from everlong.context.document import SummaryDocument
 from everlong.context.literals import is_summary, summary_body
 from everlong.context.text import one_line
-from everlong.model import Message, typed_words, whole_text
+from everlong.model import Message, whole_text
 
 LABELS = Path(__file__).parent / "labels" / "state.jsonl"
 WINDOW = 32_000
@@ -110,7 +110,7 @@ def compare(label: dict[str, Any], messages: list[Message], context: list[Messag
     where = f"{label['conversation']}@{label['cut']}"
     summary = "\n".join(summary_body(message) for message in context if is_summary(message))
     whole = one_line("\n".join(map(whole_text, context)))
-    request = one_line(typed_words(messages[label["request"]]))
+    request = one_line(whole_text(messages[label["request"]]))
     tallies["newest request exact"].note(request in whole, f"{where}: {request[:60]!r}")
     blocked = one_line("\n".join(SummaryDocument.parse(summary).items["Blocked"]))
     for error in label["errors"]:

@@ -174,6 +174,15 @@ def test_the_latest_request_is_kept_word_for_word_however_long_it_is() -> None:
 
 
 @pytest.mark.spec("5.2")
+def test_a_long_request_that_is_repeated_leaves_no_answer_without_its_request() -> None:
+    messages = long_session(60)
+    messages[1] = user("Build the project and fix what is broken. " * 200)
+    kept = ContextCompressor(32_000).compress(messages, force=True)
+    assert [message["role"] for message in kept[:4]] == ["system", "user", "assistant", "user"]
+    assert kept[3]["content"] == messages[1]["content"]
+
+
+@pytest.mark.spec("5.2")
 def test_a_pending_call_at_the_end_is_kept_as_it_is() -> None:
     arguments = json.dumps({"path": "big.txt", "content": output(2_000)})
     pending: Message = {

@@ -594,8 +594,8 @@ class CompactionSituation:
         """The answer to the first request as the head will show it: results cleared, oversized texts shortened."""
         counter, target = self.request.counter, self.request.target_tokens
         start, stop = self.layout.request_end, self.layout.exchange_end
-        if target is not None or start == stop:
-            return Pruned([], [], 0)  # a target has no room for it
+        if target is not None or start == stop or not self.shown_request:
+            return Pruned([], [], 0)  # a target has no room for it, and an answer without its request says little
         room = max(0, self.units(self.request.budgets.tail_tokens) - sum(counter.counts(self.shown_request)))
         cleared = self.clear(start, stop)
         return shorten_texts(cleared, room, counter.count, counter.count_text)
