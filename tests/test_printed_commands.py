@@ -38,7 +38,6 @@ INSTEAD = {
     r"\{name\}|\{found\.name\}": "harbour_log",
     r"\{(?:self\.)?found\.folder\}": ".everlong/plugins/context_engine/team_log",
     r"--store \{(?:named|path)\}": "--store harbour.db",
-    r"\{shlex\.quote\(paths\)\}": "plugins",
     r"gateway\.keys\.NAME\.key_variable VARIABLE": "gateway.keys.office.key_variable OFFICE_KEY",
     r"providers\.NAME\.base_url URL": "providers.office.base_url http://localhost:8080/v1",
     r"auth set NAME": "auth set office",

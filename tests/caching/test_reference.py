@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 
 from everlong import ConfigError, apply_anthropic_cache_control, estimate_messages_tokens_rough
-from everlong.testing.strategies import wild_conversations
 from tests.caching.requests import Body, markers_in, reply, step, system, user
+from tests.wild import wild_conversations
 
 MARKER = {"type": "ephemeral"}
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from everlong import Message, MessageCounter
 from everlong.caching.simulation import CacheOutcome, CacheSimulator, replay, requests_of
 from tests.caching.requests import Body, long_text
 
@@ -116,14 +117,14 @@ def test_a_long_session_is_read_message_by_message_and_not_again_with_every_requ
         call = {"id": f"c{step}", "type": "function", "function": {"name": "read", "arguments": f'{{"page": {step}}}'}}
         talk.append({"role": "assistant", "content": None, "tool_calls": [call]})
         talk.append({"role": "tool", "tool_call_id": f"c{step}", "content": long_text("w", 40 + step)})
-    counted: list[str] = []
+    counted: list[Message] = []
 
-    def count(words: str) -> int:
-        counted.append(words)
-        return len(words) // 4
+    class Counter(MessageCounter):
+        def count(self, message: Message) -> int:
+            counted.append(message)
+            return super().count(message)
 
-    played = replay(
-        "", requests_of([{"role": "user", "content": "Read it."}, *talk], []), "claude-sonnet-4-6", count=count
-    )
+    asked = requests_of([{"role": "user", "content": "Read it."}, *talk], [])
+    played = replay("", asked, "claude-sonnet-4-6", counter=Counter())
     assert played.requests == 151
     assert len(counted) < 15 * len(talk) * len(played.outcomes)

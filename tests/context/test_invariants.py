@@ -23,9 +23,10 @@ from everlong.context.literals import (
     SUMMARY_PREFIX,
     is_summary,
 )
-from everlong.testing.strategies import conversations, wild_conversations
+from everlong.testing.strategies import conversations
 from tests.context.builders import assistant, step, system, user
 from tests.examples import examples
+from tests.wild import wild_conversations
 
 SUMMARY = user(f"{SUMMARY_PREFIX}\n\n## Goal\n- Build")
 NOTED = system(f"You are a careful agent.\n{COMPACTION_NOTE}")

@@ -16,7 +16,6 @@ from everlong.context.invariants import check_all
 from everlong.context.literals import COMPACTION_NOTE, SUMMARY_PREFIX
 from everlong.errors import TargetUnreachable
 from everlong.model import Message, leading_system_count
-from everlong.testing.strategies import wild_conversations
 from tests.context import brute_force
 from tests.context.brute_force import least_possible, most_allowed
 from tests.context.engines import Setup, many_examples, repaired, setups
@@ -30,6 +29,7 @@ from tests.context.protocol import (
     role_problems,
     words,
 )
+from tests.wild import wild_conversations
 
 conversation = wild_conversations()
 setup = setups()

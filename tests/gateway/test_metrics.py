@@ -146,7 +146,7 @@ def test_a_log_that_cannot_be_written_holds_up_nothing(tmp_path: Path) -> None:
     log = GatewayLog(Full(), "info")
     log.say("error", "something")
     with pytest.raises(ConfigError, match="cannot be written"):
-        open_log(str(tmp_path / "none" / "log"), "info")
+        open_log(str(tmp_path / "none" / "log"))
 
 
 # -- spans -------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from everlong.gateway import compaction
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server import Fault, Record
 from everlong.testing.server.window import count_value
+from tests.api_rules.responses_server import CompactingServer, LateRefusingServer, TolerantServer
 from tests.examples import few
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
@@ -158,7 +159,7 @@ def test_a_session_of_three_windows_goes_on_without_a_refusal(
 @pytest.mark.spec("4.4")
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_request_that_is_refused_as_too_long_is_shortened_and_sent_again(tmp_path: Path, is_late: bool) -> None:
-    server = ModelServer(clerk, window=WINDOW, overflows_in_stream=is_late)
+    server = (LateRefusingServer if is_late else ModelServer)(clerk, window=WINDOW)
     with server, gateway(server, tmp_path, models=ROOMY) as (running, gpt):
         client = Client(gpt, stream=True)
         for number in range(8):
@@ -196,7 +197,7 @@ def test_a_session_as_codex_sends_it_is_one_conversation(tmp_path: Path) -> None
 
 @pytest.mark.spec("4.6")
 def test_a_client_that_compacts_itself_is_not_compacted_beside_it(tmp_path: Path) -> None:
-    with ModelServer("Go on.", knows_compaction=True) as server, gateway(server, tmp_path) as (running, gpt):
+    with CompactingServer("Go on.") as server, gateway(server, tmp_path) as (running, gpt):
         client = Client(gpt)
         for number in range(8):
             client.items.append({**QUESTION, "content": log_page(number)})
@@ -224,7 +225,7 @@ def compaction_of(client: Client) -> dict[str, Any]:
 def test_a_client_that_compacts_itself_gets_one_item_and_goes_on_with_it(
     tmp_path: Path, knows_compaction: bool, is_streamed: bool
 ) -> None:
-    server = ModelServer(clerk, knows_compaction=knows_compaction)
+    server = (CompactingServer if knows_compaction else ModelServer)(clerk)
     with server, gateway(server, tmp_path, models=ROOMY) as (running, gpt):
         client = Client(gpt, stream=is_streamed)
         client.ask("The harbour master is called Ingrid. Read on.")
@@ -243,7 +244,7 @@ def test_a_client_that_compacts_itself_gets_one_item_and_goes_on_with_it(
 
 
 def test_a_conversation_that_the_provider_compacts_stays_one_with_its_title(tmp_path: Path) -> None:
-    server = ModelServer(clerk, knows_compaction=True)
+    server = CompactingServer(clerk)
     with server, gateway(server, tmp_path, models=ROOMY) as (running, gpt):
         client = Client(gpt.with_options(default_headers={"session-id": "one"}))
         client.ask("The harbour master is called Ingrid. Read on.")
@@ -295,7 +296,7 @@ def test_the_summary_that_a_client_asks_for_is_written_by_its_own_model(
 @pytest.mark.spec("4.6")
 @pytest.mark.parametrize("knows_compaction", [False, True])
 def test_the_endpoint_that_compacts_is_passed_on_or_answered(tmp_path: Path, knows_compaction: bool) -> None:
-    server = ModelServer(clerk, window=WINDOW, knows_compaction=knows_compaction)
+    server = (CompactingServer if knows_compaction else ModelServer)(clerk, window=WINDOW)
     with server, gateway(server, tmp_path) as (_, gpt):
         client = Client(gpt)
         client.ask("The harbour master is called Ingrid. Read on.")
@@ -309,18 +310,15 @@ def test_the_endpoint_that_compacts_is_passed_on_or_answered(tmp_path: Path, kno
 @pytest.mark.spec("4.6")
 def test_an_upstream_that_answers_a_trigger_with_words_is_not_believed(tmp_path: Path) -> None:
     """Servers of other makers take items that they do not know for nothing, and answer as usual."""
-    with ModelServer("Sure, I compacted it.", dialect="vllm") as server:
-        server.knows_compaction = True
-        with pytest.MonkeyPatch.context() as patch, gateway(server, tmp_path) as (_, gpt):
-            patch.setattr("everlong.testing.server.http._wants_compaction", lambda _: False)
-            client = Client(gpt)
-            client.items.append(QUESTION)
-            compaction_of(client)
+    with TolerantServer("Sure, I compacted it.", dialect="vllm") as server, gateway(server, tmp_path) as (_, gpt):
+        client = Client(gpt)
+        client.items.append(QUESTION)
+        compaction_of(client)
 
 
 @pytest.mark.spec("4.6")
 def test_a_failure_of_the_upstream_is_no_reason_to_compact_here(tmp_path: Path) -> None:
-    with ModelServer(clerk, knows_compaction=True) as server, gateway(server, tmp_path) as (_, gpt):
+    with CompactingServer(clerk) as server, gateway(server, tmp_path) as (_, gpt):
         client = Client(gpt)
         client.items.append(QUESTION)
         server.fail_next(Fault("rate_limit"))
@@ -332,7 +330,7 @@ def test_a_failure_of_the_upstream_is_no_reason_to_compact_here(tmp_path: Path) 
 @pytest.mark.spec("4.6")
 def test_a_conversation_that_the_provider_compacts_is_stored_and_left_alone(tmp_path: Path) -> None:
     with (
-        ModelServer(clerk, window=60_000, knows_compaction=True) as server,
+        CompactingServer(clerk, window=60_000) as server,
         gateway(server, tmp_path) as (running, gpt),
     ):
         client = Client(gpt, context_management=[{"type": "compaction", "compact_threshold": 5_000}])

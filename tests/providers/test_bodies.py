@@ -10,11 +10,12 @@ from everlong import Message
 from everlong.context.invariants import repair_all
 from everlong.providers.anthropic_api import anthropic_body
 from everlong.providers.openai_api import openai_body
-from everlong.testing.server.cache import anthropic_blocks_of
-from everlong.testing.strategies import conversations, wild_conversations
+from everlong.testing.strategies import conversations
 from tests.api_rules.anthropic import check_anthropic
 from tests.api_rules.openai import check_openai
+from tests.api_rules.prompt_cache import anthropic_blocks_of
 from tests.examples import examples
+from tests.wild import wild_conversations
 
 
 def without_thinking(message: Message) -> Message:

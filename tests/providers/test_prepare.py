@@ -9,7 +9,7 @@ import pytest
 from everlong import Message, PromptCache
 from everlong.model import EPHEMERAL
 from everlong.providers import connect
-from everlong.testing import ManualClock
+from tests.api_rules.faults import ManualClock
 from tests.providers.conftest import asked
 from tests.testing_server.conftest import KEY, Serve
 

@@ -8,7 +8,8 @@ import pytest
 
 from everlong import NetworkFailure, Overloaded, ProviderError
 from everlong.providers import Retrying, RetryPolicy, TextDelta
-from everlong.testing import Fault, ManualClock
+from everlong.testing import Fault
+from tests.api_rules.faults import ManualClock
 from tests.providers.conftest import Connect
 from tests.testing_server.conftest import Serve
 

@@ -1,18 +1,11 @@
+"""The automatic threshold follows prices, pauses and growth."""
+
 from __future__ import annotations
 
 import pytest
 
 from everlong import ContextCompressor
-from everlong.caching.editing import worth_editing
 from everlong.tokens import Prices, Workload, cheapest_threshold, cost_per_call
-
-
-@pytest.mark.parametrize(
-    ("gain", "cold", "is_worth_it"),
-    [(10_000, False, False), (40_000, False, True), (10_000, True, True), (0, True, False)],
-)
-def test_history_is_edited_when_cold_or_when_it_frees_enough(gain: int, cold: bool, is_worth_it: bool) -> None:
-    assert worth_editing(gain, 30_000, is_cold=cold).is_worth_it is is_worth_it
 
 
 @pytest.mark.spec("9.2")
@@ -43,6 +36,3 @@ def test_the_engines_automatic_threshold_follows_prices_and_pauses() -> None:
     assert after(Prices(cache_read=0.025), 30.0) > usual  # cheap reading: later
     assert after(Prices(), 600.0) < usual  # always cold: earlier
     assert after(Prices(dearer_above=60_000), 30.0) == 60_000
-
-
-"""The price of an edit, and the automatic threshold."""
