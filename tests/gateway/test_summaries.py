@@ -148,6 +148,34 @@ def test_a_request_waits_no_longer_than_it_may(tmp_path: Path, monkeypatch: pyte
         assert {one.summarizer for one in done} == {"built-in rules"}
 
 
+class SlowModel:
+    """A model that answers in two seconds by its own clock, and summarizes only after so many more answers."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.now = 1_000.0
+        self.answers = 0
+        self.is_writing = self.is_over = False
+        self._moved = threading.Condition()
+
+    def __call__(self, ask: Ask) -> Answer:
+        with self._moved:
+            if is_summary_request(ask):
+                end, self.is_writing = self.answers + self.steps, True
+                self._moved.wait_for(lambda: self.is_over or self.answers >= end, PATIENCE)
+                self.is_writing = False
+                return Answer(SUMMARY)
+            self.answers += 1
+            self.now += 2.0
+            self._moved.notify_all()
+            return Answer("Go on.")
+
+    def end(self) -> None:
+        with self._moved:
+            self.is_over = True
+            self._moved.notify_all()
+
+
 def test_a_summary_that_is_there_early_is_kept_until_the_compaction_is_due(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from everlong.store import Store
 from everlong.store.imports import Importer, ImportOrigin
 from everlong.wire import read_transcript
-from tests.context.builders import assistant, user
+from tests.context.builders import user
 from tests.examples import few
 from tests.inspector.conftest import Site
 from tests.inspector.making import FIRST, make_ferry, make_long
@@ -85,14 +85,3 @@ def test_no_page_shows_a_value_that_is_missing(site: Site, state: str) -> None:
         links = re.findall(r'(?:href|hx-get)="(/inspector/(?!static|live)[^"#]*)', got.text)
         waiting += [link.replace("&amp;", "&") for link in links if "/export/" not in link]
     assert len(seen) > (3 if state == "empty" else 10)
-
-
-def test_live_is_said_only_while_a_request_waits_for_its_answer(site: Site) -> None:
-    session = site.store.sessions.start(title="The pier")
-    at = site.store.record([user("Which pier?")], conversation=session.id)
-    site.store.sessions.attach(session.id, at)
-    assert 'class="live"' not in site.get("/inspector/").text
-    turn = site.store.turns.begin(at, session=session.id)
-    assert 'class="live"' in site.get("/inspector/").text
-    site.store.turns.finish(turn.id, assistant("The third."))
-    assert 'class="live"' not in site.get("/inspector/").text
