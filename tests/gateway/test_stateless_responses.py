@@ -256,6 +256,21 @@ def test_a_conversation_that_the_provider_compacts_stays_one_with_its_title(tmp_
         assert (len(found.parts), found.title) == (3, "The harbour master is called Ingrid. Read on.")
 
 
+def test_a_client_with_a_smaller_window_than_its_model_gets_a_compaction_that_helps_it(tmp_path: Path) -> None:
+    server = ModelServer(clerk)
+    with server, gateway(server, tmp_path, models=ROOMY) as (_, gpt):
+        client = Client(gpt)
+        for number in range(20):
+            words = f"Question {number}: " + f"the harbour master is called Ingrid, and quay {number} is long. " * 30
+            client.items += [{"type": "message", "role": role, "content": words} for role in ("user", "assistant")]
+        client.ask("Read on.")
+        before = count_value(server.requests[-1].body["input"])
+        client.items = [DEVELOPER, compaction_of(client)]
+        client.ask("And now?")
+        assert count_value(server.requests[-1].body["input"]) < 0.3 * before
+        assert "Ingrid" in server.model.asked[-1].text
+
+
 @pytest.mark.spec("4.6")
 @pytest.mark.parametrize("is_written", [True, False], ids=["", "calls a tool instead"])
 def test_the_summary_that_a_client_asks_for_is_written_by_its_own_model(

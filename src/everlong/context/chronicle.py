@@ -555,8 +555,8 @@ def _is_filler(words: str) -> bool:
 
 
 def _pieces(line: str) -> Iterable[str]:
-    """Return a line without runs of spaces, a long one by its records or sentences; nothing if it has no words."""
-    line = one_line(line)
+    """Return a line without its indentation, a long one by its records or sentences; nothing if it has no words."""
+    line = "\t".join(map(str.strip, line.split("\t"))).strip()  # the number of a line stands before a tab
     if len(line) > _LONGEST_LINE:
         return filter(_has_words, map(str.strip, _LINE_BREAK.split(line)))
     return (line,) if _has_words(line) else ()
