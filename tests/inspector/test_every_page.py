@@ -54,16 +54,16 @@ STATES: dict[str, Callable[[Store], object]] = {
     "empty": add_nothing,
     "compacted, with a price": make_ferry,
     "failed": add_failed,
+    "running": add_running,
+    "undone": add_undone,
     "one message": add_one_message,
     "compacted, without a price": lambda store: make_ferry(store, model="demo"),
     "never compacted": lambda store: make_long(store, 40),
-    "running": add_running,
-    "undone": add_undone,
     "imported": add_imported,
 }
 
 
-@pytest.mark.parametrize("state", few([*STATES], 4))
+@pytest.mark.parametrize("state", few([*STATES], 5))
 def test_no_page_shows_a_value_that_is_missing(site: Site, state: str) -> None:
     STATES[state](site.store)
     waiting = ["/inspector/", "/inspector/cost", "/inspector/cost?by=session&age=all", "/inspector/search?q=port"]
