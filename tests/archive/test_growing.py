@@ -17,7 +17,6 @@ import pytest
 
 from everlong.cli.archive.places import LogFolder
 from everlong.cli.archive.scan import Scan
-from everlong.model import text_of
 from everlong.store import Store
 from everlong.store.opening import redacted_message
 from everlong.store.upkeep.maintenance import stats
@@ -94,19 +93,6 @@ def test_the_last_message_waits_until_the_client_has_written_it(store: Store, tm
     assert spoken(store) == every_word(2)
 
 
-def test_a_growing_log_rests_after_it_was_read(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "log.jsonl"
-    log = long_log(2)
-    path.write_text(log.text())
-    scan = Scan(store, [LogFolder("claude-code", tmp_path, ("*.jsonl",))], is_growing=True)
-    monkeypatch.setattr("everlong.cli.archive.scan._REST", 1e9)
-    assert scan.run().changed == 1
-    path.write_text(log.ask("And now?").say("Now too.").text())
-    assert scan.run().changed == 0
-    assert Scan(store, [LogFolder("claude-code", tmp_path, ("*.jsonl",))]).run().changed == 1
-    assert spoken(store)[-1] == "Now too."
-
-
 def test_a_rotated_log_is_read_from_its_beginning(store: Store, tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     path.write_text(long_log(5).text())
@@ -135,30 +121,6 @@ def test_a_rewind_keeps_both_ways(store: Store, tmp_path: Path) -> None:
     assert dict(grown.outcomes)["grown"] == 1
     talks = [[line.entry.message for line in store.conversations.lines(one.id)] for one in store.conversations.newest()]
     assert sorted(len(talk) for talk in talks) == [4, 6]
-    assert store.verify().problems == []
-
-
-def test_a_log_that_was_rewound_before_it_is_first_read_has_both_ways(store: Store, tmp_path: Path) -> None:
-    path = tmp_path / "log.jsonl"
-    log = ClaudeLog().ask("Left or right?").say("Left.")
-    back = log.parent
-    log.ask("Why?").say("Because.")
-    log.parent = back
-    log.ask("Are you sure?").say("Quite.")
-    path.write_text(log.text())
-    first = samples.OwnLogs(store).add(path)
-    assert first is not None
-    assert dict(first.outcomes) == {"new": 2}
-    log.ask("Good.").say("Thanks.")
-    path.write_text(log.text())
-    grown = samples.OwnLogs(store).add(path)
-    assert grown is not None
-    assert dict(grown.outcomes) == {"known": 1, "grown": 1}
-    talks = [
-        [text_of(line.entry.message) for line in store.conversations.lines(one.id)]
-        for one in store.conversations.newest()
-    ]
-    assert sorted(talk[2:] for talk in talks) == [["Are you sure?", "Quite.", "Good.", "Thanks."], ["Why?", "Because."]]
     assert store.verify().problems == []
 
 

@@ -112,19 +112,6 @@ def test_a_new_session_fetches_what_was_missed_before_what_follows(
         assert list(seen) == ["before", "missed 0", "missed 1", "missed 2", "after"]
 
 
-def test_a_restarted_program_fetches_a_night_of_private_messages(discord: DiscordStandIn, ada: str) -> None:
-    chat = discord.add_private_chat(ada)
-    with listening(discord) as evening:
-        discord.say(ada, chat, "good night")
-        until(lambda: evening.events)
-    said = [f"thought {number}" for number in range(230)]
-    for text in said:
-        discord.say(ada, chat, text)
-    with listening(discord, evening.events) as morning:
-        until(lambda: len(morning.events) == 230)
-        assert morning.texts == said
-
-
 def test_a_wrong_token_is_refused_with_what_to_do(discord: DiscordStandIn) -> None:
     with bot(discord) as made:
         discord.token = "another"  # noqa: S105 - made up

@@ -40,23 +40,6 @@ def test_markdown_keeps_its_look(markdown: str, shown: str) -> None:
     assert written(markdown) == shown
 
 
-@pytest.mark.parametrize(
-    ("markdown", "shown"),
-    [
-        (r"2 \* 3 \* 4", r"2 \* 3 \* 4"),
-        ("snake_case_name", "snake_case_name"),
-        (r"\# no heading", r"\# no heading"),
-        (r"\- no item", r"\- no item"),
-        (r"1\. no item", r"1\. no item"),
-        ("||no spoiler||", r"\|\|no spoiler\|\|"),
-        ("<@123> is no mention", r"\<@123> is no mention"),
-        (r"\[no\](link)", r"\[no\](link)"),
-    ],
-)
-def test_plain_words_do_not_become_markup(markdown: str, shown: str) -> None:
-    assert written(markdown) == shown
-
-
 @settings(max_examples=examples(150), deadline=None)
 @given(strategies.text(alphabet="ab _*~`|#>-[]()<@\n1.😀ש\\", max_size=300), strategies.integers(60, 200))
 def test_no_message_is_too_long_and_no_letter_is_lost(text: str, limit: int) -> None:

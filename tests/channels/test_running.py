@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from everlong.channels.platform import Place
 from everlong.channels.service import ChannelClock, ChannelService, lease_key
 from everlong.errors import EverlongError
 from everlong.store import Store, leases
@@ -25,8 +24,6 @@ from tests.channels.recorder import RecordingPlatform
 from tests.channels.telegram_stand_in import TOKEN, stand_in
 from tests.channels.test_queueing import words
 from tests.waiting import PATIENCE, until as wait_until
-
-HERE = Place("telegram", "10")
 
 
 def service_on(store: Store, server: ModelServer, platform: RecordingPlatform, clock: Clock) -> ChannelService:

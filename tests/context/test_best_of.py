@@ -12,6 +12,7 @@ from everlong.providers.auxiliary import summarizer_for
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer
 from tests.context.builders import assistant, call, user
+from tests.examples import few
 
 OPENING = (
     "The nightly export of the lighthouse archive stopped on 14 March. Find out why export_tides in "
@@ -156,8 +157,8 @@ def test_it():
 TALK = [user(OPENING), *WORK, user(NEWEST)]
 
 
-def test_the_best_of_two_models_summaries_is_the_good_one_in_twenty_of_twenty_pairings() -> None:
-    pairs = [*zip(GOOD.values(), BAD.values(), strict=True)]
+def test_the_best_of_two_models_summaries_is_the_good_one_in_every_pairing() -> None:
+    pairs = few([*zip(GOOD.values(), BAD.values(), strict=True)], 3)
     said: dict[str, str] = {}
     talk = [*chain.from_iterable([TALK[:-1]] + [[user("Go on."), assistant("I do. " * 200)]] * 30), TALK[-1]]
     with ModelServer(lambda ask: Answer(said[ask.model])) as server:
@@ -178,4 +179,4 @@ def test_the_best_of_two_models_summaries_is_the_good_one_in_twenty_of_twenty_pa
                 made = engine.compress([dict(message) for message in talk])
                 summary = summary_body(made[summary_indices(made)[0]])
                 chosen.append(good.splitlines()[-1] in summary)
-    assert chosen == [True] * 20
+    assert chosen == [True] * 2 * len(pairs)

@@ -56,15 +56,6 @@ def test_optional_methods_have_harmless_defaults() -> None:
     assert engine.has_content_to_compress([user("hi")]) is True
 
 
-@pytest.mark.spec("1.1")
-def test_usage_fields_are_taken_over_and_a_missing_total_is_summed() -> None:
-    engine = ContextCompressor(200_000)
-    engine.update_from_response({"prompt_tokens": 900, "completion_tokens": 100, "cache_read_tokens": 800})
-    assert (engine.last_prompt_tokens, engine.last_completion_tokens, engine.last_total_tokens) == (900, 100, 1_000)
-    engine.update_from_response({"prompt_tokens": None})
-    assert engine.last_prompt_tokens == 0
-
-
 @pytest.mark.spec("1.3")
 def test_the_compressor_says_whether_there_is_anything_to_compact() -> None:
     engine = ContextCompressor(8_000)

@@ -7,11 +7,11 @@ from bench.conversations import conversation
 
 from everlong.cli.demo.session import load_session
 from tests.context.soak_checks import WINDOWS, check, cuts
-from tests.examples import length
+from tests.examples import few, length
 
 
 @pytest.mark.spec("5.2", "5.4", "5.9")
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("window", few(WINDOWS, 2))
 @pytest.mark.parametrize("seed", range(1, length(3, 1) + 1))
 def test_generated_conversations_compact_well_at_every_length(seed: int, window: int) -> None:
     messages = conversation(120, seed=seed)
@@ -20,7 +20,7 @@ def test_generated_conversations_compact_well_at_every_length(seed: int, window:
 
 
 @pytest.mark.spec("5.2", "5.4", "5.9")
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize("window", few(WINDOWS, 2))
 def test_the_shipped_session_compacts_well_at_many_lengths(window: int) -> None:
     messages, _ = load_session()
     lengths = list(cuts(messages))[length(0, 60) :: length(10, 120)]

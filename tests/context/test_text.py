@@ -11,8 +11,9 @@ from everlong import Message
 from everlong.context.chronicle import Chronicle
 from everlong.context.digest import escaped
 from tests.context.builders import call, user
+from tests.examples import length
 
-HUGE = 300_000
+HUGE = length(300_000, 100_000)
 
 
 @pytest.mark.parametrize(

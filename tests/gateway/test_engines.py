@@ -325,20 +325,3 @@ def test_memory_and_hooks_hear_of_a_compaction_and_the_summary_keeps_what_memory
         assert notes[2]["messages"] > 4
         assert notes[3]["outcome"] == "compacted"
         assert any("the key is under the third buoy" in json.dumps(record.body) for record in model.requests)
-
-
-@pytest.mark.spec("4.2")
-def test_hygiene_asks_for_four_messages(tmp_path: Path) -> None:
-    with (
-        ModelServer() as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), {"models": {MODEL: {"context_length": WINDOW}}}) as running,
-    ):
-        story = "a long story of a boat and its harbour " * 450
-        exchange = [{"role": "user", "content": story}, {"role": "assistant", "content": "Go on."}]
-        short, long = Talk(running, "openai", "About boats"), Talk(running, "openai", "About gulls")
-        short.history, long.history = [*exchange], [{"role": "user", "content": "Hello."}, exchange[1], *exchange]
-        short.say(story)
-        assert model.requests[0].body["messages"] == short.history[:3]  # three messages go out as they came
-        long.say(story)
-        assert story not in str(model.requests[1].body["messages"][:-1])
-        assert "preflight" in [one.reason for one in running.store().compactions()]

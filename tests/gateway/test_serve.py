@@ -194,16 +194,6 @@ def test_paths_that_lead_elsewhere_are_refused(target: str, upstream: Upstream, 
     assert upstream.requests == []
 
 
-@pytest.mark.parametrize("path", ["/", "/api/hello"])
-def test_a_client_that_looks_whether_somebody_is_there_finds_somebody(
-    path: str, upstream: Upstream, hosted: HostedGateway
-) -> None:
-    with raw(hosted.address) as client:
-        client.begin(b"", path, method="HEAD")
-        assert client.head().status == 200
-    assert upstream.requests == []
-
-
 def test_health_is_told_without_a_key_and_only_by_get(hosted: HostedGateway) -> None:
     with raw(hosted.address) as client:
         assert client.ask(b"", "/healthz", method="GET").json()["status"] == "ok"

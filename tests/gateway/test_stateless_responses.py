@@ -16,6 +16,7 @@ from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server import Fault, Record
 from everlong.testing.server.window import count_value
 from tests.api_rules.responses_server import CompactingServer, LateRefusingServer, TolerantServer
+from tests.examples import few
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
 
@@ -130,7 +131,7 @@ def kinds(record: Record) -> list[str]:
 
 
 @pytest.mark.spec("4.2")
-@pytest.mark.parametrize(("is_streamed", "opening"), [(False, []), (True, [DEVELOPER])])
+@pytest.mark.parametrize(("is_streamed", "opening"), few([(True, [DEVELOPER]), (False, [])]))
 def test_a_session_of_three_windows_goes_on_without_a_refusal(
     tmp_path: Path, is_streamed: bool, opening: list[Any]
 ) -> None:

@@ -15,6 +15,7 @@ from everlong.gateway.body import read_body
 from everlong.store.teasers import MOST_TOKENS
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.tokens import counter_for
+from tests.examples import few
 from tests.gateway.running import Running, run_gateway
 
 WINDOW = 8_000
@@ -129,7 +130,7 @@ def server() -> Iterator[ModelServer]:
         yield opened
 
 
-@pytest.mark.parametrize("blocks", [False, True])
+@pytest.mark.parametrize("blocks", few([True, False]))
 @pytest.mark.parametrize("api", APIS)
 def test_a_question_about_hidden_words_carries_them_and_keeps_its_bytes_through_a_restart(
     api: str, blocks: bool, tmp_path: Path, server: ModelServer

@@ -10,7 +10,6 @@ from everlong import Message
 from everlong.context.invariants import repair_all
 from everlong.providers.anthropic_api import anthropic_body
 from everlong.providers.openai_api import openai_body
-from everlong.testing.strategies import conversations
 from tests.api_rules.anthropic import check_anthropic
 from tests.api_rules.openai import check_openai
 from tests.api_rules.prompt_cache import anthropic_blocks_of
@@ -51,12 +50,6 @@ def test_ids_that_come_again_are_made_different_and_stay_so_when_the_conversatio
     uses = [turn["content"][0]["id"] for turn in long if turn["role"] == "assistant"]
     assert uses == ["functions_a_0", "functions_a_0_2", "functions_a_0_3"]
     assert [turn["content"][0]["tool_use_id"] for turn in long[2::2]] == uses
-
-
-@given(conversations())
-@settings(max_examples=examples(60), deadline=None)
-def test_a_well_formed_conversation_is_taken(messages: list[Message]) -> None:
-    check_both(messages)
 
 
 @given(wild_conversations())

@@ -14,12 +14,6 @@ def test_a_phrase_is_found_wherever_a_long_text_is_cut(said: Said) -> None:
     assert said.texts('"step7 word9"') == []
 
 
-def test_a_number_is_found_with_and_without_its_commas(said: Said) -> None:
-    said.say("it cost 1,250,000 dollars", "a ship of 1250000 tons")
-    for query in ("1250000", "1,250,000", "what about 1250000?"):
-        assert len(said.texts(query)) == 2
-
-
 def test_an_answer_is_taken_out_of_the_index_after_its_call(store: Store) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "terminal", "arguments": "{}"}}
     store.record(
