@@ -56,7 +56,6 @@ NOT_RUN = {
     r"channels pair": "needs a bot; tests/cli/test_channels.py has one",
     r"channels run$": "needs a bot's token",
     r"(?:archive$|serve$|inspect --web|demo --web)": "runs until it is stopped",
-    r"archive --(?:install|uninstall)": "changes the user's services; tests/archive/test_service.py runs it",
     r"wrap -- claude": "needs the client",
     r"setup \{client\.name\} --write": "needs a running gateway; tests/cli/test_setup.py names one",
     r"setup$": "asks at a terminal; tests/chat/test_first_run.py answers",
