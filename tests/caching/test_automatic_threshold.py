@@ -22,13 +22,6 @@ def test_the_cheapest_threshold_is_the_best_of_all(read: float, growth: int, col
 
 
 @pytest.mark.spec("9.2")
-def test_the_threshold_is_capped_by_the_window_and_by_price_steps() -> None:
-    work = Workload(14_000, 10_000, 20_000, 20_000)
-    assert cheapest_threshold(work, Prices(), 150_000) == 150_000
-    assert cheapest_threshold(work, Prices(dearer_above=100_000), 150_000) == 100_000
-
-
-@pytest.mark.spec("9.2")
 def test_the_engines_automatic_threshold_follows_prices_and_pauses() -> None:
     def after(prices: Prices, gap: float) -> int:
         now = 0.0

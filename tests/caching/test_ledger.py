@@ -56,15 +56,6 @@ def test_going_back_finds_the_point_that_was_marked_then() -> None:
     assert back.read == sizes[0]
 
 
-def test_a_system_prompt_that_changes_keeps_a_marker_on_what_of_it_stays() -> None:
-    cache, simulator = made(), CacheSimulator(MODEL, "anthropic")
-    static = {"type": "text", "text": long_text("static", 2_000)}
-    for turn in range(4):
-        request = {"system": [static, {"type": "text", "text": f"turn {turn}"}], "messages": [user(f"go {turn}")]}
-        outcome = simulator.send(cache.apply(request, 30.0 * turn), 30.0 * turn)
-    assert outcome.read == 2_000
-
-
 def test_the_clients_own_markers_stay_and_count() -> None:
     own = {"type": "text", "text": "keep me", "cache_control": {"type": "ephemeral"}}
     messages = [system(), {"role": "user", "content": [own]}, *step(1), user("more")]

@@ -132,7 +132,7 @@ def test_a_forgotten_conversation_leaves_nothing_in_channels(
             bound = channel.places.get(HERE).conversation
             received = tmp_path / "home" / "channels" / "telegram" / "10" / "received"
             assert len(list(received.iterdir())) == 1
-            store.forget_session(str(bound))
+            store.conversations.forget(str(bound))
             assert list(received.iterdir()) == []
             record = channel.places.get(HERE)
             assert (record.conversation, channel.places.conversations(HERE)) == (None, [])

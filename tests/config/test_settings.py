@@ -113,30 +113,6 @@ def test_the_defaults_are_those_of_the_contract() -> None:
     }
 
 
-@pytest.mark.spec("3.1")
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"threshold": 0.0},
-        {"threshold": 1.0},
-        {"threshold": 1},
-        {"threshold": "auto"},
-        {"threshold": "0.5"},
-        {"target_ratio": 0.10},
-        {"target_ratio": 0.80},
-        {"protect_last_n": 1},
-        {"protect_last_n": "7"},
-        {"protect_first_n": 0},
-        {"summary_ratio": 0},
-        {"failure_cooldown_seconds": 0},
-        {"enabled": False},
-        {"enabled": "no"},
-    ],
-)
-def test_the_ends_of_each_range_are_allowed(values: dict[str, Any]) -> None:
-    CompressionSettings(**values)
-
-
 @pytest.mark.spec("3.2")
 @pytest.mark.parametrize(
     "values",

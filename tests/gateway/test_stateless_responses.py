@@ -169,22 +169,6 @@ def test_a_request_that_is_refused_as_too_long_is_shortened_and_sent_again(tmp_p
         assert {one.reason for one in running.store().compactions()} >= {"overflow"}
 
 
-def test_a_conversation_goes_on_under_its_view_after_a_restart(tmp_path: Path) -> None:
-    with ModelServer(clerk, window=WINDOW) as server:
-        with gateway(server, tmp_path) as (_, gpt):
-            client = Client(gpt)
-            for number in range(6):
-                client.ask(f"Question {number}: read on.")
-        before = server.requests[-1].body["input"]
-        with gateway(server, tmp_path) as (_, gpt):
-            client.gpt = gpt
-            client.ask("And now?")
-        after = server.requests[len(server.requests) - 3].body["input"]
-        assert "[CONTEXT COMPACTION" in json.dumps(before)
-        assert after[: len(before)] == before
-        assert server.rejections == []
-
-
 def test_a_session_as_codex_sends_it_is_one_conversation(tmp_path: Path) -> None:
     told = "<environment_context>\n  <cwd>/home/ada/harbour</cwd>\n  <shell>bash</shell>\n</environment_context>"
     items: list[Any] = [
@@ -344,23 +328,6 @@ def test_an_upstream_that_answers_a_trigger_with_words_is_not_believed(tmp_path:
         client = Client(gpt)
         client.items.append(QUESTION)
         compaction_of(client)
-
-
-@pytest.mark.spec("4.6")
-def test_what_the_client_keeps_beside_our_item_is_not_told_twice(tmp_path: Path) -> None:
-    models = {MODEL: {"context_length": 60_000}}
-    with ModelServer(clerk) as server, gateway(server, tmp_path, models=models) as (_, gpt):
-        client = Client(gpt)
-        for number in range(8):
-            client.ask(f"Question {number}: read on.")
-        asked = [item for item in client.items if item.get("role") == "user"]
-        for _ in range(2):
-            item = compaction_of(client)
-            client.items = [DEVELOPER, *asked, item]
-        client.ask("And now?")
-        sent = [item["content"] for item in server.requests[-1].body["input"] if "role" in item]
-        assert "[CONTEXT COMPACTION" in json.dumps(sent)
-        assert [sent.count(question["content"]) for question in asked[:7]] == [1] * 7
 
 
 @pytest.mark.spec("4.6")

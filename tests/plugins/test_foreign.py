@@ -23,7 +23,7 @@ from tests.plugins.conftest import FOLDERS, WINDOW, WithEngine, notices, talk, t
 from tests.testing_server.conftest import Serve
 from tests.waiting import PATIENCE
 
-HALF = length(150, 20)
+HALF = length(150, 12)
 """Turns before the restart, and after it."""
 
 
@@ -52,7 +52,7 @@ def test_many_turns_a_tool_a_command_and_a_restart(
     assert isinstance(agent.engine, GuardedEngine)
     assert agent.engine.inner.keep == 4  # type: ignore[attr-defined]  # of its own section of the configuration
     done = [event for event in heard if isinstance(event, CompactionFinished)]
-    assert len(done) >= length(18, 5)
+    assert len(done) >= length(18, 3)
     assert {event.outcome for event in done} == {"compacted"}
     assert {event.fallback for event in done} == {None}
 

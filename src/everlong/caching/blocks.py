@@ -23,6 +23,7 @@ from everlong.model import (
     is_image,
     is_reasoning,
 )
+from everlong.model.identity import is_reminder
 from everlong.tokens.estimate import rough_tokens
 from everlong.tokens.media import media_tokens
 
@@ -205,7 +206,7 @@ def _part_block(tier: Tier, role: str, at: int, place: int, part: Any, count: Co
         text = part if isinstance(part, str) else part["text"]
         is_ephemeral = isinstance(part, dict) and bool(part.get(EPHEMERAL))
         is_loose = isinstance(part, str) and place >= 0  # no API takes a bare text in a list
-        can_mark = bool(text.strip()) and not (is_ephemeral or is_loose or _is_reminder(text))
+        can_mark = bool(text.strip()) and not (is_ephemeral or is_loose or is_reminder(text))
         frontier = text.startswith(FRONTIER_STARTS)
         found = _hash(role, "text", text)
         return Block(tier, "text", found, count(text), at, place, can_mark, _ttl(part), is_ephemeral, frontier)
@@ -239,12 +240,6 @@ def _can_carry_marker(part: Any) -> bool:
     if kind == "text":
         return bool(str(part.get("text") or "").strip())
     return takes_marker(kind) or _ttl(part) is not None  # trust a client that marks an unknown type
-
-
-def _is_reminder(text: str) -> bool:
-    """Return whether a text is a reminder that clients insert for a while and remove again."""
-    stripped = text.strip()
-    return stripped.startswith("<system-reminder>") and stripped.endswith("</system-reminder>")
 
 
 def _has_image(part: dict[str, Any]) -> bool:

@@ -1,7 +1,7 @@
 """The graph of summaries of the lossless engine: drawn, opened, built and checked by commands of ``everlong sessions``.
 
 ``show --graph`` draws it, ``show s-…`` opens a summary, ``maintain --graph`` and ``import`` build it, and ``verify``
-checks it.
+remarks on it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from everlong.errors import NotStored
 from everlong.lossless import LosslessEngine
 from everlong.lossless.graph import describe
 from everlong.lossless.tools import EXPAND
-from everlong.store.graph_status import GraphStatus, check_reach, read_figures, read_status
+from everlong.store.graph_status import GraphStatus, read_figures, read_status
 from everlong.store.schema import summary
 from everlong.store.summaries import StoredGraph
 from everlong.store.transcripts import one_line, plain
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from everlong.lossless import SummaryNode
     from everlong.store import Branch, Conversation, Store
 
-__all__ = ["build_graphs", "check_graphs", "show_graph", "show_summary"]
+__all__ = ["build_graphs", "graph_remarks", "show_graph", "show_summary"]
 
 
 def _newest_place(store: Store, one: Conversation) -> Branch | None:
@@ -183,32 +183,20 @@ def _build(store: Store, at: Branch, engine: LosslessEngine, progress: tuple[Ste
     return {"leaves": len(leaves), "messages": status.messages, "covered": status.covered}
 
 
-# -- checking ----------------------------------------------------------------------------------------------------------
+# -- remarks -----------------------------------------------------------------------------------------------------------
 
 
-def check_graphs(store: Store) -> tuple[list[str], list[str]]:
-    """Return what is wrong with the graphs of all conversations, and remarks about them.
-
-    Each message must be sent as it is or stand under exactly one summary of the context, and its words must be there.
-    """
-    problems: list[str] = []
-    remarks: list[str] = []
+def graph_remarks(store: Store) -> Iterator[str]:
+    """Yield what is worth knowing of the graphs of all conversations: summaries that could be better, or are gone."""
     with store.database.read() as connection:
         is_without = connection.execute(select(summary.c.id).where(summary.c.tenant == store.tenant)).first() is None
     for one in [] if is_without else store.conversations.newest():
-        _check_graph(store, one, problems, remarks)
-    return problems, remarks
-
-
-def _check_graph(store: Store, one: Conversation, problems: list[str], remarks: list[str]) -> None:
-    at = _newest_place(store, one)
-    counts = {} if at is None else store.graph(at).count()
-    if at is None or not counts:
-        return
-    problems += (f"{one.id}: {problem}" for problem in check_reach(store, at))
-    build = f"`everlong sessions maintain --graph {one.id}`"
-    if degraded := counts.get("degraded", 0):
-        remarks.append(f"{one.id}: degraded summaries: {degraded:,}")
-    status = read_status(store, at)
-    if counts.get("void", 0) and status.covered < status.messages - (status.newer if status.shown else 0):
-        remarks.append(f"{one.id}: summaries of forgotten messages are gone; {build} writes new ones")
+        at = _newest_place(store, one)
+        counts = {} if at is None else store.graph(at).count()
+        build = f"`everlong sessions maintain --graph {one.id}`"
+        if degraded := counts.get("degraded", 0):
+            yield f"{one.id}: degraded summaries: {degraded:,}"
+        if at is not None and counts.get("void", 0):
+            status = read_status(store, at)
+            if status.covered < status.messages - (status.newer if status.shown else 0):
+                yield f"{one.id}: summaries of forgotten messages are gone; {build} writes new ones"

@@ -5,7 +5,6 @@ These commands change or maintain the store. Those that delete ask first.
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["backup", "delete", "forget", "maintain", "rename", "stats", "verify"]
 
 _MOST_LISTED = 10
-_MOST_PROCESSES = 4
-"""The most processes that a check uses."""
 LARGE_BYTES = 256_000
 """Contents with more bytes, as they are stored, go to the object store."""
 _HISTORY_ENTRY = re.compile(r"(?m)^(?:# .*\n)?(?:\+.*\n?)+")
@@ -236,7 +233,7 @@ def _clean_history(store: Store, path: Path, text: str | None) -> None:
 @json_option
 def verify(since_last: bool, as_json: bool) -> None:
     """Recompute every hash and follow every reference, for all tenants; exit with 1 if anything is wrong."""
-    from everlong.cli.session_graph import check_graphs  # noqa: PLC0415 - loads the engine
+    from everlong.cli.session_graph import graph_remarks  # noqa: PLC0415 - loads the engine
 
     with open_for_all_tenants() as stores, progress_bar("verifying") as step:
         log = VerificationLog(data_home() / "verified.json")
@@ -244,10 +241,8 @@ def verify(since_last: bool, as_json: bool) -> None:
         for store in stores:
             newest = newest_mark(store)
             since = log.read(store, newest) if since_last else None
-            checked = store.verify(step, since=since, processes=min(os.cpu_count() or 1, _MOST_PROCESSES))
-            problems, remarks = check_graphs(store)
-            checked.problems.extend(problem for problem in problems if problem not in checked.problems)
-            checked.remarks.extend(remarks)
+            checked = store.verify(step, since=since)
+            checked.remarks.extend(graph_remarks(store))
             found[store.tenant] = checked
             log.note(store, None if found[store.tenant].problems else newest)
         checked = _merge_results(found)

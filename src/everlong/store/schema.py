@@ -59,7 +59,7 @@ __all__ = [
     "summary_child",
     "tombstone",
     "turn",
-    "vector_block",
+    "vector",
     "vector_pending",
     "vector_state",
     "view",
@@ -429,6 +429,7 @@ vector_state = Table(  # the model whose vectors are kept; no row as long as nob
     metadata,
     Column("model", String, primary_key=True),
     Column("is_listed", Boolean, nullable=False),  # false until every message is on the list
+    Column("removed", BigInteger, nullable=False),  # grows whenever vectors are removed
     Column("ts", Float(53), nullable=False),
 )
 
@@ -438,19 +439,16 @@ vector_pending = Table(  # messages without vectors of that model
     Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
 )
 
-vector_block = Table(  # vectors of some messages; a block never changes, another takes its place
-    "vector_block",
+vector = Table(
+    "vector",
     metadata,
     Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("seq", BigInteger, nullable=False, unique=True),  # the number of its message
     Column("tenant", String, nullable=False),
     Column("model", String, nullable=False),
-    Column("rows", Integer, nullable=False),
-    Column("low", BigInteger, nullable=False),  # the least number of a message in it
-    Column("high", BigInteger, nullable=False),  # the greatest
-    Column("seqs", LargeBinary, nullable=False),  # the numbers of the messages, ascending, 8 bytes each
-    Column("scales", LargeBinary, nullable=False),  # 4 bytes each
-    Column("vectors", LargeBinary, nullable=False),  # one signed byte for each number of a vector
-    Index("ix_vector_block_tenant", "tenant", "model"),
+    Column("scale", Float(53), nullable=False),
+    Column("numbers", LargeBinary, nullable=False),  # one signed byte for each number of the vector
+    Index("ix_vector_tenant", "tenant", "id"),
     sqlite_autoincrement=True,
 )
 
