@@ -63,7 +63,7 @@ INSTEAD = {
     'eval "$(everlong completion zsh)"': "everlong completion zsh",
 }
 """What stands for something else in the documentation, or is for another shell than the one that the tests have."""
-ASKS_A_MODEL = r"everlong run |chat -p |printf |--summarizer |doctor --call"
+ASKS_A_MODEL = r"everlong run |printf |--summarizer |doctor --call"
 """The lines for which a model must have been asked, and no others."""
 
 
