@@ -237,7 +237,7 @@ def check_store(folder: Path, count: int) -> dict[str, float]:
             )
         log = path.with_name(f"{path.name}-wal")
         print(f"  log {log.stat().st_size / 1e6 if log.exists() else 0:.0f} MB")
-        problems = store.verify(processes=2).problems
+        problems = store.verify().problems
         if problems:
             raise AssertionError(f"the store is damaged: {problems[:3]}")
     (folder / f"backup-{count}.db").unlink()

@@ -55,7 +55,7 @@ def test_where_not_all_fits_the_newest_notes_stay_in_order_and_the_rest_is_count
     shown = [n for n in range(60) if f"Fact number {n} about" in block]
     assert shown == list(range(60 - len(shown), 60))
     assert len(shown) > 10
-    assert f"({60 - len(shown)} older notes in this file are not shown; memory_search finds them.)" in block
+    assert f"(Older notes of this file that are not shown: {60 - len(shown)}; memory_search finds them.)" in block
 
 
 HOSTILE = [

@@ -1,4 +1,4 @@
-"""Forgetting reads what the index names and not all that is stored, and still finds every copy."""
+"""Forgetting finds every copy of the words, however they were written."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_forgotten_session_takes_its_replies_along_and_spares_those_that_other
     store.turns.finish(turns[0].id, {"role": "assistant", "content": SECRET})
     store.turns.finish(turns[1].id, shared)
     other = store.record([{"role": "user", "content": "May I?"}, shared])
-    store.forget_session(made.id)
+    store.conversations.forget(made.id)
     assert "pelican" not in str(store.turns.reply(turns[0].id))
     assert store.turns.reply(turns[1].id) is None
     assert store.context(other)[1] == shared

@@ -75,7 +75,7 @@ def count_rows(store: Store) -> int:
 def test_forgetting_a_conversation_forgets_its_evidence(store: Store) -> None:
     ident, _, _ = compacted(store, Model())
     assert count_rows(store) == 1
-    store.forget_session(ident)
+    store.conversations.forget(ident)
     assert count_rows(store) == 0
     assert store.verify().problems == []
 

@@ -120,7 +120,7 @@ def test_forgetting_a_session_spares_the_replies_that_others_got(store: Store) -
         turn = store.turns.begin(at, session=made.id)
         store.turns.finish(turn.id, reply)
         turns.append((made.id, turn.id))
-    store.forget_session(turns[0][0])
+    store.conversations.forget(turns[0][0])
     assert store.turns.reply(turns[0][1]) is None
     assert store.turns.reply(turns[1][1]) == reply
     assert store.verify().problems == []
@@ -142,7 +142,7 @@ def test_forgetting_a_session_forgets_the_whole_conversation_that_it_is_part_of(
     store.turns.finish(broken.id, {"role": "assistant", "content": "pelican six, and th"}, status="cancelled")
     named = store.record([{"role": "user", "content": "pelican one"}], conversation="b")
     store.sessions.start(named, from_depth=0, title="another")
-    assert store.forget_session(second.id) == (6, 0, 0)
+    assert store.conversations.forget(second.id) == (6, 0, 0)
     told = stored_text(store)
     assert [word for word in ("two", "three", "four", "five", "six") if f"pelican {word}" in told] == []
     assert store.context(named) == [{"role": "user", "content": "pelican one"}]  # others said that too
@@ -201,7 +201,7 @@ def test_the_same_words_that_are_stored_while_others_are_compared_are_forgotten_
     store = file_store
     said: Message = {"role": "user", "content": "the vault opens with pelican-4711"}
     at = store.record([said], conversation="one")
-    find = forget_module._find_ahead
+    find = forget_module._Forgetting.find_alike
     later: list[Branch] = []
 
     def find_first(*given: Any) -> Any:
@@ -211,7 +211,7 @@ def test_the_same_words_that_are_stored_while_others_are_compared_are_forgotten_
         later.append(store.record([{"role": "user", "content": "hello"}, said], conversation="three"))
         return found
 
-    monkeypatch.setattr(forget_module, "_find_ahead", find_first)
+    monkeypatch.setattr(forget_module._Forgetting, "find_alike", find_first)
     assert store.forget([at.head]).messages == 3
     assert not any("pelican" in str(store.context(place)) for place in (at, *later))
     assert store.verify().problems == []

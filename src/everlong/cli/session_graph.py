@@ -1,7 +1,7 @@
 """The graph of summaries of the lossless engine: drawn, opened, built and checked by commands of ``everlong sessions``.
 
 ``show --graph`` draws it, ``show s-…`` opens a summary, ``maintain --graph`` and ``import`` build it, and ``verify``
-checks it.
+remarks on it.
 """
 
 from __future__ import annotations
@@ -19,26 +19,21 @@ from everlong.cli.picture import console, fit
 from everlong.cli.screen import show_in_pager, styled
 from everlong.config import load_settings
 from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH
-from everlong.context.summarizers import ExtractiveSummarizer
 from everlong.errors import NotStored
 from everlong.lossless import LosslessEngine
 from everlong.lossless.graph import describe
 from everlong.lossless.tools import EXPAND
-from everlong.store.graph_status import GraphStatus, check_reach, read_figures, read_status
+from everlong.store.graph_status import GraphStatus, read_figures, read_status
 from everlong.store.schema import summary
 from everlong.store.summaries import StoredGraph
 from everlong.store.transcripts import one_line, plain
 from everlong.store.transcripts.parts import moment, name_of
 
 if TYPE_CHECKING:
-    from everlong.config import Settings
-    from everlong.context import Summarizer
     from everlong.lossless import SummaryNode
-    from everlong.model import Message
-    from everlong.providers.base import CallOptions, Provider, Reply
     from everlong.store import Branch, Conversation, Store
 
-__all__ = ["build_graphs", "check_graphs", "show_graph", "show_summary"]
+__all__ = ["build_graphs", "graph_remarks", "show_graph", "show_summary"]
 
 
 def _newest_place(store: Store, one: Conversation) -> Branch | None:
@@ -68,7 +63,10 @@ def show_graph(store: Store, one: Conversation, *, as_json: bool) -> None:
         print_json({"session": one.id, **figures, "forgotten": status.lost, "summaries": roots})
         return
     free = status.messages - status.covered
-    lines = [f"{name_of(one)}  {counted(status.messages, 'message')}", *_drawn(status, status.roots, in_context, free)]
+    lines = [
+        f"{name_of(one)}  {counted(status.messages, 'message')}",
+        *_draw(status, status.roots, in_context, free),
+    ]
     out = console()
     for line in lines:
         click.echo(fit(line, out.width) if out.is_terminal else line)  # a file or pipe has no width
@@ -92,14 +90,14 @@ def _children(status: GraphStatus, node: SummaryNode) -> list[SummaryNode]:
     return [child for child in status.graph.newest(node.made.children) if child is not None]
 
 
-def _drawn(
+def _draw(
     status: GraphStatus, nodes: Sequence[SummaryNode], in_context: set[str], free: int = 0, before: str = ""
 ) -> Iterator[str]:
     """Yield the lines of some neighbouring summaries, and of the messages after them that no summary covers."""
     for place, node in enumerate(nodes):
         is_last = place == len(nodes) - 1 and not free
         yield f"{before}{'└─' if is_last else '├─'} {_node_line(node, is_shown=node.id in in_context)}"
-        yield from _drawn(status, _children(status, node), in_context, before=f"{before}{'   ' if is_last else '│  '}")
+        yield from _draw(status, _children(status, node), in_context, before=f"{before}{'   ' if is_last else '│  '}")
     if free:
         yield f"{before}└─ {counted(free, 'message')} under no summary"
 
@@ -151,13 +149,10 @@ def _page_texts(page: dict[str, Any]) -> Iterator[str]:
 # -- building ----------------------------------------------------------------------------------------------------------
 
 
-def build_graphs(
-    store: Store, conversations: Sequence[Conversation], summarizer: str | None = None
-) -> list[dict[str, Any]]:
+def build_graphs(store: Store, conversations: Sequence[Conversation]) -> list[dict[str, Any]]:
     """Summarize all messages of conversations that no summary covers; return what was done for each.
 
-    The context that they are sent with stays as it is. A build that was interrupted goes on when it is run again. A
-    summarizer's model also writes those summaries again that the built-in summarizer wrote.
+    The context that they are sent with stays as it is. A build that was interrupted goes on when it is run again.
     """
     settings = load_settings().settings
     done: list[dict[str, Any]] = []
@@ -168,32 +163,11 @@ def build_graphs(
             at = _newest_place(store, one)
             if at is None:
                 continue
-            writer = None if summarizer is None else _open_counted(store, one, summarizer, settings)
-            engine = LosslessEngine(
-                DEFAULT_CONTEXT_LENGTH,
-                settings=settings.compression,
-                summarizer=writer,
-                model=one.model,
-            )
+            engine = LosslessEngine(DEFAULT_CONTEXT_LENGTH, settings=settings.compression, model=one.model)
             done.append({"session": one.id, **_build(store, at, engine, (step, before, total))})
             before += one.messages
             step(before, total)
     return done
-
-
-def _open_counted(store: Store, one: Conversation, summarizer: str, settings: Settings) -> Summarizer:
-    """Return the summarizer of a model; what its calls cost is stored with the conversation."""
-    from everlong.agent.model_calls import SideCalls  # noqa: PLC0415 - loads the agent
-    from everlong.cli.compress import open_summarizer  # noqa: PLC0415 - loads the providers
-
-    account = SideCalls(store, lambda: one.parts[-1], say)
-
-    def ask(provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
-        reply = provider.complete(messages, **call)
-        account.paid("summary", provider, reply.usage)
-        return reply
-
-    return open_summarizer(summarizer, settings, ask)
 
 
 def _build(store: Store, at: Branch, engine: LosslessEngine, progress: tuple[Step, int, int]) -> dict[str, Any]:
@@ -205,57 +179,24 @@ def _build(store: Store, at: Branch, engine: LosslessEngine, progress: tuple[Ste
         step(before + sum(leaves), total)
 
     store.build_graph(at, engine, note)
-    rewritten = _rewrite(store, at, engine)
     status = read_status(store, at)
-    return {
-        "leaves": len(leaves),
-        "rewritten": rewritten,
-        "messages": status.messages,
-        "covered": status.covered,
-        "failure": engine.author.failure,
-    }
+    return {"leaves": len(leaves), "messages": status.messages, "covered": status.covered}
 
 
-def _rewrite(store: Store, at: Branch, engine: LosslessEngine) -> int:
-    """Have the model write those summaries again that it has not written; return how many it did."""
-    if not engine.author.has_model:
-        return 0
-    graph, plain = store.graph(at), ExtractiveSummarizer.name
-    waiting = [(node.made.level, node.id) for node in graph.all() if plain == node.made.model or node.state != "good"]
-    done = 0
-    for _, ident in sorted(waiting):
-        node = graph.newest([ident])[0]
-        if node is not None and engine.author.has_model:
-            done += engine.rewrite(node)
-    return done
+# -- remarks -----------------------------------------------------------------------------------------------------------
 
 
-# -- checking ----------------------------------------------------------------------------------------------------------
-
-
-def check_graphs(store: Store) -> tuple[list[str], list[str]]:
-    """Return what is wrong with the graphs of all conversations, and remarks about them.
-
-    Each message must be sent as it is or stand under exactly one summary of the context, and its words must be there.
-    """
-    problems: list[str] = []
-    remarks: list[str] = []
+def graph_remarks(store: Store) -> Iterator[str]:
+    """Yield what is worth knowing of the graphs of all conversations: summaries that could be better, or are gone."""
     with store.database.read() as connection:
         is_without = connection.execute(select(summary.c.id).where(summary.c.tenant == store.tenant)).first() is None
     for one in [] if is_without else store.conversations.newest():
-        _check_graph(store, one, problems, remarks)
-    return problems, remarks
-
-
-def _check_graph(store: Store, one: Conversation, problems: list[str], remarks: list[str]) -> None:
-    at = _newest_place(store, one)
-    counts = {} if at is None else store.graph(at).count()
-    if at is None or not counts:
-        return
-    problems += (f"{one.id}: {problem}" for problem in check_reach(store, at))
-    build = f"`everlong sessions maintain --graph {one.id}`"
-    if degraded := counts.get("degraded", 0):
-        remarks.append(f"{one.id}: degraded summaries: {degraded:,}; {build} with --summarizer auto writes them again")
-    status = read_status(store, at)
-    if counts.get("void", 0) and status.covered < status.messages - (status.newer if status.shown else 0):
-        remarks.append(f"{one.id}: summaries of forgotten messages are gone; {build} writes new ones")
+        at = _newest_place(store, one)
+        counts = {} if at is None else store.graph(at).count()
+        build = f"`everlong sessions maintain --graph {one.id}`"
+        if degraded := counts.get("degraded", 0):
+            yield f"{one.id}: degraded summaries: {degraded:,}"
+        if at is not None and counts.get("void", 0):
+            status = read_status(store, at)
+            if status.covered < status.messages - (status.newer if status.shown else 0):
+                yield f"{one.id}: summaries of forgotten messages are gone; {build} writes new ones"

@@ -5,7 +5,6 @@ These commands change or maintain the store. Those that delete ask first.
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,8 +44,6 @@ if TYPE_CHECKING:
 __all__ = ["backup", "delete", "forget", "maintain", "rename", "stats", "verify"]
 
 _MOST_LISTED = 10
-_MOST_PROCESSES = 4
-"""The most processes that a check uses."""
 LARGE_BYTES = 256_000
 """Contents with more bytes, as they are stored, go to the object store."""
 _HISTORY_ENTRY = re.compile(r"(?m)^(?:# .*\n)?(?:\+.*\n?)+")
@@ -236,7 +233,7 @@ def _clean_history(store: Store, path: Path, text: str | None) -> None:
 @json_option
 def verify(since_last: bool, as_json: bool) -> None:
     """Recompute every hash and follow every reference, for all tenants; exit with 1 if anything is wrong."""
-    from everlong.cli.session_graph import check_graphs  # noqa: PLC0415 - loads the engine
+    from everlong.cli.session_graph import graph_remarks  # noqa: PLC0415 - loads the engine
 
     with open_for_all_tenants() as stores, progress_bar("verifying") as step:
         log = VerificationLog(data_home() / "verified.json")
@@ -244,10 +241,8 @@ def verify(since_last: bool, as_json: bool) -> None:
         for store in stores:
             newest = newest_mark(store)
             since = log.read(store, newest) if since_last else None
-            checked = store.verify(step, since=since, processes=min(os.cpu_count() or 1, _MOST_PROCESSES))
-            problems, remarks = check_graphs(store)
-            checked.problems.extend(problem for problem in problems if problem not in checked.problems)
-            checked.remarks.extend(remarks)
+            checked = store.verify(step, since=since)
+            checked.remarks.extend(graph_remarks(store))
             found[store.tenant] = checked
             log.note(store, None if found[store.tenant].problems else newest)
         checked = _merge_results(found)
@@ -369,20 +364,15 @@ def backup(file: str, as_json: bool) -> None:
     metavar="SESSION",
     help="Instead, summarize this conversation for the lossless engine; may be given again.",
 )
-@click.option(
-    "--summarizer",
-    metavar="PROVIDER:MODEL",
-    help="With --graph: let this model write; auto for the configured one.  [default: the built-in summarizer]",
-)
 @json_option
-def maintain(everything: bool, graphs: tuple[str, ...], summarizer: str | None, as_json: bool) -> None:
+def maintain(everything: bool, graphs: tuple[str, ...], as_json: bool) -> None:
     """Index all messages, apply the retention settings, move large contents, and free disk space, for all tenants.
 
     Messages get the vectors that search.embeddings asks for. Messages that no session needs are removed. Large contents
     go where store.objects says; without that setting they come back into the database.
     """
-    if graphs or summarizer is not None:
-        _build_graphs(graphs, summarizer, as_json=as_json)
+    if graphs:
+        _build_graphs(graphs, as_json=as_json)
         return
     settings = store_settings()
     with open_chosen_store() as store:
@@ -419,20 +409,13 @@ def _move_contents(store: Store, settings: StoreSettings) -> large_objects.Moved
         return large_objects.move_large(store.database, settings.objects, LARGE_BYTES, step)
 
 
-def _build_graphs(names: tuple[str, ...], summarizer: str | None, *, as_json: bool) -> None:
+def _build_graphs(names: tuple[str, ...], *, as_json: bool) -> None:
     from everlong.cli.session_graph import build_graphs  # noqa: PLC0415 - loads the engine
 
-    if not names:
-        raise click.UsageError("--summarizer needs --graph SESSION")
     with open_chosen_store() as store:
-        done = build_graphs(store, [find_conversation(store, name) for name in names], summarizer)
+        done = build_graphs(store, [find_conversation(store, name) for name in names])
     if as_json:
         print_json(done)
     for one in done:
-        rewritten = f", {one['rewritten']:,} written again" if one["rewritten"] else ""
         under = f"{one['covered']:,} of {counted(one['messages'], 'message')} under summaries"
-        say(f"{one['session']}: {one['leaves']:,} new summaries of messages{rewritten}; {under}")
-        if one["failure"]:
-            say(f"{one['session']}: {one['failure']}; the built-in summarizer took over; run it again to ask the model")
-    if any(one["failure"] for one in done):
-        raise click.exceptions.Exit(1)
+        say(f"{one['session']}: {one['leaves']:,} new summaries of messages; {under}")

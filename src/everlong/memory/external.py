@@ -43,13 +43,6 @@ def external_provider(name: str, options: Mapping[str, Any] | None = None) -> Me
     return made
 
 
-def offered_provider(name: str) -> Any:
-    """Load what the entry point of that name offers, without making it; raises `ConfigError` where that fails."""
-    entry = _find_entry(name)
-    with _loading(entry):
-        return entry.load()
-
-
 @contextmanager
 def _loading(entry: EntryPoint) -> Iterator[None]:
     try:

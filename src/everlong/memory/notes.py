@@ -445,51 +445,31 @@ _FRAME = (
     "later changes show in the answers of the memory tools."
 )
 _HEADINGS = ("## About the user", "## Your own notes")
-_UNSHOWN = "({} older notes in this file are not shown; memory_search finds them.)"
-_ONE_UNSHOWN = "(1 older note in this file is not shown; memory_search finds it.)"
+_UNSHOWN = "(Older notes of this file that are not shown: {}; memory_search finds them.)"
 _LEAST_ROOM = 16
 
 
 def fit_block(user: Sequence[str], memory: Sequence[str], budget_tokens: int) -> str:
-    """Return the block of the prompt with the newest notes that it has room for; empty without notes or room."""
-    room = budget_tokens - _count(_FRAME)
-    while (user or memory) and room >= _LEAST_ROOM:
-        block = _make_block(user, memory, room)
-        over = _count(block) - budget_tokens
-        if over <= 0:
-            return block
-        room -= over
-    return ""
+    """Return the block of the prompt with the newest notes that it has room for; empty without notes or room.
 
-
-def _make_block(user: Sequence[str], memory: Sequence[str], room: int) -> str:
-    most = max(_LEAST_ROOM, room // 2 - 4)
-    too_long = "[a note too long to show]"
-    items = [
-        [_item("- ", shorten_text(escape_for_prompt(note), most, _count, too_long)) for note in notes]
-        for notes in (user, memory)
-    ]
-    needed = [sum(_count(item) + 1 for item in each) for each in items]
-    rooms = [max(room // 2, room - needed[1]), max(room - room // 2, room - needed[0])]
+    The notes about the user may take half of the room, and the agent's own what is left.
+    """
+    room = budget_tokens - sum(_count(text) + 4 for text in (_FRAME, *_HEADINGS, _UNSHOWN, _UNSHOWN))
+    if not (user or memory) or room < _LEAST_ROOM:
+        return ""
     sections = [_FRAME]
-    for heading, each, share in zip(_HEADINGS, items, rooms, strict=True):
-        kept = _newest(each, share)
-        left = len(each) - len(kept)
-        if each:
-            more = [_ONE_UNSHOWN if left == 1 else _UNSHOWN.format(left)] if left else []
-            sections.append("\n".join([heading, *more, *kept]))
+    for heading, notes, share in zip(_HEADINGS, (user, memory), (room // 2 if memory else room, room), strict=True):
+        kept: list[str] = []
+        left = min(share, room)
+        for note in reversed(notes):
+            item = _item("- ", shorten_text(escape_for_prompt(note), share // 2, _count, "[a note too long to show]"))
+            if (tokens := _count(item) + 1) <= left:
+                kept.append(item)
+                left, room = left - tokens, room - tokens
+        if notes:
+            hidden = [_UNSHOWN.format(len(notes) - len(kept))] if len(kept) < len(notes) else []
+            sections.append("\n".join([heading, *hidden, *reversed(kept)]))
     return "\n\n".join(sections)
-
-
-def _newest(items: Sequence[str], room: int) -> list[str]:
-    """Return the newest items that fit, in the order of the file; skip those that do not."""
-    kept: list[str] = []
-    for item in reversed(items):
-        tokens = _count(item) + 1
-        if tokens <= room:
-            kept.append(item)
-            room -= tokens
-    return kept[::-1]
 
 
 # -- the tools ---------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from everlong.store.paths import Entry, segments_to
 from everlong.store.schema import branch, compaction, receipt, session
 from everlong.store.sessions import TOTALS, Session, Sessions, clean_title, usage_totals
 from everlong.store.shown_path import BrokenReply, ShownPath, ShownRun, count_shown, parts_of, shown_paths, title_of
-from everlong.store.upkeep.forget import Forgotten, forget
+from everlong.store.upkeep.forget import Forgotten, forget_conversation
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -430,17 +430,7 @@ class Conversations:
 
     def forget(self, ident: str) -> Forgotten:
         """Forget all messages of a conversation that no other shows; words that others use too stay there."""
-        core, parts, shown = self._core, self.parts(ident), self.path(ident)
-        own = {part.id: [e.id for e in self._sessions.entries(part.id) if e.id is not None] for part in parts}
-        known = {node for nodes in own.values() for node in nodes}
-        for one in shown.broken:
-            own[one.session].append(one.echo_node)
-        # What was said after a compaction was taken back is in no part's own stretch.
-        for line in self.lines(ident):
-            if line.entry.id is not None and line.status is None and line.entry.id not in known:
-                own[parts[-1].id].append(line.entry.id)
-        done = [forget(core, nodes, session=part) for part, nodes in own.items()]
-        return Forgotten(*(sum(figures) for figures in zip(*done, strict=True)))
+        return forget_conversation(self._core, ident)
 
     # -- inside a transaction ------------------------------------------------------------------------------------------
 

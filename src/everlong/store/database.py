@@ -11,8 +11,8 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import Any, Protocol, TypeVar
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, RootTransaction, Select
 from sqlalchemy.exc import DBAPIError, InterfaceError
@@ -34,8 +34,8 @@ ATTEMPTS = 40
 """Attempts of a transaction that loses against others, before that counts as an error."""
 
 
-class Backend(Protocol):
-    """The parts of a store that differ between databases."""
+class Backend:
+    """The parts of a store that differ between databases; where a method has a body, most need no other."""
 
     name: str
     mark: str
@@ -44,71 +44,73 @@ class Backend(Protocol):
     """The database as people know it, without a password."""
     address: str
     """The path or url by which another process opens it."""
-    lock: str
+    lock: str = ""
     """The end of a select in plain SQL that locks its rows until the transaction ends."""
+    wait: float
+    """The seconds to wait for other writers."""
 
     def engine(self) -> Engine:
         """Return the engine that makes connections; a file is created if it is not there."""
-        ...
-
-    def prepare(self, connection: Connection) -> None:
-        """Take the lock under which the schema is created or upgraded."""
-        ...
+        raise NotImplementedError
 
     def is_empty(self, connection: Connection) -> bool:
         """Return whether the database has no table that could be ours or in our way."""
-        ...
-
-    def counts(self, connection: Connection) -> Counts | None:
-        """Return how much was ever written, as a transaction sees it; None if that is not counted."""
-        ...
-
-    def note_committed(self, counts: Counts | None) -> None:
-        """Note that a transaction with these counts is committed."""
-        ...
-
-    def limit_log(self, engine: Engine) -> None:
-        """Keep the log of a file from growing without bound; called after commits, outside a transaction."""
-        ...
-
-    def announce_views(self) -> None:
-        """Tell other processes that a person has changed a view or a pin; they see it in `view_mark`."""
-        ...
-
-    def view_mark(self) -> int:
-        """Return a number that changes with every announcement, quick enough to be asked for with each request."""
-        ...
-
-    def check_end(self, engine: Engine) -> str:
-        """Return what is missing at the end of a database that is being opened, in words; empty if nothing is."""
-        ...
-
-    def problems(self, connection: Connection) -> Iterator[str]:
-        """Yield the problems that the database itself finds in its files."""
-        ...
-
-    def losses(self) -> tuple[list[str], list[str]]:
-        """Return what was ever found missing at its end, and what nobody can tell about that, in words."""
-        ...
+        raise NotImplementedError
 
     def translated(self, error: DBAPIError) -> StoreError:
         """Return a driver's error as one of ours."""
-        ...
-
-    def is_passing(self, error: DBAPIError) -> bool:
-        """Return whether the same transaction may succeed if it is run again."""
-        ...
-
-    def locked(self, statement: Select[Any]) -> Select[Any]:
-        """Return a select that locks its rows until the transaction ends."""
-        ...
+        raise NotImplementedError
 
     def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
         """Run a statement in plain SQL inside a writing transaction, once or for each of a list of parameters.
 
         What comes back has ``fetchone``, ``fetchall`` and ``rowcount``.
         """
-        ...
+        raise NotImplementedError
+
+    def prepare(self, connection: Connection) -> None:
+        """Take the lock under which the schema is created or upgraded, if a transaction does not have it already."""
+
+    def counts(self, connection: Connection) -> Counts | None:
+        """Return how much was ever written, as a transaction sees it; None if that is not counted."""
+        del connection
+        return None
+
+    def note_committed(self, counts: Counts | None) -> None:
+        """Note that a transaction with these counts is committed."""
+
+    def limit_log(self, engine: Engine) -> None:
+        """Keep the log of a file from growing without bound; called after commits, outside a transaction."""
+
+    def announce_views(self) -> None:
+        """Tell other processes that a person has changed a view or a pin; they see it in `view_mark`."""
+
+    def view_mark(self) -> int:
+        """Return a number that changes with every announcement, quick enough to be asked for with each request."""
+        return 0
+
+    def check_end(self, engine: Engine) -> str:
+        """Return what is missing at the end of a database that is being opened, in words; empty if nothing is."""
+        del engine
+        return ""
+
+    def problems(self, connection: Connection) -> Iterator[str]:
+        """Yield the problems that the database itself finds in its files."""
+        del connection
+        return iter(())
+
+    def losses(self) -> tuple[list[str], list[str]]:
+        """Return what was ever found missing at its end, and what nobody can tell about that, in words."""
+        return [], []
+
+    def is_passing(self, error: DBAPIError) -> bool:
+        """Return whether the same transaction may succeed if it is run again."""
+        del error
+        return False
+
+    def locked(self, statement: Select[Any]) -> Select[Any]:
+        """Return a select that locks its rows until the transaction ends, if a writing transaction is not alone."""
+        return statement
 
     def begin_writing(self, wait: float | None = None) -> float:
         """Wait until this thread may begin a writing transaction; return the seconds of ``wait`` that are left.
@@ -116,23 +118,23 @@ class Backend(Protocol):
         Raises:
             StoreBusy: other threads of this process write for longer than that.
         """
-        ...
+        return self.wait if wait is None else wait
 
     def end_writing(self) -> None:
         """Note that the transaction is over, however it ended."""
-        ...
 
     def waiting(self, connection: Connection, wait: float | None) -> AbstractContextManager[None]:
         """Limit the seconds to wait for the lock on a file within a ``with`` block; None changes nothing."""
-        ...
+        del connection, wait
+        return nullcontext()
 
     def lock_name(self, connection: Connection, name: bytes) -> None:
-        """Lock a name until the transaction ends."""
-        ...
+        """Lock a name until the transaction ends, if a writing transaction is not alone."""
 
     def now(self, connection: Connection) -> float:
         """Return the time on the clock that all processes of this database share."""
-        ...
+        del connection
+        return time.time()
 
 
 class TryAgain(Exception):  # noqa: N818 - a signal inside this package, never seen outside

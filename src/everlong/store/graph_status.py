@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from everlong.errors import EverlongError, NotStored
-from everlong.lossless.frontier import frontier_problems
 from everlong.lossless.graph import ROOT, SummaryNode, highest_spans
 from everlong.store.summaries import StoredGraph, shown_ids
 
@@ -92,51 +89,3 @@ def read_figures(status: GraphStatus) -> dict[str, Any]:
         "ratio": round(source / highest, 1) if highest else None,
         "models": dict(models.most_common()),
     }
-
-
-# -- checking ----------------------------------------------------------------------------------------------------------
-
-
-def check_reach(store: Store, at: Branch) -> Iterator[str]:
-    """Yield what keeps a message of a conversation out of reach.
-
-    Each message is either sent as it is or under exactly one summary of the context, and its words can be read.
-    """
-    status = read_status(store, at)
-    for ident in status.lost:
-        yield f"the context shows the summary {ident}, which is not there or was forgotten"
-    if status.shown and not status.lost:
-        yield from frontier_problems(status.shown, status.shown[-1].made.last)
-    elif status.ahead and not status.lost:
-        yield from frontier_problems(status.ahead, status.ahead[-1].made.last)
-    for node in status.roots:
-        yield from _check_below(status.graph, node)
-    read = 0
-    for low in range(0, at.depth, _PIECE):
-        try:
-            entries = store.entries(at, low, min(at.depth, low + _PIECE))
-        except (EverlongError, ValueError) as error:
-            yield f"messages {low + 1:,} to {low + _PIECE:,} cannot be read: {error}"
-            return
-        read += sum(entry.id is not None for entry in entries)
-    if read != status.messages:
-        yield f"{status.messages:,} messages are counted, and {read:,} can be read"
-
-
-def _check_below(graph: StoredGraph, node: SummaryNode) -> Iterator[str]:
-    """Yield what is wrong with the summaries under a summary, down to the messages."""
-    made = node.made
-    if not made.children:
-        try:
-            if not graph.message_count(made.after, made.last):
-                yield f"there is no message under the summary {node.id}"
-        except NotStored as error:
-            yield f"the messages under the summary {node.id} are not there: {error}"
-        return
-    children = [child for child in graph.newest(made.children) if child is not None]
-    if len(children) < len(made.children):
-        yield f"a summary under {node.id} is not there"
-        return
-    yield from (f"under {node.id}: {problem}" for problem in frontier_problems(children, made.last, made.after))
-    for child in children:
-        yield from _check_below(graph, child)

@@ -6,8 +6,6 @@ is run again, which is safe because everything that the store writes is idempote
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Select, create_engine, event, text
@@ -16,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from everlong.errors import SchemaMismatch, StoreBusy, StoreError, StoreFull, StoreUnavailable
 from everlong.extras import install_command
-from everlong.store.write_counter import Counts
+from everlong.store.database import Backend
 
 SCHEMA_LOCK = 0x45_56_45_52  # "EVER": the advisory lock under which the schema changes
 
@@ -24,7 +22,7 @@ _PASSING = frozenset({"40001", "40P01", "57P01", "57P02", "57P03", "08000", "080
 _UNREACHABLE = ("08", "57P")
 
 
-class PostgreSQL:
+class PostgreSQL(Backend):
     """A store in a PostgreSQL database; ``wait`` is how many seconds to wait for a lock."""
 
     name = "postgresql"
@@ -66,39 +64,6 @@ class PostgreSQL:
         """Lock the schema, which one process at a time may create or change."""
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": SCHEMA_LOCK})
 
-    def counts(self, connection: Connection) -> None:
-        """Count nothing: a server takes care that it loses none of its end."""
-        del connection
-
-    def note_committed(self, counts: Counts | None) -> None:
-        """Note nothing."""
-        del counts
-
-    def limit_log(self, engine: Engine) -> None:
-        """Do nothing: a server keeps its own log."""
-        del engine
-
-    def announce_views(self) -> None:
-        """Do nothing: another process sees the change with its next look at the store."""
-
-    def view_mark(self) -> int:
-        """Return 0: a server is not asked with each request."""
-        return 0
-
-    def check_end(self, engine: Engine) -> str:
-        """Find nothing missing."""
-        del engine
-        return ""
-
-    def problems(self, connection: Connection) -> Iterator[str]:
-        """Yield nothing: a server checks its files with tools of its own."""
-        del connection
-        return iter(())
-
-    def losses(self) -> tuple[list[str], list[str]]:
-        """Return nothing: a server looks after its own log."""
-        return [], []
-
     def is_empty(self, connection: Connection) -> bool:
         """Return whether none of our tables is there; others' tables beside ours do no harm."""
         from everlong.store.schema import metadata  # noqa: PLC0415 - only when a schema is made
@@ -136,18 +101,6 @@ class PostgreSQL:
     def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
         """Run a statement; SQLAlchemy notices where the connection is lost."""
         return connection.exec_driver_sql(statement, parameters)
-
-    def begin_writing(self, wait: float | None = None) -> float:
-        """Wait for nobody: a server lets many write at once."""
-        return self.wait if wait is None else wait
-
-    def end_writing(self) -> None:
-        """Do nothing: nobody waits."""
-
-    def waiting(self, connection: Connection, wait: float | None) -> AbstractContextManager[None]:
-        """Change nothing: transactions of a server begin at once."""
-        del connection, wait
-        return nullcontext()
 
     def lock_name(self, connection: Connection, name: bytes) -> None:
         """Take an advisory lock, by the first bytes of the name."""

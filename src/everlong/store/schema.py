@@ -39,7 +39,6 @@ __all__ = [
     "channel_guest",
     "channel_place",
     "channel_question",
-    "channel_reminder",
     "channel_update",
     "compaction",
     "content",
@@ -60,7 +59,7 @@ __all__ = [
     "summary_child",
     "tombstone",
     "turn",
-    "vector_block",
+    "vector",
     "vector_pending",
     "vector_state",
     "view",
@@ -430,6 +429,7 @@ vector_state = Table(  # the model whose vectors are kept; no row as long as nob
     metadata,
     Column("model", String, primary_key=True),
     Column("is_listed", Boolean, nullable=False),  # false until every message is on the list
+    Column("removed", BigInteger, nullable=False),  # grows whenever vectors are removed
     Column("ts", Float(53), nullable=False),
 )
 
@@ -439,19 +439,16 @@ vector_pending = Table(  # messages without vectors of that model
     Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
 )
 
-vector_block = Table(  # vectors of some messages; a block never changes, another takes its place
-    "vector_block",
+vector = Table(
+    "vector",
     metadata,
     Column("id", _Serial, primary_key=True, autoincrement=True),
+    Column("seq", BigInteger, nullable=False, unique=True),  # the number of its message
     Column("tenant", String, nullable=False),
     Column("model", String, nullable=False),
-    Column("rows", Integer, nullable=False),
-    Column("low", BigInteger, nullable=False),  # the least number of a message in it
-    Column("high", BigInteger, nullable=False),  # the greatest
-    Column("seqs", LargeBinary, nullable=False),  # the numbers of the messages, ascending, 8 bytes each
-    Column("scales", LargeBinary, nullable=False),  # 4 bytes each
-    Column("vectors", LargeBinary, nullable=False),  # one signed byte for each number of a vector
-    Index("ix_vector_block_tenant", "tenant", "model"),
+    Column("scale", Float(53), nullable=False),
+    Column("numbers", LargeBinary, nullable=False),  # one signed byte for each number of the vector
+    Index("ix_vector_tenant", "tenant", "id"),
     sqlite_autoincrement=True,
 )
 
@@ -464,7 +461,6 @@ channel_place = Table(  # a chat or a topic of a messaging service, and the conv
     Column("topic", String, primary_key=True),  # empty where the chat has none
     Column("conversation", String),  # null before the first message, and after a reset
     Column("model", String),  # chosen there with /model
-    Column("notes", Text),  # JSON: what the agent is told with the next message
     Column("seen", String, nullable=False),  # the newest message that was stored
     Column("active", Float(53), nullable=False),
     Index("ix_channel_place_conversation", "tenant", "conversation"),
@@ -504,7 +500,7 @@ channel_update = Table(  # what came in; a row stays when its words are gone, so
     sqlite_autoincrement=True,
 )
 
-channel_answer = Table(  # what goes out: an answer of the agent, of a command, a reminder
+channel_answer = Table(  # what goes out: an answer of the agent or of a command
     "channel_answer",
     metadata,
     Column("id", _Serial, primary_key=True, autoincrement=True),
@@ -512,7 +508,7 @@ channel_answer = Table(  # what goes out: an answer of the agent, of a command, 
     Column("platform", String, nullable=False),
     Column("chat", String, nullable=False),
     Column("topic", String, nullable=False),
-    Column("kind", String, nullable=False),  # turn, command, notice, reminder or sent
+    Column("kind", String, nullable=False),  # turn, command or notice
     Column("state", String, nullable=False),  # working, ready, delivered or failed
     Column("conversation", String),
     Column("branch", _Serial),  # where the conversation stood before the turn; null where it had no message
@@ -552,23 +548,6 @@ channel_question = Table(  # a tool call that somebody is asked about with butto
     Column("state", String, nullable=False),  # open or closed
     Column("expires", Float(53), nullable=False),
     Index("ix_channel_question_state", "tenant", "platform", "state"),
-)
-
-channel_reminder = Table(
-    "channel_reminder",
-    metadata,
-    Column("id", _Serial, primary_key=True, autoincrement=True),
-    Column("tenant", String, nullable=False),
-    Column("platform", String, nullable=False),
-    Column("chat", String, nullable=False),
-    Column("topic", String, nullable=False),
-    Column("conversation", String),
-    Column("text", Text, nullable=False),
-    Column("due", Float(53), nullable=False),
-    Column("ts", Float(53), nullable=False),
-    Index("ix_channel_reminder_due", "tenant", "platform", "due"),
-    Index("ix_channel_reminder_conversation", "tenant", "conversation"),
-    sqlite_autoincrement=True,
 )
 
 channel_guest = Table(  # people and chats that were let in besides those of the settings

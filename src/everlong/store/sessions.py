@@ -427,25 +427,9 @@ class Sessions:
                     raise AmbiguousName(_ambiguous_text(name, list(first.values())[::-1]))
         raise NotStored(f"there is no conversation with the id or title {name!r}; `everlong sessions list` shows all")
 
-    def newest(
-        self,
-        *,
-        limit: int | None = None,
-        source: str | None = None,
-        user: str | None = None,
-        since: float | None = None,
-        before: float | None = None,
-    ) -> list[Session]:
+    def newest(self, *, limit: int | None = None) -> list[Session]:
         """Return sessions, the newest first."""
         query = select(session).where(session.c.tenant == self._core.tenant)
-        conditions = {
-            "source": session.c.source == source,
-            "user": session.c.user == user,
-            "since": session.c.started >= (since or 0.0),
-            "before": session.c.started < (before or 0.0),
-        }
-        given = {"source": source, "user": user, "since": since, "before": before}
-        query = query.where(*(conditions[name] for name, value in given.items() if value is not None))
         query = query.order_by(session.c.started.desc(), session.c.id.desc()).limit(limit)
         with self._database.read() as connection:
             return [Session.of(row) for row in connection.execute(query)]
@@ -487,18 +471,6 @@ class Sessions:
         def work(connection: Connection) -> None:
             self._row(connection, ident)
             connection.execute(update(session).where(session.c.id == ident).values(title=wanted))
-
-        self._database.write(work)
-        return self.get(ident)
-
-    def add_usage(self, ident: str, usage: Mapping[str, Any], cost: float = 0.0) -> Session:
-        """Add what a provider reported for one call to a session's totals."""
-        added = usage_totals(usage) | {"api_calls": 1, "cost": cost}
-
-        def work(connection: Connection) -> None:
-            self._row(connection, ident)
-            values = {name: session.c[name] + amount for name, amount in added.items()} | {"active": time.time()}
-            connection.execute(update(session).where(session.c.id == ident).values(values))
 
         self._database.write(work)
         return self.get(ident)

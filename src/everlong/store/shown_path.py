@@ -316,9 +316,12 @@ def locate(connection: Connection, tenant: str, places: Iterable[ShownPlace]) ->
                     found[place] = Located(name, title_of(parts[name]), run.before)
                     before[place] = list(run.stretches(place.depth))
                     waiting.discard(place)
+    deepest = {place.branch: place.depth for place in sorted(waiting, key=lambda place: place.depth)}
+    ways = {number: segments_to(connection, number, depth) for number, depth in deepest.items()}
     for place in waiting:
         found[place] = Located(None, None, 0)
-        before[place] = segments_to(connection, place.branch, place.depth)
+        parts_to = [part for part in ways[place.branch] if part.low < place.depth]
+        before[place] = [part._replace(high=min(part.high, place.depth)) for part in parts_to]
     counts = iter(list(count_messages(connection, [part for some in before.values() for part in some])))
     for place, stretches in before.items():  # counted by one statement, which takes less than one for each
         found[place] = found[place]._replace(turn=found[place].turn + sum(islice(counts, len(stretches))))

@@ -16,11 +16,12 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Select, create_engine, event
+from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError
 
 from everlong.errors import StoreBusy, StoreDamaged, StoreError, StoreFull, StoreUnavailable
+from everlong.store.database import Backend
 from everlong.store.write_counter import Counts, WriteCounter
 
 CACHE_KIB = 32_000
@@ -100,7 +101,7 @@ class WriteQueue:
             self.leave()
 
 
-class SQLite:
+class SQLite(Backend):
     """A store in one file; ``wait`` is how many seconds to wait for other writers.
 
     Without ``waits_for_disk`` a commit survives the end of the process, but may be lost with the machine's power.
@@ -108,7 +109,6 @@ class SQLite:
 
     name = "sqlite"
     mark = "?"
-    lock = ""
 
     def __init__(self, path: Path, wait: float = 10.0, *, waits_for_disk: bool = True) -> None:
         if str(path) in {":memory:", ".", ""}:
@@ -160,16 +160,16 @@ class SQLite:
 
     def _on_begin(self, connection: Connection) -> None:
         if connection.get_execution_options().get("everlong_read"):
-            _run(connection, "BEGIN")
+            run_plain(connection, "BEGIN")
             return
         wait = connection.info.get(_WAIT, self.wait)
         until = time.monotonic() + wait
         # SQLite would look for the lock ever more seldom, and miss the moments that others leave between two writes.
-        _run(connection, "PRAGMA busy_timeout=0")
+        run_plain(connection, "PRAGMA busy_timeout=0")
         try:
             while True:
                 try:
-                    _run(connection, "BEGIN IMMEDIATE")
+                    run_plain(connection, "BEGIN IMMEDIATE")
                 except DBAPIError as error:
                     code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
                     if code != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
@@ -178,7 +178,7 @@ class SQLite:
                 else:
                     return
         finally:
-            _run(connection, f"PRAGMA busy_timeout={int(1000 * wait)}")
+            run_plain(connection, f"PRAGMA busy_timeout={int(1000 * wait)}")
 
     def _switch_to_wal(self, cursor: sqlite3.Cursor) -> None:
         cursor.execute("PRAGMA auto_vacuum=INCREMENTAL")  # of a new file: it gives free pages back without a rewrite
@@ -194,14 +194,12 @@ class SQLite:
             else:
                 return
 
-    def prepare(self, connection: Connection) -> None:
-        """Do nothing: a writing transaction has the lock already."""
-        del connection
-
     def counts(self, connection: Connection) -> Counts | None:
         """Return how much was ever written, as a transaction sees it; None before there are tables."""
         try:
-            rows = _run(connection, "SELECT name, seq FROM sqlite_sequence WHERE name IN ('node', 'turn')").fetchall()
+            rows = run_plain(
+                connection, "SELECT name, seq FROM sqlite_sequence WHERE name IN ('node', 'turn')"
+            ).fetchall()
         except DBAPIError:
             return None
         found = dict(rows)
@@ -224,7 +222,7 @@ class SQLite:
             return
         self._next_cut = time.monotonic() + _LOG_PAUSE
         with engine.connect() as connection, self.waiting(connection, _LOG_WAIT):
-            _run(connection, "PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            run_plain(connection, "PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def announce_views(self) -> None:
         """Touch an empty file beside the store, whose time other processes look at."""
@@ -250,7 +248,7 @@ class SQLite:
 
     def problems(self, connection: Connection) -> Iterator[str]:
         """Yield the problems that SQLite itself finds in the file."""
-        for (said,) in _run(connection, "PRAGMA integrity_check(1000)"):
+        for (said,) in run_plain(connection, "PRAGMA integrity_check(1000)"):
             if said != "ok":
                 yield from (f"SQLite's own check: {line}" for line in str(said).splitlines())
 
@@ -298,18 +296,9 @@ class SQLite:
             return False
         return room.f_bavail * room.f_frsize < 1 << 20
 
-    def is_passing(self, error: DBAPIError) -> bool:
-        """Return False: SQLite itself has waited for the lock."""
-        del error
-        return False
-
-    def locked(self, statement: Select[Any]) -> Select[Any]:
-        """Return the select as it is: a writing transaction is alone."""
-        return statement
-
     def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
         """Run a statement of a writing transaction on the driver itself."""
-        return _run(connection, statement, parameters)
+        return run_plain(connection, statement, parameters)
 
     def begin_writing(self, wait: float | None = None) -> float:
         """Wait until no other thread of this process writes; return the seconds that are left for other processes."""
@@ -329,21 +318,13 @@ class SQLite:
         if wait is None:
             yield
             return
-        _run(connection, f"PRAGMA busy_timeout={int(1000 * wait)}")
+        run_plain(connection, f"PRAGMA busy_timeout={int(1000 * wait)}")
         connection.info[_WAIT] = wait
         try:
             yield
         finally:
             del connection.info[_WAIT]
-            _run(connection, f"PRAGMA busy_timeout={int(1000 * self.wait)}")
-
-    def lock_name(self, connection: Connection, name: bytes) -> None:
-        """Do nothing: a writing transaction is alone."""
-
-    def now(self, connection: Connection) -> float:
-        """Return this machine's time: a SQLite file is shared on one machine."""
-        del connection
-        return time.time()
+            run_plain(connection, f"PRAGMA busy_timeout={int(1000 * self.wait)}")
 
 
 def copy_file(engine: Engine, path: Path, complete: Callable[[sqlite3.Connection], None] | None = None) -> None:
@@ -368,7 +349,7 @@ def copy_file(engine: Engine, path: Path, complete: Callable[[sqlite3.Connection
         partial.unlink(missing_ok=True)
 
 
-def _run(connection: Connection, statement: str, parameters: Any = ()) -> sqlite3.Cursor:
+def run_plain(connection: Connection, statement: str, parameters: Any = ()) -> sqlite3.Cursor:
     """Run a statement as SQLAlchemy would, in a tenth of the time; used for everything written with every message."""
     raw = connection.connection.driver_connection
     assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - this is the driver of this backend

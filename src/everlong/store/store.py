@@ -56,7 +56,7 @@ from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import Branch
 from everlong.store.turns import Turns
 from everlong.store.upgrade import open_database
-from everlong.store.upkeep.forget import Forgotten, forget, forget_conversation, forget_prompts, forget_titles
+from everlong.store.upkeep.forget import Forgotten, forget, forget_prompts, forget_titles
 from everlong.store.upkeep.verify import Verified, VerifiedMark, verify
 from everlong.store.views import ViewItem, items_of, pinned_in
 
@@ -314,23 +314,13 @@ class Store(StoreCore):
         with self.database.read() as connection:
             return title_of_opening(connection, self.tenant, messages, self.cleaned)
 
-    def forget_session(self, ident: str) -> Forgotten:
-        """Forget the conversation that a session is part of, except what other conversations show or use."""
-        return forget_conversation(self, ident)
-
     def verify(
-        self,
-        progress: Callable[[int, int], None] | None = None,
-        *,
-        since: VerifiedMark | None = None,
-        processes: int = 1,
+        self, progress: Callable[[int, int], None] | None = None, *, since: VerifiedMark | None = None
     ) -> Verified:
         """Check every hash and every reference; report problems, change nothing.
 
         Args:
             progress: Called with the number of messages done and of all.
             since: Derive only the hashes of what came after this (`everlong.store.upkeep.verify.newest_mark`).
-            processes: How many processes derive the hashes of a large store. A script that asks for more than one needs
-                the usual guard, ``if __name__ == "__main__"``.
         """
-        return verify(self, progress, since=since, processes=processes)
+        return verify(self, progress, since=since)

@@ -1,8 +1,8 @@
 """The search index: which passages hold a term, whichever database keeps it.
 
-An index is keyed by a document's number: the ``seq`` of a node, or minus the ``seq`` of a view's item for a summary. A
-passage's number is its document's with the passage's number in the low bits. The index holds terms, never the text.
-What it returns may be more than was asked for, never less; the caller looks at the texts.
+An index is keyed by the numbers of passages. One is made of the document's number (the ``seq`` of a node, or minus the
+``seq`` of a view's item for a summary), the place of the passage in it, and in the lowest bits what the ranking wants
+to know of it. The index holds terms, never the text.
 """
 
 from __future__ import annotations
@@ -14,9 +14,40 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
-from everlong.store.search.text import PASSAGE_BITS, is_dense
+from everlong.store.search.text import PLACE_BITS, is_dense
 
-MAX_NUMBER = (1 << 50) - 1
+LENGTHS = 16
+"""The lengths that a passage's number tells apart, in its lowest four bits."""
+_LENGTH = 4
+PERSON, SPOKEN, WHOLE, ASKS = 16, 32, 64, 128
+"""Marks in a passage's number: a person said it; somebody with a name said it; it is a whole text, and ends with a
+question mark."""
+KEY_BITS = 8 + PLACE_BITS
+SPEAKER = "§"
+"""The beginning of a term that says who speaks."""
+
+
+def passage_key(seq: int, place: int, marks: int, length: int) -> int:
+    """Return the number of a passage with so many terms."""
+    return (seq << KEY_BITS) + (place << 8) + marks + min(LENGTHS - 1, length // _LENGTH)
+
+
+def seq_of(key: int) -> int:
+    """Return the number of a passage's document."""
+    return key >> KEY_BITS
+
+
+def place_of(key: int) -> int:
+    """Return the place of a passage in its document."""
+    return (key >> 8) & ((1 << PLACE_BITS) - 1)
+
+
+def length_of(key: int) -> float:
+    """Return about how many terms a passage has."""
+    return (key % LENGTHS + 0.5) * _LENGTH
+
+
+MAX_NUMBER = (1 << 40) - 1
 """The highest number that a document can have."""
 
 COUNTED = 4_000
@@ -88,18 +119,18 @@ class IndexSize(NamedTuple):
         return max(1.0, self.terms / max(1, self.passages))
 
 
-class Passages(NamedTuple):
-    """Passages with something that is asked for, newest first: those of persons, and the others."""
+class Wish(NamedTuple):
+    """Terms that a passage must have, all of them, and how many of the newest passages are wanted."""
 
-    persons: list[int]
-    others: list[int]
+    terms: tuple[str, ...]
+    limit: int
 
 
 class IndexText(NamedTuple):
-    """A document as it is indexed: its number, and the terms of each passage, separated by spaces."""
+    """A document as it is indexed: its number, and for each passage the number and the terms, separated by spaces."""
 
     seq: int
-    passages: tuple[str, ...]
+    passages: tuple[tuple[int, str], ...]
 
 
 class _Source(NamedTuple):
@@ -110,7 +141,6 @@ class _Source(NamedTuple):
     values: list[Any]
     seq: str
     ts: str
-    is_person: str
     bounds: tuple[int, int]
 
 
@@ -154,12 +184,19 @@ class Index(ABC):
         """Clear about so many of those pages; to be called until nothing is left."""
 
     @abstractmethod
-    def frequencies(self, connection: Connection, terms: Collection[str]) -> dict[str, int]:
-        """Return about how many passages hold each of some terms; terms in none are left out."""
+    def frequencies(self, connection: Connection, terms: Collection[str], upto: int | None = None) -> dict[str, int]:
+        """Return about how many passages hold each of some terms; terms in none are left out.
+
+        With ``upto`` only documents up to that number count, as far as that can be told.
+        """
 
     @abstractmethod
     def run(self, connection: Connection, statement: str, values: Sequence[Any] = ()) -> Any:
         """Run a statement that is written with question marks."""
+
+    def rows(self, connection: Connection, statement: str, values: Sequence[Any]) -> list[Any]:
+        """Return the rows of a statement that may give thousands."""
+        return list(self.run(connection, statement, values).fetchall())
 
     @abstractmethod
     def match(self, terms: Collection[str], *, every: bool) -> tuple[str, list[Any]]:
@@ -174,7 +211,7 @@ class Index(ABC):
         return IndexSize(*self.run(connection, statement).one())
 
     def _count(self, connection: Connection, documents: Sequence[IndexText], sign: int) -> None:
-        passages = [passage for document in documents for passage in document.passages]
+        passages = [terms for document in documents for _, terms in document.passages]
         summaries = sum(document.seq < 0 for document in documents)
         terms = sum(passage.count(" ") + 1 for passage in passages)
         self.run(
@@ -184,24 +221,22 @@ class Index(ABC):
             [sign * number for number in (len(documents), summaries, len(passages), terms)],
         )
 
-    def newest_passages(
-        self, connection: Connection, wanted: Sequence[Sequence[str]], scope: SearchScope, limit: int
-    ) -> list[Passages]:
-        """Return for each wish the newest passages of a scope that have all of its terms."""
-        found = [Passages([], []) for _ in wanted]
+    def newest_passages(self, connection: Connection, wishes: Sequence[Wish], scope: SearchScope) -> list[list[int]]:
+        """Return for each wish the numbers of the newest passages of a scope that have all of its terms."""
+        found: list[list[int]] = [[] for _ in wishes]
         for source in self._sources(scope):
-            for start in range(0, len(wanted), _UNITED):  # each by itself would cost more
+            for start in range(0, len(wishes), _UNITED):  # each by itself would cost more
                 parts: list[str] = []
                 values: list[Any] = []
-                for place, terms in enumerate(wanted[start : start + _UNITED], start):
-                    condition, given = self.match(terms, every=True)
+                for place, wish in enumerate(wishes[start : start + _UNITED], start):
+                    condition, given = self.match(wish.terms, every=True)
                     parts.append(
-                        f"SELECT * FROM (SELECT {place}, p.{self.key}, {source.is_person} FROM {self._joined(source)} "  # noqa: S608
-                        f"AND {condition} AND {source.where} ORDER BY p.{self.key} DESC LIMIT {limit}) AS w{place}"
+                        f"SELECT * FROM (SELECT {place}, p.{self.key} FROM {self._joined(source)} AND {condition} "  # noqa: S608
+                        f"AND {source.where} ORDER BY p.{self.key} DESC LIMIT {wish.limit}) AS w{place}"
                     )
                     values += [*given, *source.values]
-                for place, passage, is_person in self.run(connection, " UNION ALL ".join(parts), values).fetchall():
-                    (found[place].persons if is_person else found[place].others).append(passage)
+                for place, key in self.rows(connection, " UNION ALL ".join(parts), values):
+                    found[place].append(key)
         return found
 
     def offer(
@@ -239,7 +274,7 @@ class Index(ABC):
                 condition, values = self.match(group, every=False)
                 given += values
                 if place:
-                    document = f"p.{self.key} >> {PASSAGE_BITS}"
+                    document = f"p.{self.key} >> {KEY_BITS}"
                     condition = f"{document} IN (SELECT {document} FROM {self.table} p WHERE {condition})"  # noqa: S608
                 rows += f" AND {condition}"
         order = f"{source.ts} DESC, {source.seq} DESC" if by_time else order
@@ -263,18 +298,18 @@ class Index(ABC):
         """Return the passages of a source's documents, to which conditions can be added."""
         low, high = source.bounds
         return (
-            f"{self.table} p CROSS JOIN {source.rows} WHERE {source.seq} = p.{self.key} >> {PASSAGE_BITS} "
-            f"AND p.{self.key} >= {low << PASSAGE_BITS:d} AND p.{self.key} < {(high + 1) << PASSAGE_BITS:d}"
+            f"{self.table} p CROSS JOIN {source.rows} WHERE {source.seq} = p.{self.key} >> {KEY_BITS} "
+            f"AND p.{self.key} >= {low << KEY_BITS:d} AND p.{self.key} < {(high + 1) << KEY_BITS:d}"
         )
 
     def _sources(self, scope: SearchScope) -> Iterator[_Source]:
         if scope.has_messages:
             where, values = scope_of_messages(scope)
-            yield _Source("node n", where, values, "n.seq", "n.ts", "n.role = 'user'", scope.bounds)
+            yield _Source("node n", where, values, "n.seq", "n.ts", scope.bounds)
         if scope.has_summaries:
             where, values = scope_of_summaries(scope)
             rows = "view_item i JOIN view v ON v.id = i.view"
-            yield _Source(rows, where, values, "-i.seq", "v.ts", "1 = 0", (-MAX_NUMBER, -1))
+            yield _Source(rows, where, values, "-i.seq", "v.ts", (-MAX_NUMBER, -1))
 
 
 def is_start(term: str) -> bool:

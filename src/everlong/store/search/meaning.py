@@ -17,8 +17,8 @@ from sqlalchemy import Connection, select
 
 from everlong.errors import EverlongError, RequestRefused
 from everlong.store import leases
-from everlong.store.database import Database
-from everlong.store.schema import vector_block
+from everlong.store.database import Database, in_batches
+from everlong.store.schema import vector as vector_table, vector_state
 from everlong.store.search.corpus import Corpus, SearchDocument, answered_calls
 from everlong.store.search.embedder import PASSAGE_VERSION, Embedder, passage_of
 from everlong.store.search.index import SearchScope, scope_of_messages
@@ -52,11 +52,11 @@ NEAREST = 60
 AT_ONCE = 16
 """Messages that are embedded together."""
 
-EXACT_ROWS = 100_000
-"""Above this number of rows, signs choose the rows that are compared exactly."""
+BLOCK = 1_024
+"""Vectors that are compared with a question at a time."""
 
-COMPARED_ROWS = 20_000
-"""The rows that are compared exactly after the choice by signs."""
+MOST_SMALL = 64
+"""Small blocks in memory that are joined: new vectors come a few at a time."""
 
 SAMPLED_BLOCKS = 4
 """Blocks whose rows tell the average similarity and its spread."""
@@ -76,7 +76,7 @@ class Meaning:
         self._corpus = corpus
         self._embedder = embedder
         self._table = VectorTable(database)
-        self._blocks = BlockCache(tenant)
+        self._cache = VectorCache(tenant)
         self._is_ready = False
         self._failures = 0
         self._resumes = 0.0
@@ -101,7 +101,7 @@ class Meaning:
                 _log.info("vectors for the search by meaning are made with %s", self._embedder.model_id)
             self._is_ready = True
         with self._database.read() as connection:
-            has_work = bool(self._table.listed(connection, 1)) or self._table.has_stale(connection)
+            has_work = bool(self._table.listed(connection, 1))
         held = leases.take(self._database, _LEASE, _LEASE_SECONDS) if has_work else None
         if held is None:  # nothing to do, or another process does it
             return 0
@@ -116,13 +116,11 @@ class Meaning:
             return self._table.count_listed(connection)
 
     def _embed(self, limit: int, until: float | None) -> int:
-        self._database.write(self._table.remove_stale)
         taken = 0
         while taken < limit and (until is None or time.monotonic() < until):
             with self._database.read() as connection:
                 seqs = self._table.listed(connection, min(AT_ONCE, limit - taken))
-                known = self._table.holding(connection, self.model, seqs)
-                documents = self._corpus.load(connection, [seq for seq in seqs if seq not in known])
+                documents = self._corpus.load(connection, seqs)
             rows = self._rows(documents.values()) if seqs else None
             if rows is None:
                 break
@@ -153,7 +151,7 @@ class Meaning:
             self._note_failure(error)
             return None
         self._failures = 0
-        return {seq: _row(seq, vector) for seq, vector in zip(passages, vectors, strict=True) if vector is not None}
+        return {seq: _row(vector) for seq, vector in zip(passages, vectors, strict=True) if vector is not None}
 
     def _vector_alone(self, text: str) -> Floats | None:
         """Return the vector of a text; None if the model refuses it."""
@@ -212,7 +210,7 @@ class Meaning:
         vector = self._question(question)
         if vector is None:
             return {}
-        blocks = self._blocks.refresh(connection, self.model, len(vector))
+        blocks = self._cache.refresh(connection, len(vector))
         if not blocks:
             return {}
         allowed = self._allowed(connection, scope)
@@ -275,9 +273,9 @@ def _is_person(document: SearchDocument) -> bool:
     return document.role == "user" and not document.speaker and not answered_calls(document.message)
 
 
-def _row(seq: int, vector: Floats) -> VectorRow:
+def _row(vector: Floats) -> VectorRow:
     scale = float(np.abs(vector).max()) / 127 or 1.0
-    return VectorRow(seq, scale, np.rint(vector / scale).astype(np.int8).tobytes())
+    return VectorRow(scale, np.rint(vector / scale).astype(np.int8).tobytes())
 
 
 def _above(similar: Mapping[int, float], seq: int | None, average: float) -> float:
@@ -285,56 +283,61 @@ def _above(similar: Mapping[int, float], seq: int | None, average: float) -> flo
     return 0.0 if seq is None else similar.get(seq, average) - average
 
 
-# -- blocks in memory --------------------------------------------------------------------------------------------------
+# -- vectors in memory -------------------------------------------------------------------------------------------------
 
 
 class MemoryBlock(NamedTuple):
-    """A block as it is compared with a question."""
+    """Vectors as they are compared with a question, in the order of their messages."""
 
     seqs: Numbers
     scales: Floats
     vectors: NDArray[np.int8]
-    signs: NDArray[np.uint64] | None
-    """One bit per number, if the numbers fill whole words."""
 
 
-class BlockCache:
-    """The blocks of a tenant that a process has read; another block has another id."""
+class VectorCache:
+    """The vectors of a tenant that a process has read."""
 
     def __init__(self, tenant: str) -> None:
         self._tenant = tenant
-        self._blocks: dict[int, MemoryBlock] = {}
+        self._state: tuple[str, int] | None = None
+        self._last = 0
+        self._blocks: list[MemoryBlock] = []
 
-    def refresh(self, connection: Connection, model: str, size: int) -> list[MemoryBlock]:
-        """Read new blocks, drop those that are gone, and return all whose vectors have a size."""
-        mine = select(vector_block.c.id).where(vector_block.c.tenant == self._tenant, vector_block.c.model == model)
-        ids = list(connection.execute(mine.order_by(vector_block.c.low, vector_block.c.id)).scalars())
-        kept = {ident: self._blocks[ident] for ident in ids if ident in self._blocks}
-        for ident in ids:
-            if ident not in kept:
-                row = connection.execute(select(vector_block).where(vector_block.c.id == ident)).first()
-                if row is not None:
-                    kept[ident] = _read_block(row)
-        self._blocks = kept
-        return [kept[ident] for ident in ids if ident in kept and kept[ident].vectors.shape[1] == size]
+    def refresh(self, connection: Connection, size: int) -> list[MemoryBlock]:
+        """Read new vectors, or all if some were removed; return those of a size."""
+        state = connection.execute(select(vector_state.c.model, vector_state.c.removed)).one()
+        if tuple(state) != self._state:
+            self._state, self._last, self._blocks = (state.model, state.removed), 0, []
+        columns = (vector_table.c.id, vector_table.c.seq, vector_table.c.scale, vector_table.c.numbers)
+        new = select(*columns).where(vector_table.c.tenant == self._tenant, vector_table.c.id > self._last)
+        rows = connection.execute(new.order_by(vector_table.c.id)).all()
+        if rows:
+            self._last = rows[-1].id
+            self._blocks += _read_blocks([row for row in rows if len(row.numbers) == size])
+        if sum(len(block.seqs) < BLOCK for block in self._blocks) > MOST_SMALL:
+            self._blocks = list(_joined(self._blocks))
+        return self._blocks
 
 
-def _read_block(row: Any) -> MemoryBlock:
-    vectors = np.frombuffer(bytes(row.vectors), dtype=np.int8).reshape(row.rows, -1)
-    signs = np.packbits(vectors > 0, axis=1).view(np.uint64) if vectors.shape[1] % 64 == 0 else None
-    return MemoryBlock(
-        np.frombuffer(bytes(row.seqs), dtype="<i8").astype(np.int64),
-        np.frombuffer(bytes(row.scales), dtype="<f4").astype(np.float32),
-        vectors,
-        signs,
-    )
+def _read_blocks(rows: Sequence[Any]) -> Iterable[MemoryBlock]:
+    ordered = sorted(rows, key=lambda row: int(row.seq))
+    for some in in_batches(ordered, BLOCK):
+        vectors = np.frombuffer(b"".join(bytes(row.numbers) for row in some), dtype=np.int8).reshape(len(some), -1)
+        yield MemoryBlock(
+            np.array([row.seq for row in some], np.int64), np.array([row.scale for row in some], np.float32), vectors
+        )
+
+
+def _joined(blocks: Sequence[MemoryBlock]) -> Iterable[MemoryBlock]:
+    seqs, scales, vectors = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    order = np.argsort(seqs)
+    for start in range(0, len(order), BLOCK):
+        some = order[start : start + BLOCK]
+        yield MemoryBlock(seqs[some], scales[some], vectors[some])
 
 
 def nearest_of(blocks: Sequence[MemoryBlock], vector: Floats, allowed: Numbers | None) -> list[int]:
     """Return the messages closest to a vector, the closest first."""
-    count = sum(len(block.seqs) for block in blocks)
-    if allowed is None and count > EXACT_ROWS and all(block.signs is not None for block in blocks):
-        blocks = _promising(blocks, vector)
     found: list[tuple[float, int]] = []
     for seqs, cosines in _compared(blocks, vector, allowed):
         best = _greatest(cosines, NEAREST)
@@ -384,30 +387,6 @@ def _compared(
         np.copyto(numbers, vectors)
         cosines: Floats = (numbers @ vector) * scales
         yield seqs, cosines
-
-
-def _promising(blocks: Sequence[MemoryBlock], vector: Floats) -> list[MemoryBlock]:
-    """Return the rows whose signs agree best with those of a vector, as one block."""
-    signs = np.packbits(vector > 0).view(np.uint64)
-    differing = np.concatenate(
-        [
-            np.bitwise_count(block.signs ^ signs).sum(axis=1, dtype=np.uint16)
-            for block in blocks
-            if block.signs is not None
-        ]
-    )
-    chosen = np.sort(_greatest(-differing.astype(np.int32), COMPARED_ROWS))
-    ends = np.cumsum([len(block.seqs) for block in blocks])
-    parts: list[tuple[Numbers, Floats, NDArray[np.int8]]] = []
-    start = 0
-    for block, end in zip(blocks, ends.tolist(), strict=True):
-        low, high = np.searchsorted(chosen, (start, end))
-        own = chosen[low:high] - start
-        if len(own):
-            parts.append((block.seqs[own], block.scales[own], block.vectors[own]))
-        start = end
-    seqs, scales, vectors = (np.concatenate([part[column] for part in parts]) for column in range(3))
-    return [MemoryBlock(seqs, scales, vectors, None)]
 
 
 def _greatest(values: NDArray[Any], count: int) -> NDArray[np.intp]:

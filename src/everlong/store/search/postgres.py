@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from everlong.store.search.index import COUNTED, Index, IndexText, is_start
-from everlong.store.search.text import INDEX_VERSION, PASSAGE_BITS, is_dense
+from everlong.store.search.index import COUNTED, KEY_BITS, Index, IndexText, is_start
+from everlong.store.search.text import INDEX_VERSION, is_dense
 
 _TABLES = (
     "CREATE TABLE search_state (version INTEGER NOT NULL, documents BIGINT NOT NULL, summaries BIGINT NOT NULL, "
@@ -85,9 +85,9 @@ class PostgresIndex(Index):
 
     def remove(self, connection: Connection, documents: Sequence[IndexText]) -> None:
         """Take documents out; one that is not in it is passed over."""
-        passages = [(one.seq << PASSAGE_BITS) + number for one in documents for number in range(len(one.passages))]
+        passages = [key for document in documents for key, _ in document.passages]
         statement = "DELETE FROM search_passage WHERE passage = ANY(?) RETURNING passage >> ?"
-        gone = {row[0] for row in self.run(connection, statement, (passages, PASSAGE_BITS))}
+        gone = {row[0] for row in self.run(connection, statement, (passages, KEY_BITS))}
         self._count(connection, [document for document in documents if document.seq in gone], -1)
 
     def has_traces(self, connection: Connection) -> bool:
@@ -98,15 +98,17 @@ class PostgresIndex(Index):
     def purge(self, connection: Connection, pages: int) -> None:
         """Do nothing, for the same reason."""
 
-    def frequencies(self, connection: Connection, terms: Collection[str]) -> dict[str, int]:
+    def frequencies(self, connection: Connection, terms: Collection[str], upto: int | None = None) -> dict[str, int]:
         """Return about how many passages hold each of some terms; terms in none are left out."""
+        bound = "" if upto is None else f" AND p.passage < {upto + 1 << KEY_BITS:d}"
         passages = self.size(connection).passages
         shares = {row[0]: row[1] for row in self.run(connection, _FREQUENT, ([*map(_code, terms)],))}
         found: dict[str, int] = {}
         for term in terms:
             count = int(shares.get(_code(term), 0.0) * passages)
             if count < COUNTED:
-                some = f"SELECT 1 FROM search_passage p WHERE {self.match([term], every=True)[0]} LIMIT {5 * COUNTED}"  # noqa: S608
+                condition = f"{self.match([term], every=True)[0]}{bound}"
+                some = f"SELECT 1 FROM search_passage p WHERE {condition} LIMIT {5 * COUNTED}"  # noqa: S608
                 count = self.run(connection, f"SELECT count(*) FROM ({some}) AS found").scalar()  # noqa: S608
             if count:
                 found[term] = count
@@ -125,9 +127,9 @@ def _array(codes: Iterator[int] | set[int]) -> str:
 
 def _rows(document: IndexText) -> Iterator[tuple[int, str]]:
     """Yield the rows of a document's passages."""
-    for number, terms in enumerate(document.passages):
+    for key, terms in document.passages:
         found = terms.split()
         codes = set(map(_code, found))
         if not terms.isascii():
             codes |= {_code(term[0]) for term in found if is_dense(term)}
-        yield (document.seq << PASSAGE_BITS) + number, _array(codes)
+        yield key, _array(codes)

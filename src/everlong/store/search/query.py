@@ -7,8 +7,6 @@ Paths and identifiers are words in a row. Operators of search languages are only
 from __future__ import annotations
 
 import re
-import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Literal, get_args
@@ -16,13 +14,11 @@ from typing import Any, Literal, get_args
 from everlong.errors import QueryError
 from everlong.store.search.text import (
     DENSE,
-    LEMMAS,
     SYNONYMS,
     WEAK,
     folded,
     is_dense,
     linked_terms,
-    terms_of,
     terms_of_word,
     words_of,
 )
@@ -30,40 +26,16 @@ from everlong.store.search.text import (
 FEWEST = 3
 """The fewest characters of a literal that are of use to an index of trigrams."""
 
-_Parser: Any = getattr(re, "_parser")  # noqa: B009 - private, yet the one parser that knows the language
+_CHOICE = re.compile(r"[|(\[{]|\\[^\W\d_]")
+_OPTIONAL = re.compile(r".[?*]")
+_PLAIN = re.compile(r"[A-Za-z0-9_]+")
 
 
 def required_literals(pattern: str) -> tuple[str, ...]:
-    """Return literals of at least three plain characters that stand in every match; none if that is unknown."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            parsed = _Parser.parse(pattern)
-    except (re.error, OverflowError, RecursionError, ValueError, IndexError):
+    """Return words of at least three characters that stand in every match of a plain pattern; none of any other."""
+    if _CHOICE.search(pattern):
         return ()
-    if parsed.state.flags & re.VERBOSE:
-        return ()
-    found: list[str] = []
-    _collect(parsed, found)
-    return tuple(dict.fromkeys(text for run in found for text in run.split() if len(text) >= FEWEST))
-
-
-def _collect(parsed: Any, found: list[str]) -> None:
-    run: list[str] = []
-    for operation, argument in parsed:
-        name = str(operation)
-        if name == "LITERAL" and argument < 0x80:
-            run.append(chr(argument))
-            continue
-        found.append("".join(run))
-        run = []
-        if name == "SUBPATTERN":
-            _collect(argument[3], found)
-        elif name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"} and argument[0] > 0:
-            _collect(argument[2], found)
-        elif name == "ATOMIC_GROUP":
-            _collect(argument, found)
-    found.append("".join(run))
+    return tuple(dict.fromkeys(word for word in _PLAIN.findall(_OPTIONAL.sub(" ", pattern)) if len(word) >= FEWEST))
 
 
 Mode = Literal["auto", "phrase", "substring", "regex"]
@@ -129,8 +101,8 @@ class Query:
     """Index terms that are looked up, any of them."""
     starts: tuple[str, ...] = ()
     """Single characters of dense scripts: terms that begin with one count."""
-    rows: tuple[tuple[str, ...], ...] = ()
-    """For each path or identifier the terms that a passage with it has, all of them."""
+    links: tuple[str, ...] = ()
+    """Terms for the neighbouring parts of paths and identifiers; a passage that has them is preferred."""
     literals: tuple[str, ...] = ()
     """Paths, identifiers and runs of dense script as they were typed, folded; a text that has one is preferred."""
     required: tuple[str, ...] = ()
@@ -199,14 +171,14 @@ def _read_words(text: str) -> Query:
         needle = normal(text)
         return Query(text, "auto", required=(needle,) if needle else ())
     compounds = _compounds(text)
-    rows = dict.fromkeys(row for name in compounds if (row := tuple(linked_terms(name)) or tuple(terms_of(name))))
+    links = dict.fromkeys(link for name in compounds for link in linked_terms(name))
     lowered = folded(text)
     return Query(
         text,
         "auto",
         terms=terms,
         starts=starts,
-        rows=tuple(rows),
+        links=tuple(links),
         literals=tuple(dict.fromkeys([*map(normal, compounds), *_long_runs(lowered)]))[:MAX_REQUIRED],
         phrases=phrases,
         is_question="?" in text or bool(_QUESTION.match(lowered)),
@@ -264,46 +236,20 @@ def widened(terms: dict[str, float]) -> dict[str, float]:
 PATTERN_SECONDS = 0.25
 """The seconds that a pattern may work on one text; what takes longer does not match."""
 
-_FORMS: dict[str, list[str]] = {}
-for _form, _lemma in LEMMAS.items():
-    for _term in {_lemma, *terms_of_word(_lemma)}:
-        _FORMS.setdefault(_term, []).append(_form)
-
-_CHANGED = re.compile(r"(?:(?<=^\w)ie|[iey]|(?<=b)l)$")
-"""The end of a term that its words may not have: stemming makes happi of happy, hope of hoping, die of dying."""
-
-_LONG_NUMBER = re.compile(r"\d{4,}")
-
 
 class Matcher:
-    """Tests texts against one query and the terms that count for it."""
+    """Tests texts for what they must have by one query."""
 
-    def __init__(self, query: Query, weights: Mapping[str, float]) -> None:
+    def __init__(self, query: Query) -> None:
         self._query = query
-        self._weights = weights
-        self._hint = _hint(weights)
         self._phrases = [whole_words(phrase) for phrase in query.phrases]
         self._pieces = {piece for needle in (*query.required, *query.phrases) for piece in needle.split()}
-
-    def has_words(self, text: str, plain: str) -> bool:
-        """Return whether any term of the query stands in a text, which is given folded too."""
-        if any(start in plain for start in self._query.starts):
-            return True
-        return self.may_have_words(plain) and any(term in self._weights for term in terms_of(text))
-
-    def may_have_words(self, plain: str) -> bool:
-        """Return False if no term can stand in a folded text; quick."""
-        return (self._hint is not None and self._hint.search(plain) is not None) or any(
-            start in plain for start in self._query.starts
-        )
 
     def has_required(self, text: str) -> bool:
         """Return whether a text has what it must have; raise `TimeoutError` if a pattern takes too long."""
         query = self._query
         if query.pattern is not None:
             return query.pattern.search(text, timeout=PATTERN_SECONDS) is not None
-        if not query.required and not self._phrases:
-            return True
         plain = folded(text)
         if not all(piece in plain for piece in self._pieces):  # as in most texts: the rest takes ten times as long
             return False
@@ -318,21 +264,3 @@ def whole_words(phrase: str) -> re.Pattern[str]:
     before = "" if is_dense(phrase[0]) or not phrase[0].isalnum() else r"(?<![^\W_])"
     after = "" if is_dense(phrase[-1]) or not phrase[-1].isalnum() else r"(?![^\W_])"
     return re.compile(before + re.escape(phrase) + after)
-
-
-def beginnings(weights: Mapping[str, float]) -> set[str]:
-    """Return pieces of which a folded text with one of the terms has one: cutting a text into terms is expensive."""
-    found: set[str] = set()
-    for term in weights:
-        if long := _LONG_NUMBER.match(term):  # the text may have commas in it
-            found.add(term[long.end() - 3 :])
-        else:
-            found.add(_CHANGED.sub("", term) or term)
-        found.update(_FORMS.get(term, ()))
-    return found
-
-
-def _hint(weights: Mapping[str, float]) -> re.Pattern[str] | None:
-    """Return a pattern that matches every text with one of the terms."""
-    pieces = beginnings(weights)
-    return re.compile("|".join(map(re.escape, sorted(pieces)))) if pieces else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,8 +21,8 @@ from sqlalchemy import Connection, or_, select
 from everlong.errors import NotStored, QueryError, StoreError
 from everlong.store.conversation_list import conversations_in
 from everlong.store.database import Database, in_batches
-from everlong.store.paths import segments_to
-from everlong.store.schema import branch, node, session
+from everlong.store.paths import segments_to, stretch_of
+from everlong.store.schema import node, session
 from everlong.store.search.corpus import (
     CALL_WITHIN,
     Corpus,
@@ -34,20 +33,11 @@ from everlong.store.search.corpus import (
     tools_of,
 )
 from everlong.store.search.embedder import Embedder, question_text
-from everlong.store.search.index import Index, IndexSize, SearchPlace, SearchScope, Stretch
-from everlong.store.search.passage_scores import FoundPassage, SearchTerms, rank_passages
+from everlong.store.search.index import Index, SearchPlace, SearchScope, Stretch
 from everlong.store.search.query import Matcher, Mode, Query, normal, read_query, widened
-from everlong.store.search.rank import (
-    WEIGHTS,
-    Figures,
-    Ranked,
-    Ranking,
-    SearchCandidate,
-    Weights,
-    rank,
-)
+from everlong.store.search.rank import FIRST, WEIGHTS, Ranked, Ranking, Statistics, Weights
 from everlong.store.search.snippets import Snippet, snippet
-from everlong.store.search.text import passage_span, passage_spans, required_terms
+from everlong.store.search.text import passage_span, required_terms
 from everlong.store.search.upkeep import IndexUpkeep, index_for
 from everlong.store.shown_path import ShownPlace, locate, parts_of, shown_paths
 
@@ -126,17 +116,11 @@ class Page:
     is_partial: bool
 
 
-CANDIDATES = 120
-"""The documents that are carried from page to page in their ranking; the rest comes newest first."""
+SORTED = 60
+"""The newest texts with a phrase or a pattern that are sorted by all words of the query; older ones come by time.
 
-READ = 36
-"""The candidates whose texts are read to rank them; the others follow by the first score of their passages."""
-
-READ_FOR_NAMES = 60
-"""The same for a query with a path, an identifier or a phrase: only the text tells whether it stands there so."""
-
-READ_BYTES = 1_000_000
-"""The most bytes of messages that are read for it."""
+Also the best ones for a path or an identifier, of which those come first that have it as it was typed.
+"""
 
 EMBEDDING_SECONDS = 0.5
 """Seconds after which `Searcher.index_pending` leaves further vectors for the next time."""
@@ -178,7 +162,7 @@ class Searcher:
         limit: int = 10,
         cursor: str | None = None,
         seconds: float = SECONDS,
-        leave_out: Callable[[SearchDocument], bool] = lambda _: False,
+        leave_out: Callable[[SearchDocument], bool] | None = None,
     ) -> Page:
         """Return one page of what was said about something.
 
@@ -203,16 +187,14 @@ class Searcher:
             return Page((), None, is_partial=False)
         is_whole = self._catch_up(seconds)
         with self.database.read() as connection:
-            upto = state.upto if state else self.corpus.newest(connection)
-            walk = self._walk(connection, query, filters, order, upto, seconds, leave_out)
             if state is None:
-                state = self._begin(walk, upto)
-            elif state.is_fragment:
-                _look_for_fragment(walk)
-            shown, state = _take_page(walk, state, limit)
+                size = self.index.size(connection)
+                state = Cursor(self.corpus.newest(connection), size.passages, size.average_length)
+            walk = self._walk(connection, query, filters, order, state, seconds, leave_out)
+            shown, state = _take_page(walk, walk.rank(), state, limit)
             hits = hits_of(connection, self.tenant, shown, walk)
-        more = bool(state.waiting or state.has_tail)
-        return Page(tuple(hits), state.pack(identity) if more else None, is_partial=walk.is_partial or not is_whole)
+        cursor = None if state.is_over else state.pack(identity)
+        return Page(tuple(hits), cursor, is_partial=walk.is_partial or not is_whole)
 
     def _catch_up(self, seconds: float) -> bool:
         """Index what is stored and not indexed yet; return False if some is left, as where nothing may be written."""
@@ -238,8 +220,8 @@ class Searcher:
         with self.database.read() as connection:
             size = self.index.size(connection)
             frequencies = self.index.frequencies(connection, query.terms)
-        figures = Figures(size.passages, size.average_length, frequencies)
-        return {term: weight * figures.idf(term) for term, weight in query.terms.items()}
+        statistics = Statistics(size.passages, size.average_length)
+        return {term: weight * statistics.idf(frequencies.get(term, 0)) for term, weight in query.terms.items()}
 
     def index_pending(self, limit: int = 256, *, gives_way: bool = False) -> int:
         """Index up to so many documents that are stored but not indexed; return how many were taken off the list.
@@ -276,163 +258,65 @@ class Searcher:
         query: Query,
         filters: Filters,
         order: Order,
-        upto: int,
+        state: Cursor,
         seconds: float,
-        leave_out: Callable[[SearchDocument], bool],
+        leave_out: Callable[[SearchDocument], bool] | None,
     ) -> SearchWalk:
-        scope = scope_for(connection, self.tenant, filters, upto)
+        scope = scope_for(connection, self.tenant, filters, state.upto)
         scope = replace(scope, numbers=_numbers_of(connection, scope))
-        size = self.index.size(connection)
-        if not size.summaries and filters.role is None:
+        if not self.index.size(connection).summaries and filters.role is None:
             scope = replace(scope, is_messages_only=True)  # there is no summary to look for
-        weights = widened(query.terms) if query.is_question else dict(query.terms)
         return SearchWalk(
             connection,
             self.corpus,
             self.index,
             query,
-            weights,
+            widened(query.terms) if query.is_question else dict(query.terms),
             scope,
             filters.tool,
-            size,
             order,
-            Matcher(query, weights),
+            Statistics(state.passages, state.average_length),
             time.monotonic() + seconds,
             leave_out,
             self.weights,
             self.meaning if query.is_question else None,
         )
 
-    def _begin(self, walk: SearchWalk, upto: int) -> Cursor:
-        """Return the state before the first page: what is ranked, and whether anything comes after it."""
-        if walk.order == "time" or not walk.query.is_ranked:
-            return Cursor(upto, has_tail=True)
-        if walk.query.is_literal:
-            return _begin_with_literals(walk, upto)
-        found = rank_passages(self.index, walk.connection, walk.asked, walk.scope, CANDIDATES)
-        if not (found.found or walk.query.is_question):
-            _look_for_fragment(walk)
-            return Cursor(upto, has_tail=True, is_fragment=True)
-        figures = Figures(walk.size.passages, walk.size.average_length, found.frequencies)
-        ranking = _rank_by_texts(walk, found.found, figures)
-        return Cursor(upto, waiting=tuple(ranking), has_tail=not found.is_all)
+
+class ShownDocument(NamedTuple):
+    """A document of a page, whether it matches itself or stands beside something that does, and its best passage."""
+
+    document: SearchDocument
+    is_match: bool = True
+    place: int | None = None
 
 
-def _look_for_fragment(walk: SearchWalk) -> None:
-    """Look for the query within words from now on, since none of its words is known."""
-    walk.query = Query(walk.query.text, walk.query.mode, required=(normal(walk.query.text),))
-    walk.weights = {}
-    walk.matcher = Matcher(walk.query, {})
-
-
-def _begin_with_literals(walk: SearchWalk, upto: int) -> Cursor:
-    """Return the first state: the newest texts with all required contents, ranked by all words."""
-    documents = list(islice((one for one in walk.find_required(None) if not walk.leave_out(one)), READ_FOR_NAMES))
-    frequencies = walk.index.frequencies(walk.connection, walk.weights) if len(documents) > 1 else {}
-    candidates = [_candidate(document) for document in documents]
-    figures = Figures(walk.size.passages, walk.size.average_length, frequencies)
-    found = rank(walk.query, walk.weights, candidates, figures, walk.matcher.may_have_words, walk.ranking_weights)
-    ranking = dict.fromkeys([*(one.seq for one in found), *(document.seq for document in documents)])
-    last = SearchPlace(documents[-1].ts, documents[-1].seq) if documents else None
-    has_tail = len(documents) >= READ_FOR_NAMES or walk.is_partial
-    return Cursor(upto, waiting=tuple(ranking), tail=last, has_tail=has_tail)
-
-
-def _rank_by_texts(walk: SearchWalk, found: list[FoundPassage], figures: Figures) -> list[int]:
-    """Return documents ranked by their texts, the first ones; the others follow as they came."""
-    wide = walk.query.is_question
-    passages: dict[int, list[int]] = {}
-    for one in found:
-        passages.setdefault(one.seq, []).append(one.passage)
-    seqs = list(passages)
-    room = READ_FOR_NAMES if walk.query.literals and not wide else READ
-    first = seqs[:room]
-    walk.load_some(first, READ_BYTES)
-    ranking = Ranking(walk.query, walk.weights, figures, walk.matcher.may_have_words, walk.ranking_weights)
-    candidates = [_candidate(walk.loaded[seq], passages[seq]) for seq in first if walk.counts(seq)]
-    ranking.add(candidates)
-    links: dict[int, tuple[int | None, int | None]] = {}
-    if wide or len(walk.query.text.split()) > 1:  # a single word is not met by others next door
-        links = walk.corpus.neighbours(walk.connection, ranking.lenders())
-    if wide:
-        known = {candidate.seq for candidate in candidates}
-        around = {seq for pair in links.values() for seq in pair if seq is not None} - known
-        walk.load_some(sorted(around), READ_BYTES)
-        beside = [_candidate(walk.loaded[seq], passages.get(seq, [0])) for seq in sorted(around) if walk.counts(seq)]
-        ranking.add_neighbours(beside, passages)
-    dense = _score_by_meaning(walk)
-    more = [_candidate(walk.loaded[seq], passages.get(seq, [0])) for seq in dense if seq not in ranking]
-    ranking.add_neighbours(more, dense)
-    for ranked in ranking.sort(links, dense):
-        if (ranked.is_match or wide) and in_scope(walk.loaded[ranked.seq], walk.scope):
-            walk.ranked[ranked.seq] = ranked
-    return list(dict.fromkeys([*walk.ranked, *seqs]))
-
-
-def _score_by_meaning(walk: SearchWalk) -> dict[int, float]:
-    """Return scores of the documents that are read, and of those closest to the question; none without a model."""
-    if walk.meaning is None:
-        return {}
-
-    def load(seqs: Iterable[int]) -> dict[int, SearchDocument]:
-        walk.load(seqs)
-        return {seq: walk.loaded[seq] for seq in seqs if walk.counts(seq) and in_scope(walk.loaded[seq], walk.scope)}
-
-    known = [seq for seq in walk.loaded if seq > 0]
-    question = question_text(walk.query.text, {walk.loaded[seq].speaker for seq in known})
-    return walk.meaning.scores(walk.connection, question, walk.scope, known, load)
-
-
-def _candidate(document: SearchDocument, passages: Sequence[int] = ()) -> SearchCandidate:
-    """Return a document for the ranking, with some of its passages; all of them if none is named."""
-    own = document.own_text
-    # The index numbers the passages of the whole text.
-    spans = [passage_span(own, number) for number in passages] if passages and own == document.text else None
-    return SearchCandidate(
-        document.seq, own, spans or passage_spans(own), document.role, document.speaker, document.branch, document.ts
-    )
-
-
-def _take_page(walk: SearchWalk, state: Cursor, limit: int) -> tuple[list[ShownDocument], Cursor]:
-    """Return the documents of one page, and the state after it."""
-    shown: list[ShownDocument] = []
-    taken = 0
-    size = min(limit, BATCH)
-    for start in range(0, len(state.waiting), size):
-        part = state.waiting[start : start + size]
-        walk.load(part)
-        for seq in part:
-            taken += 1
-            document = walk.loaded.get(seq)
-            if document is not None and walk.may_show(document):
-                ranked = walk.ranked.get(seq)
-                is_match = walk.query.is_literal or (ranked is not None and ranked.is_match)
-                if not is_match and (ranked is None or walk.meaning is not None):  # not every passage was read
-                    is_match = walk.has_words(document)
-                shown.append(ShownDocument(document, is_match))
-            if len(shown) == limit:
-                break
-        if len(shown) == limit:
-            break
-    passed = (*state.shown, *state.waiting[:taken])
-    state = replace(state, shown=passed, waiting=state.waiting[taken:])
-    if state.waiting or not state.has_tail or len(shown) == limit:
-        return shown, state
-    return _fill_from_tail(walk, state, shown, limit)
-
-
-def _fill_from_tail(
-    walk: SearchWalk, state: Cursor, shown: list[ShownDocument], limit: int
+def _take_page(
+    walk: SearchWalk, ranked: Sequence[Ranked], state: Cursor, limit: int
 ) -> tuple[list[ShownDocument], Cursor]:
-    known = set(state.shown)
-    last = state.tail
-    for document in walk.matches(state.tail):
+    """Return the documents of one page, and the state after it: first the ranked ones, then the others by time."""
+    shown: list[ShownDocument] = []
+    taken = state.taken
+    while taken < len(ranked) and len(shown) < limit:
+        if taken % BATCH == 0 or taken == state.taken:
+            walk.load(one.seq for one in ranked[taken : taken + min(limit, BATCH)])
+        one = ranked[taken]
+        taken += 1
+        walk.load([one.seq])
+        document = walk.loaded.get(one.seq)
+        if document is not None and walk.may_show(document):
+            shown.append(ShownDocument(document, one.is_match, one.place))
+    state = replace(state, taken=taken, is_over=taken == len(ranked) and not walk.is_by_time)
+    if taken < len(ranked) or not walk.is_by_time:
+        return shown, state
+    last = state.tail or walk.sorted_until
+    for document in walk.matches(last):
         if len(shown) == limit:  # there is one more, so there is another page
             return shown, replace(state, tail=last)
         last = SearchPlace(document.ts, document.seq)
-        if document.seq not in known and walk.may_show(document):
-            shown.append(ShownDocument(document, is_match=True))
-    return shown, replace(state, tail=last, has_tail=walk.is_partial)
+        if walk.may_show(document):
+            shown.append(ShownDocument(document))
+    return shown, replace(state, tail=last, is_over=not walk.is_partial)
 
 
 # -- reading documents -------------------------------------------------------------------------------------------------
@@ -441,7 +325,6 @@ BATCH = 64
 """The number of documents that are read together."""
 
 _MOST_AT_ONCE = 1_024
-_READ_AT_ONCE = 100
 _WORDS = 4
 """Terms of a phrase or a part of a text that are looked up; the others only count when the text is read."""
 
@@ -457,61 +340,88 @@ class SearchWalk:
     weights: dict[str, float]
     scope: SearchScope
     tool: str | None
-    size: IndexSize
     order: Order
-    matcher: Matcher
+    statistics: Statistics
     deadline: float
-    leave_out: Callable[[SearchDocument], bool]
+    leave_out: Callable[[SearchDocument], bool] | None
     ranking_weights: Weights
     meaning: Meaning | None = None
     """The search by meaning, for questions only: it would push exact words down."""
-    ranked: dict[int, Ranked] = field(default_factory=dict)
-    """The documents that were ranked by their texts, best first."""
     loaded: dict[int, SearchDocument] = field(default_factory=dict)
     is_partial: bool = False
+    sorted_until: SearchPlace | None = None
+    """The last of the newest texts that were sorted by words."""
 
     @property
-    def asked(self) -> SearchTerms:
-        """The terms that the index is asked for."""
-        return SearchTerms(tuple(self.weights), self.query.starts, self.query.rows)
+    def is_by_time(self) -> bool:
+        """True if documents come by time after those that are ranked: by wish, or because their texts decide."""
+        return self.order == "time" or self.query.is_literal
 
-    def has_words(self, document: SearchDocument) -> bool:
-        """Return whether a document has any word of the query."""
-        return self.matcher.has_words(document.text, document.plain)
+    def rank(self) -> list[Ranked]:
+        """Return the documents that come by relevance."""
+        if self.order == "time":
+            return []
+        ranked = self._rank_words() if self.query.is_ranked else []
+        if not ranked and not self.query.is_question and not self.query.is_literal:
+            # None of its words is known, so it is looked for within words.
+            self.query, self.weights = Query(self.query.text, "auto", required=(normal(self.query.text),)), {}
+        if not self.query.is_literal:
+            return ranked
+        newest = list(islice(self.find_required(None), SORTED))
+        if newest:
+            self.sorted_until = SearchPlace(newest[-1].ts, newest[-1].seq)
+        places = {one.seq: number for number, one in enumerate(ranked)}
+        newest.sort(key=lambda one: places.get(one.seq, len(places)))
+        return [Ranked(one.seq, True, 0) for one in newest]
+
+    def _rank_words(self) -> list[Ranked]:
+        ranking = Ranking(
+            self.index, self.connection, self.query, self.weights, self.scope, self.statistics, self.ranking_weights
+        )
+        dense: dict[int, float] = {}
+        if self.leave_out is not None or self.meaning is not None:
+            first = ranking.best(FIRST)
+            self.load(first)
+            ranking.drop(seq for seq in first if not self.counts(seq))
+        if self.meaning is not None:
+            question = question_text(self.query.text, {one.speaker for one in self.loaded.values()})
+            dense = self.meaning.scores(self.connection, question, self.scope, list(self.loaded), self._load_found)
+        ranked = ranking.sort(lambda seqs: self.corpus.neighbours(self.connection, seqs), dense)
+        if self.query.literals and not self.query.is_question:  # only the text tells whether it stands there so
+            top = ranked[:SORTED]
+            self.load(one.seq for one in top)
+            plain = {seq: normal(document.text) for seq, document in self.loaded.items()}
+            top.sort(key=lambda one: sum(name not in plain.get(one.seq, "") for name in self.query.literals))
+            ranked[:SORTED] = top
+        return ranked
+
+    def _load_found(self, seqs: Iterable[int]) -> dict[int, SearchDocument]:
+        """Read documents; return those that may be found."""
+        self.load(seqs)
+        return {seq: self.loaded[seq] for seq in seqs if self.counts(seq) and in_scope(self.loaded[seq], self.scope)}
 
     def load(self, seqs: Iterable[int]) -> None:
         """Read documents that are not read yet."""
         missing = [seq for seq in seqs if seq not in self.loaded]
         self.loaded |= self.corpus.load(self.connection, missing, self.scope.tenant)
 
-    def load_some(self, seqs: Sequence[int], room: int) -> None:
-        """Read documents in order until so many bytes of text are read."""
-        for start in range(0, len(seqs), _READ_AT_ONCE):
-            part = [seq for seq in seqs[start : start + _READ_AT_ONCE] if seq not in self.loaded]
-            self.load(part)
-            read = [self.loaded[seq] for seq in part if seq in self.loaded]
-            room -= sum(_weight(document.text) for document in read if not self.leave_out(document))
-            if room <= 0:
-                return
-
     def counts(self, seq: int) -> bool:
         """Return whether a document is read and not to be left out."""
-        return seq in self.loaded and not self.leave_out(self.loaded[seq])
+        return seq in self.loaded and (self.leave_out is None or not self.leave_out(self.loaded[seq]))
 
     def matches(self, after: SearchPlace | None) -> Iterator[SearchDocument]:
         """Yield all documents that match, newest first, after a place."""
-        if self.query.is_literal:
-            return self.find_required(after)
-        return (document for document in self._find_offered(after) if self.has_words(document))
+        return self.find_required(after) if self.query.is_literal else self._find_offered(after)
 
     def find_required(self, after: SearchPlace | None) -> Iterator[SearchDocument]:
         """Yield the documents with all required contents; end early when the time is over."""
+        matcher = Matcher(self.query)
         for document in self._find_offered(after):
             if time.monotonic() > self.deadline:
                 self.is_partial = True
                 return
             try:
-                if self.matcher.has_required(document.text):
+                if matcher.has_required(document.text):
                     self.loaded[document.seq] = document
                     yield document
             except TimeoutError:  # the pattern cannot cope with this text
@@ -538,8 +448,8 @@ class SearchWalk:
 
     def may_show(self, document: SearchDocument) -> bool:
         """Return whether a document that was found may stand on a page."""
-        is_there = self.scope.stretches is None or in_scope(document, self.scope)
-        return is_there and not self.leave_out(document) and self.has_tool(document)
+        self.loaded.setdefault(document.seq, document)
+        return in_scope(document, self.scope) and self.counts(document.seq) and self.has_tool(document)
 
     def has_tool(self, document: SearchDocument) -> bool:
         """Return whether a document is a call of the wanted tool, or its answer; True if no tool is wanted."""
@@ -569,19 +479,7 @@ def _required_of_index(query: Query) -> list[str]:
     return sorted(dict.fromkeys(found), key=len, reverse=True)[:_WORDS]
 
 
-def _weight(text: str) -> int:
-    """Return about how many bytes a text has."""
-    return len(text) if text.isascii() else 3 * len(text)
-
-
 # -- hits --------------------------------------------------------------------------------------------------------------
-
-
-class ShownDocument(NamedTuple):
-    """A document of a page, and whether it matches itself or stands beside something that does."""
-
-    document: SearchDocument
-    is_match: bool
 
 
 def hits_of(connection: Connection, tenant: str, shown: Sequence[ShownDocument], walk: SearchWalk) -> list[Hit]:
@@ -589,7 +487,7 @@ def hits_of(connection: Connection, tenant: str, shown: Sequence[ShownDocument],
     places = [ShownPlace(item.document.branch, item.document.depth, item.document.id) for item in shown]
     located = locate(connection, tenant, places)
     hits: list[Hit] = []
-    for (document, is_match), place in zip(shown, places, strict=True):
+    for (document, is_match, best), place in zip(shown, places, strict=True):
         where = located[place]
         hits.append(
             Hit(
@@ -602,7 +500,7 @@ def hits_of(connection: Connection, tenant: str, shown: Sequence[ShownDocument],
                 role=document.role,
                 speaker=document.speaker,
                 at=document.ts,
-                snippet=_snippet(document, walk),
+                snippet=_snippet(document, best, walk),
                 is_match=is_match,
                 status=where.status,
             )
@@ -610,10 +508,10 @@ def hits_of(connection: Connection, tenant: str, shown: Sequence[ShownDocument],
     return hits
 
 
-def _snippet(document: SearchDocument, walk: SearchWalk) -> Snippet:
+def _snippet(document: SearchDocument, place: int | None, walk: SearchWalk) -> Snippet:
     """Return words around a match that a person, a model or a tool said; a client's only where nothing else matches."""
-    ranked = walk.ranked.get(document.seq)
-    own = snippet(document.own_text, walk.query, walk.weights, span=ranked.span if ranked else None)
+    span = None if place is None else passage_span(document.own_text, place)
+    own = snippet(document.own_text, walk.query, walk.weights, span=span)
     if own.marks or document.own_text == document.text:
         return own
     return snippet(document.text, walk.query, walk.weights)
@@ -676,30 +574,10 @@ def _stretches_to(connection: Connection, tenant: str, number: int, depth: int) 
     """Yield what leads to a place, and the earlier parts of its conversation that its client has thinned out."""
     yield from (Stretch(part.branch, part.low, part.high) for part in segments_to(connection, number, depth))
     here = select(session.c.conversation).where(session.c.tenant == tenant, session.c.branch == number)
-    thinned = select(session.c.id).where(session.c.conversation.in_(here), session.c.end_reason == "cleared")
-    for name in connection.execute(thinned).scalars().all():
-        yield from _stretches_of_session(connection, tenant, name)
-
-
-def _stretches_of_session(connection: Connection, tenant: str, name: str) -> list[Stretch]:
-    row = connection.execute(
-        select(session.c.branch, session.c.from_depth, session.c.to_depth).where(
-            session.c.tenant == tenant, session.c.id == name
-        )
-    ).first()
-    if row is None:
-        raise NotStored(f"there is no session {name!r}; `everlong sessions list` shows those that there are")
-    if row.branch is None:
-        return []
-    end = row.to_depth
-    if end is None:
-        end = connection.execute(select(branch.c.head_depth).where(branch.c.id == row.branch)).scalar_one()
-    low = row.from_depth
-    return [
-        Stretch(part.branch, max(part.low, low), part.high)
-        for part in segments_to(connection, row.branch, end)
-        if part.high > low
-    ]
+    thinned = select(session).where(session.c.conversation.in_(here), session.c.end_reason == "cleared")
+    for row in connection.execute(thinned).all():
+        if row.branch is not None:
+            yield from (Stretch(part.branch, part.low, part.high) for part in stretch_of(connection, row))
 
 
 # -- the cursor --------------------------------------------------------------------------------------------------------
@@ -707,34 +585,33 @@ def _stretches_of_session(connection: Connection, tenant: str, name: str) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The state of a search between two pages."""
+    """The state of a search between two pages: what there was when it began, and how far it has come.
+
+    The ranking is made anew for each page; as it counts what there was, pages do not shift.
+    """
 
     upto: int
-    shown: tuple[int, ...] = ()
+    passages: int
+    average_length: float
+    taken: int = 0
     """The documents of the ranking that earlier pages have shown or passed over."""
-    waiting: tuple[int, ...] = ()
-    """The documents of the ranking that come next."""
     tail: SearchPlace | None = None
-    """The place where the newest-first rest goes on; None before it has begun."""
-    has_tail: bool = False
-    is_fragment: bool = False
-    """True if no word of the query was known, and it is looked for within words."""
+    """The place where the documents by time go on; None before they have begun."""
+    is_over: bool = False
 
     def pack(self, search: str) -> str:
         """Return the cursor as a text that is valid for one search."""
-        tail = None if self.tail is None else list(self.tail)
-        state = [_check(search), self.upto, self.shown, self.waiting, tail, self.has_tail, self.is_fragment]
-        return base64.urlsafe_b64encode(zlib.compress(orjson.dumps(state))).decode("ascii").rstrip("=")
+        state = [_check(search), self.upto, self.passages, self.average_length, self.taken, *(self.tail or ())]
+        return base64.urlsafe_b64encode(orjson.dumps(state)).decode("ascii").rstrip("=")
 
 
 def read_cursor(text: str, search: str) -> Cursor:
     """Read a cursor that a page of the same search gave; raises `QueryError` for any other text."""
     try:
         data = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        check, upto, shown, waiting, tail, has_tail, is_fragment = orjson.loads(zlib.decompress(data))
-        place = None if tail is None else SearchPlace(*tail)
-        read = Cursor(upto, tuple(shown), tuple(waiting), place, has_tail, is_fragment)
-    except (ValueError, TypeError, zlib.error) as error:
+        check, upto, passages, average_length, taken, *tail = orjson.loads(data)
+        read = Cursor(upto, passages, average_length, taken, SearchPlace(*tail) if tail else None)
+    except (ValueError, TypeError) as error:
         raise QueryError(f"{text[:40]!r} is no cursor; take it from the page before, as it is") from error
     if check != _check(search):
         raise QueryError("the cursor belongs to another search; repeat query, filters and order of the page before")

@@ -1,15 +1,14 @@
 """Snippets: a few words around a match, cut at word boundaries, with the matches marked.
 
 Made for the hits that are shown and no others. Works on the text as it was written; matches are found in its folded
-form and traced back.
+form.
 """
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from everlong.store.search.query import Query, normal, read_query, widened
@@ -21,7 +20,6 @@ ROUND = 160
 _WORD = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
 _ASCII_WORD = re.compile("[A-Za-z0-9]+")
 _DENSE_RUN = re.compile(f"[{DENSE}]+")
-_CLUSTER = re.compile("[^\u0300-\u036f\u3099\u309a\u1160-\u11ff][\u0300-\u036f\u3099\u309a\u1160-\u11ff]*|.", re.DOTALL)
 _SCANNED = 200_000
 _MATCHES = 2_000
 
@@ -84,8 +82,8 @@ def _spans(text: str, query: Query, weights: dict[str, float]) -> list[tuple[int
             return spans
         return spans
     if needles := (*query.required, *query.phrases, *query.literals):
-        plain, origin = _traced(text)
-        spans += [(start, stop, 3.0) for needle in needles for start, stop in _places(plain, origin, needle)]
+        plain = _same_length(text)
+        spans += [(start, stop, 3.0) for needle in needles for start, stop in _places(plain, needle)]
     if text.isascii():
         return spans + (_ascii_spans(text, weights) if weights else [])
     if weights or query.starts:
@@ -126,27 +124,16 @@ def _dense_spans(word: re.Match[str], query: Query, weights: dict[str, float]) -
     return pairs + [(start + at, start + at + 1, 1.0) for at, sign in enumerate(run) if sign in query.starts]
 
 
-def _places(plain: str, origin: Sequence[int], needle: str) -> list[tuple[int, int]]:
-    """Return where a folded needle stands in a text, with any white space for its spaces and any form of characters."""
+def _places(plain: str, needle: str) -> list[tuple[int, int]]:
+    """Return where a folded needle stands in a text of the same length, with any white space for its spaces."""
     pattern = re.compile(r"\s+".join(re.escape(piece) for piece in needle.split(" ")))
-    found = []
-    for match, _ in zip(pattern.finditer(plain), range(_MATCHES), strict=False):
-        if match.end() > match.start():
-            found.append((origin[match.start()], origin[match.end()]))
-    return found
+    return [match.span() for match in islice(pattern.finditer(plain), _MATCHES) if match.end() > match.start()]
 
 
-def _traced(text: str) -> tuple[str, Sequence[int]]:
-    """Return the folded text, and for each of its characters (and its end) the place in the text that it comes from."""
+def _same_length(text: str) -> str:
+    """Return the folded text if that has the same places; else the text, whose characters fold to more or fewer."""
     plain = folded(text)
-    if len(plain) == len(text):  # nothing was joined or spelled out
-        return plain, range(len(text) + 1)
-    pieces, origin = [], []
-    for cluster in _CLUSTER.finditer(text):
-        piece = folded(cluster[0]) if not unicodedata.combining(cluster[0][0]) else ""
-        pieces.append(piece)
-        origin += [cluster.start()] * len(piece)
-    return "".join(pieces), [*origin, len(text)]
+    return plain if len(plain) == len(text) else text
 
 
 def _merged(spans: list[tuple[int, int, float]]) -> list[tuple[int, int, float]]:

@@ -14,8 +14,9 @@ from typing import Any
 from sqlalchemy import Connection
 
 from everlong.store.database import in_batches
-from everlong.store.search.index import COUNTED, Index, IndexText, is_start
-from everlong.store.search.text import INDEX_VERSION, PASSAGE_BITS
+from everlong.store.search.index import COUNTED, KEY_BITS, MAX_NUMBER, Index, IndexText, is_start, seq_of
+from everlong.store.search.text import INDEX_VERSION
+from everlong.store.sqlite import run_plain
 
 _TABLES = (
     "CREATE TABLE search_state (version INTEGER NOT NULL, documents INTEGER NOT NULL, "
@@ -40,10 +41,13 @@ class SQLiteIndex(Index):
         """Run a statement that is written with question marks."""
         return connection.exec_driver_sql(statement, tuple(values))
 
+    def rows(self, connection: Connection, statement: str, values: Sequence[Any]) -> list[Any]:
+        """Return the rows of a statement that may give thousands."""
+        return run_plain(connection, statement, tuple(values)).fetchall()
+
     def match(self, terms: Collection[str], *, every: bool) -> tuple[str, list[Any]]:
         """Return the condition that a passage ``p`` has any, or all, of some terms, and its values."""
-        quoted = [f'"{term}" *' if is_start(term) else f'"{term}"' for term in dict.fromkeys(terms)]
-        return "p.search_passages MATCH ?", [(" AND " if every else " OR ").join(quoted)]
+        return "p.search_passages MATCH ?", [(" AND " if every else " OR ").join(map(_quoted, dict.fromkeys(terms)))]
 
     def version(self, connection: Connection) -> int | None:
         """Return the version of the terms in it; None if there is no index yet."""
@@ -77,9 +81,9 @@ class SQLiteIndex(Index):
     def remove(self, connection: Connection, documents: Sequence[IndexText]) -> None:
         """Take documents out, given exactly what was indexed of them; one that is not in it is passed over."""
         held: set[int] = set()
-        for part in in_batches([document.seq << PASSAGE_BITS for document in documents]):
+        for part in in_batches([document.passages[0][0] for document in documents]):
             statement = f"SELECT id FROM search_passages_docsize WHERE id IN ({','.join('?' * len(part))})"  # noqa: S608
-            held.update(row[0] >> PASSAGE_BITS for row in self.run(connection, statement, part))
+            held.update(seq_of(row[0]) for row in self.run(connection, statement, part))
         documents = [document for document in documents if document.seq in held]
         if rows := _rows(documents):  # to take out what is not there damages the index
             statement = "INSERT INTO search_passages (search_passages, rowid, terms) VALUES ('delete', ?, ?)"
@@ -109,14 +113,17 @@ class SQLiteIndex(Index):
         is_done = raw.total_changes - before < _NO_WORK
         self.run(connection, "DELETE FROM search_purge" if is_done else "UPDATE search_purge SET is_begun = 1")
 
-    def frequencies(self, connection: Connection, terms: Collection[str]) -> dict[str, int]:
+    def frequencies(self, connection: Connection, terms: Collection[str], upto: int | None = None) -> dict[str, int]:
         """Return about how many passages hold each of some terms; of a frequent one, only the newest are counted."""
         last, first = (end or 0 for end in self.run(connection, _ENDS).one())
-        newest = "SELECT rowid FROM search_passages WHERE search_passages MATCH ? ORDER BY rowid DESC LIMIT ?"
+        highest = (MAX_NUMBER if upto is None else upto + 1) << KEY_BITS
+        newest = (
+            "SELECT rowid FROM search_passages WHERE search_passages MATCH ? AND rowid < ? ORDER BY rowid DESC LIMIT ?"
+        )
         found: dict[str, int] = {}
         counted = " UNION ALL ".join([f"SELECT ?, count(*), min(rowid) FROM ({newest})"] * len(terms))  # noqa: S608
-        values = [value for term in terms for value in (term, f'"{term}"', COUNTED)]
-        for term, count, oldest in self.run(connection, counted, values) if terms else ():
+        values = [value for term in terms for value in (term, _quoted(term), highest, COUNTED)]
+        for term, count, oldest in self.rows(connection, counted, values) if terms else ():
             if count == COUNTED and oldest > 0:
                 found[term] = max(count, int(count * (last - first + 1) / (last - oldest + 1)))
             elif count:
@@ -124,9 +131,9 @@ class SQLiteIndex(Index):
         return found
 
 
+def _quoted(term: str) -> str:
+    return f'"{term}" *' if is_start(term) else f'"{term}"'
+
+
 def _rows(documents: Sequence[IndexText]) -> list[tuple[int, str]]:
-    return [
-        ((document.seq << PASSAGE_BITS) + number, terms)
-        for document in documents
-        for number, terms in enumerate(document.passages)
-    ]
+    return [row for document in documents for row in document.passages]

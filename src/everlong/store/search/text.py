@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -104,7 +104,7 @@ SYNONYMS: tuple[tuple[str, ...], ...] = tuple(
 """Words of which a question uses one and the answer often another."""
 
 
-INDEX_VERSION = 5
+INDEX_VERSION = 6
 """Raised whenever the same text gives other terms than before; an index of another version is made anew."""
 
 MAX_TERM = 64
@@ -244,26 +244,6 @@ def terms_of(text: str) -> list[str]:
     return _joined_terms(text).split()
 
 
-class Counted(NamedTuple):
-    """The number of times that some terms stand in a text, the number of all its terms, and all of them once."""
-
-    counts: dict[str, int]
-    length: int
-    all: frozenset[str]
-
-
-def counted(text: str, plain: str, terms: Set[str], pairs: Sequence[str]) -> Counted:
-    """Count some terms in a text; ``pairs`` are those of dense script."""
-    counts = {pair: count for pair in pairs if (count := plain.count(pair))}
-    if pairs and len(pairs) == len(terms):  # nothing else is asked for, so no word need be looked at
-        return Counted(counts, len(text), frozenset(plain.split()))
-    found = terms_of(text)
-    every = frozenset(found)
-    for term in terms & every:
-        counts.setdefault(term, found.count(term))
-    return Counted(counts, len(found), every)
-
-
 def is_dense(term: str) -> bool:
     """Return whether a term is of a script that is cut into pairs."""
     return term > "\u0e00" and _DENSE_RUN.match(term) is not None
@@ -320,8 +300,8 @@ PASSAGE = 400
 SHORT = 600
 """The most characters of a text that is a single passage."""
 
-PASSAGE_BITS = 12
-"""The bits of a passage's number in its text. Texts of a million characters have longer passages, not more."""
+PLACE_BITS = 13
+"""The bits of a passage's place in its document. Texts of a million characters have longer passages, not more."""
 
 _ENDS = ("\n", ". ", " ")
 _FORCED = re.compile(rf"[\s;}}，。、]|,(?!\d)|(?P<dense>[{DENSE}])")
@@ -360,7 +340,7 @@ def passage_span(text: str, number: int) -> Span:
 
 
 def _passage_size(text: str) -> int:
-    return max(PASSAGE, len(text) >> PASSAGE_BITS - 1)
+    return max(PASSAGE, len(text) >> PLACE_BITS - 2)
 
 
 def count_passages(text: str) -> int:

@@ -13,8 +13,9 @@ from functools import partial
 from sqlalchemy import Connection
 
 from everlong.store.database import Database
-from everlong.store.search.corpus import Corpus
-from everlong.store.search.index import Index, IndexText
+from everlong.store.search.corpus import Corpus, SearchDocument, answered_calls
+from everlong.store.search.index import ASKS, PERSON, SPOKEN, WHOLE, Index, IndexText, passage_key
+from everlong.store.search.rank import speaker_marks
 from everlong.store.search.text import INDEX_VERSION, passage_terms
 from everlong.store.search.vectors import VectorTable
 
@@ -35,8 +36,6 @@ class IndexUpkeep:
         self._corpus = corpus
         self._vectors = VectorTable(database)
         self._is_ready = False
-        self._left_to_others: set[int] = set()
-        """Documents that are left to others, who need not give way."""
 
     def ensure(self) -> None:
         """Create the index; replace one that an older version of Everlong made."""
@@ -70,17 +69,12 @@ class IndexUpkeep:
     def index_pending(self, limit: int, *, gives_way: bool = False) -> int:
         """Index up to so many pending documents; return how many were taken off the list.
 
-        With ``gives_way`` others who write have as much time as is taken from them, and documents for which they would
-        have to wait longer than a moment are left on the list for the next search.
+        With ``gives_way`` others who write have as much time as is taken from them.
         """
         self.ensure()
         with self._database.read() as connection:
-            left = self._left_to_others if gives_way else set()
-            seqs = [seq for seq in self._corpus.pending_numbers(connection, limit + len(left)) if seq not in left]
-            documents = dict(self._documents(connection, seqs, MOST_AT_ONCE if gives_way else None))
-        if gives_way:
-            self._left_to_others.update(seq for seq, made in documents.items() if made is None)
-            seqs = [seq for seq in seqs if seq not in self._left_to_others]
+            seqs = self._corpus.pending_numbers(connection, limit)
+            documents = self._documents(connection, seqs)
         taken = 0
         for part in _divide(seqs, documents):
             began = time.monotonic()
@@ -89,10 +83,9 @@ class IndexUpkeep:
                 time.sleep(max(_LEAST_PAUSE, time.monotonic() - began))
         return taken
 
-    def _add(self, seqs: list[int], documents: Mapping[int, IndexText | None], connection: Connection) -> int:
+    def _add(self, seqs: list[int], documents: Mapping[int, IndexText], connection: Connection) -> int:
         taken = self._index.claim(connection, seqs, wait=False)
-        known = (documents.get(seq) for seq in seqs if seq in taken)
-        self._index.add(connection, [made for made in known if made is not None])
+        self._index.add(connection, [documents[seq] for seq in seqs if seq in taken and seq in documents])
         self._vectors.list_messages(connection, taken)
         return len(taken)
 
@@ -106,9 +99,8 @@ class IndexUpkeep:
         if self._index.version(connection) != INDEX_VERSION:
             return
         pending = self._index.claim(connection, seqs, wait=True)
-        indexed = [seq for seq in seqs if seq not in pending]
-        made = self._documents(connection, indexed)
-        self._index.remove(connection, [text for _, text in made if text is not None])
+        made = self._documents(connection, [seq for seq in seqs if seq not in pending])
+        self._index.remove(connection, list(made.values()))
 
     def purge(self) -> None:
         """Leave no trace of removed documents in the index's own pages, in steps between which others write."""
@@ -127,22 +119,36 @@ class IndexUpkeep:
             if not self._database.in_batch:
                 time.sleep(seconds)
 
-    def _documents(
-        self, connection: Connection, seqs: list[int], most: int | None = None
-    ) -> Iterator[tuple[int, IndexText | None]]:
-        """Yield what to index of documents; None of one that has more than so many characters to index."""
+    def _documents(self, connection: Connection, seqs: list[int]) -> dict[int, IndexText]:
+        """Return documents as they are indexed."""
         loaded = self._corpus.load(connection, seqs)
-        for seq in sorted(loaded):
-            text = loaded.pop(seq).text
-            is_taken = most is None or len(text) <= most
-            yield seq, IndexText(seq, passage_terms(text)) if is_taken else None
+        return {seq: index_text(loaded.pop(seq)) for seq in sorted(loaded)}
+
+
+def index_text(document: SearchDocument) -> IndexText:
+    """Return a document as it is indexed; what a client wrapped around a person's words has passages of its own."""
+    own = passage_terms(document.own_text)
+    marks = SPOKEN * bool(document.speaker) + WHOLE * (len(own) == 1)
+    if document.role == "user" and not answered_calls(document.message):
+        marks += PERSON
+    if document.own_text.rstrip().endswith(("?", "？")):
+        marks += ASKS
+    told = [(terms, marks) for terms in own]
+    if document.own_text != document.text:
+        told += [(terms, 0) for terms in passage_terms(document.text)]
+    rows: list[tuple[int, str]] = []
+    speaker = speaker_marks(document.speaker)
+    for place, (terms, its) in enumerate(told):
+        key = passage_key(document.seq, place, its, terms.count(" ") + 1)
+        rows.append((key, " ".join([terms, *speaker])))
+    return IndexText(document.seq, tuple(rows))
 
 
 def _size(made: IndexText) -> int:
-    return sum(map(len, made.passages))
+    return sum(len(terms) for _, terms in made.passages)
 
 
-def _divide(seqs: list[int], documents: Mapping[int, IndexText | None]) -> Iterator[list[int]]:
+def _divide(seqs: list[int], documents: Mapping[int, IndexText]) -> Iterator[list[int]]:
     """Divide documents into those that are indexed in one transaction, for which others have to wait."""
     part: list[int] = []
     size = 0

@@ -8,16 +8,18 @@ recognised. Nothing here can be undone.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from sqlalchemy import Connection, Row, delete, func, or_, select, update
 
 from everlong.errors import NotStored
-from everlong.model import title_from
+from everlong.model import blocks_of, title_from
 from everlong.store.channel_data import drop_channel_data, remove_files
-from everlong.store.content import digest_of, value_of
+from everlong.store.content import SLOWLY, decoded, digest_of, encoded, unpacked, value_of
 from everlong.store.database import in_batches
 from everlong.store.evidence import drop_evidence_of_views
 from everlong.store.objects import sweep_objects
@@ -41,7 +43,6 @@ from everlong.store.summaries import void_summaries
 from everlong.store.teasers import drop_teasers
 from everlong.store.tombstones import stub_of, stub_of_prompt
 from everlong.store.tree import inherited_view
-from everlong.store.upkeep.alike import contents_among, contents_with
 from everlong.store.upkeep.garbage import purge_search, remove_from_search
 from everlong.store.upkeep.references import is_used
 
@@ -58,47 +59,31 @@ class Forgotten(NamedTuple):
     """Messages of a session that stay, because another session shows them too."""
 
 
-def forget(core: StoreCore, nodes: Sequence[bytes], *, session: str | None = None) -> Forgotten:
-    """Forget messages by their ids, the same words wherever else they stand, and summaries made of them.
-
-    With a ``session``, messages that another conversation shows too (of a fork) stay, and words that others use too
-    (a bare "yes") stay with those.
-    """
+def forget(core: StoreCore, nodes: Sequence[bytes]) -> Forgotten:
+    """Forget messages by their ids, the same words wherever else they stand, and summaries made of them."""
     ahead = None
-    if session is None:  # others would have to wait while everything is compared
+    # Others who write to a file would have to wait while everything is compared. On a server nobody waits, and a
+    # transaction may have taken its numbers and not be committed yet.
+    if core.database.backend.name == "sqlite":
         with core.database.read() as connection:
-            ahead = _find_ahead(core, connection, [_node_row(core, connection, ident) for ident in nodes])
+            chosen = [_node_row(core, connection, ident) for ident in nodes]
+            ahead = _Forgetting(core, connection).find_alike(chosen)
 
     def work(connection: Connection) -> _Forgetting:
         chosen = [_node_row(core, connection, ident) for ident in nodes]
-        mine = [] if session is None else _parts_of(core, connection, session)
-        return _Forgetting(core, connection, ahead).run(chosen, mine)
+        return _Forgetting(core, connection, ahead).run(chosen, [])
 
-    return _forget_in_logs(core, core.database.write(work))
+    return _clean_up(core, core.database.write(work))
 
 
 class _FoundAhead(NamedTuple):
-    """The places of words, found before the transaction that forgets them; later ones have higher numbers."""
+    """The contents with the same blocks, found before the transaction that forgets them."""
 
     sought: frozenset[bytes]
     """The contents that are to be forgotten."""
     alike: frozenset[bytes]
-    """Other contents with one of the same blocks."""
-    nodes: tuple[int, ...]
-    """The numbers of the messages with one of all these contents."""
-    newest_content: int
-    newest_node: int
-
-
-def _find_ahead(core: StoreCore, connection: Connection, chosen: Sequence[Row[Any]]) -> _FoundAhead:
-    forgetting = _Forgetting(core, connection)
-    sought = forgetting.contents_of(chosen, forgetting.replies_of(chosen, []))
-    alike = forgetting.contents_alike(sought)
-    numbers: list[int] = []
-    for part in in_batches(sorted(sought | alike)):
-        numbers += connection.execute(select(node.c.seq).where(node.c.digest.in_(part))).scalars().all()
-    newest = (connection.execute(select(func.max(table.c.seq))).scalar() or 0 for table in (content, node))
-    return _FoundAhead(frozenset(sought), frozenset(alike), tuple(numbers), *newest)
+    newest: int
+    """The number of the newest content that was compared; later ones have higher numbers."""
 
 
 def forget_conversation(core: StoreCore, ident: str) -> Forgotten:
@@ -111,10 +96,10 @@ def forget_conversation(core: StoreCore, ident: str) -> Forgotten:
         mine = _parts_of(core, connection, ident)
         return _Forgetting(core, connection).run(_messages_of(core, connection, mine), mine)
 
-    return _forget_in_logs(core, core.database.write(work))
+    return _clean_up(core, core.database.write(work))
 
 
-def _forget_in_logs(core: StoreCore, done: _Forgetting) -> Forgotten:
+def _clean_up(core: StoreCore, done: _Forgetting) -> Forgotten:
     """Take what was forgotten out of memory, the index's pages, the logs and the object store; return the figures."""
     core.checkpoints.clear()
     purge_search(core)
@@ -170,8 +155,7 @@ class _Forgetting:
     def __init__(self, core: StoreCore, connection: Connection, ahead: _FoundAhead | None = None) -> None:
         self.core = core
         self.connection = connection
-        # On a server a transaction may have taken its numbers and not be committed yet.
-        self._ahead = ahead if core.database.backend.name == "sqlite" else None
+        self._ahead = ahead
         self.parts: set[str] = set()
         """Sessions that are forgotten themselves."""
         self.changed: set[str] = set()
@@ -245,29 +229,40 @@ class _Forgetting:
         """Return the contents of messages and of replies."""
         return {bytes(row.digest) for row in chosen} | {bytes(row.reply) for row in replies}
 
+    def find_alike(self, chosen: Sequence[Row[Any]]) -> _FoundAhead:
+        """Find the contents with a block of some messages, or of the replies that became these."""
+        sought = self.contents_of(chosen, self.replies_of(chosen, []))
+        newest = self.connection.execute(select(func.max(content.c.seq))).scalar() or 0
+        return _FoundAhead(frozenset(sought), frozenset(self.contents_alike(sought)), newest)
+
     def contents_alike(self, digests: set[bytes]) -> set[bytes]:
         """Return other contents with one of the same blocks: the message in another shape, split, merged or marked."""
+        trace, tenant = self.core.chain.trace, self.core.tenant
         messages = [value_of(row.bytes, row.codec) for row in self._live(digests)]
-        if self._ahead is None or self._ahead.sought != digests:
-            return contents_with(self.core, self.connection, messages)
+        blocks = {block for message in messages for block in trace([message]).blocks}
+        if not blocks:
+            return set()
         columns = select(content.c.digest, content.c.bytes, content.c.codec)
-        live = columns.where(content.c.tenant == self.core.tenant, content.c.state == "live")
-        added = self.connection.execute(live.where(content.c.seq > self._ahead.newest_content))
-        return contents_among(self.core, added, messages) | self._ahead.alike
+        query = columns.where(content.c.tenant == tenant, content.c.state == "live")
+        found: set[bytes] = set()
+        if self._ahead is not None and self._ahead.sought == digests:
+            found |= self._ahead.alike
+            query = query.where(content.c.seq > self._ahead.newest)
+        needles = {_needle(block.identity) for message in messages for block in blocks_of(message)}
+        for row in self.connection.execute(query.execution_options(yield_per=500)):
+            data = unpacked(row.bytes, row.codec)
+            if not data.startswith(SLOWLY) and not any(needle in data for needle in needles):
+                continue  # as nearly all: to hash a message takes ten times as long
+            value = decoded(data)
+            if isinstance(value, dict) and "role" in value and not blocks.isdisjoint(trace([value]).blocks):
+                found.add(bytes(row.digest))
+        return found
 
     def _messages_with(self, digests: set[bytes]) -> Iterator[Row[Any]]:
         """Yield the messages with one of some contents."""
         mine = select(node).where(node.c.tenant == self.core.tenant)
-        ahead = self._ahead
-        if ahead is None or not digests <= ahead.sought | ahead.alike:
-            for part in in_batches(sorted(digests)):
-                yield from self.connection.execute(mine.where(node.c.digest.in_(part)))
-            return
-        for numbers in in_batches(ahead.nodes):
-            rows = self.connection.execute(mine.where(node.c.seq.in_(numbers)))
-            yield from (row for row in rows if bytes(row.digest) in digests)
-        rows = self.connection.execute(mine.where(node.c.seq > ahead.newest_node))
-        yield from (row for row in rows if bytes(row.digest) in digests)
+        for part in in_batches(sorted(digests)):
+            yield from self.connection.execute(mine.where(node.c.digest.in_(part)))
 
     def replies_of(self, chosen: Sequence[Row[Any]], mine: Sequence[Row[Any]]) -> list[Any]:
         """Return the replies that became these messages, and all replies of a conversation."""
@@ -368,6 +363,17 @@ class _Forgetting:
         """Delete system prompts that an engine wrote with the forgotten words in sight, unless others use them."""
         gone = [digest for digest in sorted(digests) if not is_used(self.connection, digest)]
         self.connection.execute(delete(content).where(content.c.digest.in_(gone)))
+
+
+def _needle(identity: bytes) -> bytes:
+    """Return bytes that every content with a block has, unless the standard library wrote it; none for a picture."""
+    kind, _, told = identity.partition(b":")
+    if kind == b"text":
+        return encoded(told.decode("utf-8", "surrogatepass")).strip(b'"')
+    if kind in {b"call", b"result"}:
+        with suppress(ValueError, RecursionError):  # nested too deep to be read back
+            return encoded(json.loads(told)[0]).strip(b'"')  # the call's id
+    return b""
 
 
 def _is_in(row: Row[Any], part: Segment) -> bool:

@@ -21,7 +21,7 @@ from everlong.store.schema import (
     receipt,
     session,
     turn,
-    vector_block,
+    vector,
     vector_pending,
     view,
 )
@@ -136,11 +136,11 @@ def stats(core: StoreCore) -> dict[str, int]:
             name: connection.execute(
                 select(func.count()).select_from(table).where(table.c.tenant == core.tenant)
             ).scalar_one()
-            for name, table in (tables | {"compactions": compaction, "outputs": output, "receipts": receipt}).items()
+            for name, table in (
+                tables | {"compactions": compaction, "outputs": output, "receipts": receipt, "vectors": vector}
+            ).items()
         }
         found["pending"] = connection.execute(select(func.count()).select_from(pending)).scalar_one()
-        held = select(func.coalesce(func.sum(vector_block.c.rows), 0)).where(vector_block.c.tenant == core.tenant)
-        found["vectors"] = int(connection.execute(held).scalar_one())
         found["objects"], found["object_bytes"] = count_objects(connection, core.tenant)
         found["unembedded"] = connection.execute(select(func.count()).select_from(vector_pending)).scalar_one()
     return {**found, "bytes": size_of(core)}

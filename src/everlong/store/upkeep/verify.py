@@ -7,9 +7,8 @@ in the order of their keys, so it takes little memory however large the store is
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import islice, pairwise
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +20,6 @@ from everlong.errors import StoreDamaged
 from everlong.model import HashChain
 from everlong.store.channel_data import check_channel_data
 from everlong.store.content import OBJECT, decoded, digest_of, unpacked
-from everlong.store.database import Database, in_batches
 from everlong.store.evidence import check_evidence
 from everlong.store.object_place import fetch_anew, read_reference
 from everlong.store.objects import check_objects
@@ -30,11 +28,10 @@ from everlong.store.schema import (
     content,
     node,
     session,
-    vector_block,
+    vector,
     view,
     view_item,
 )
-from everlong.store.search.vectors import seqs_of_block
 from everlong.store.summaries import check_frontiers, check_summaries
 from everlong.store.tombstones import read_stub
 from everlong.store.upkeep.references import REFERENCES
@@ -42,11 +39,6 @@ from everlong.store.views import ViewItem, problems_of
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
-
-_LARGE = 20_000
-"""The messages from which on several processes are quicker than one."""
-_SHARES = 4
-"""The shares of each process."""
 
 MOST_PROBLEMS = 1_000
 """The most problems that are listed; a store with more needs its backup, not a longer list."""
@@ -61,14 +53,9 @@ class VerifiedMark(NamedTuple):
 
 def newest_mark(core: StoreCore) -> VerifiedMark:
     """Return the numbers of a tenant's newest message and content."""
+    newest = (select(func.max(table.c.seq)).where(table.c.tenant == core.tenant) for table in (node, content))
     with core.database.read() as connection:
-        return mark_of(connection, core.tenant)
-
-
-def mark_of(connection: Connection, tenant: str) -> VerifiedMark:
-    """Return the same on a connection."""
-    newest = (select(func.max(table.c.seq)).where(table.c.tenant == tenant) for table in (node, content))
-    return VerifiedMark(*(connection.execute(query).scalar() or 0 for query in newest))
+        return VerifiedMark(*(connection.execute(query).scalar() or 0 for query in newest))
 
 
 class VerificationLog:
@@ -119,7 +106,6 @@ def verify(
     progress: Callable[[int, int], None] | None = None,
     *,
     since: VerifiedMark | None = None,
-    processes: int = 1,
 ) -> Verified:
     """Check everything of a tenant; ``progress`` is called with the number of messages done and of all.
 
@@ -127,7 +113,6 @@ def verify(
         core: The store.
         progress: Called with the number of messages done and of all.
         since: Derive only the hashes of messages and contents after these, and leave out the database's own check.
-        processes: How many processes derive the hashes of a large store.
     """
     problems, remarks = core.database.backend.losses()
 
@@ -146,12 +131,8 @@ def verify(
         low = since or VerifiedMark(0, 0)
         if since is None:
             note(core.database.backend.problems(connection))
-        ranges = _ranges(low, mark_of(connection, tenant), processes if sizes[0] >= _LARGE else 1)
-        if len(ranges) > 1:
-            note(_check_in_processes(core, ranges, progress))
-        for one in ranges if len(ranges) == 1 else ():
-            note(_check_contents(connection, tenant, one))
-            note(_check_nodes(connection, tenant, one, sizes[0], progress))
+        note(_check_contents(connection, tenant, low))
+        note(_check_nodes(connection, tenant, low, sizes[0], progress))
         note(_check_branches(connection, tenant))
         note(_check_views(connection, tenant))
         note(check_summaries(connection, tenant))
@@ -173,62 +154,8 @@ def _count_rows(connection: Connection, table: Table, tenant: str) -> int:
         return 0
 
 
-class _Range(NamedTuple):
-    """A share of the messages and contents, by their numbers: those after the first and up to the second."""
-
-    nodes: tuple[int, int]
-    contents: tuple[int, int]
-
-
-def _ranges(low: VerifiedMark, high: VerifiedMark, processes: int) -> list[_Range]:
-    """Return what each process checks, in several shares, so that none waits long for the others."""
-    count = 1 if processes == 1 else _SHARES * processes
-
-    def cuts(first: int, last: int) -> list[int]:
-        return [first + (last - first) * place // count for place in range(count + 1)]
-
-    nodes, contents = cuts(low.node, high.node), cuts(low.content, high.content)
-    return [_Range(*both) for both in zip(pairwise(nodes), pairwise(contents), strict=True)]
-
-
-def _check_in_processes(
-    core: StoreCore, ranges: Sequence[_Range], progress: Callable[[int, int], None] | None
-) -> Iterator[str]:
-    """Yield the problems that several processes find, each in its shares."""
-    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - takes long to load, and is seldom needed
-    from multiprocessing import get_context  # noqa: PLC0415 - as above
-
-    backend, total = core.database.backend, ranges[-1].nodes[1]
-    processes = len(ranges) // _SHARES
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        for one, found in zip(
-            ranges, pool.map(partial(_check_range, backend.address, core.tenant), ranges), strict=True
-        ):
-            yield from found
-            if progress is not None:
-                progress(one.nodes[1], total)
-
-
-def _check_range(address: str, tenant: str, share: _Range) -> list[str]:
-    """Return the problems of a share; run in a process of its own."""
-    from everlong.store.upgrade import backend_for  # noqa: PLC0415 - which needs this package
-
-    database = Database(backend_for(address))
-    problems: list[str] = []
-    try:
-        with database.read() as connection:
-            for found in (_check_contents(connection, tenant, share), _check_nodes(connection, tenant, share, 0, None)):
-                problems += islice(found, MOST_PROBLEMS)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the check must tell it
-        problems.append(f"a table cannot be read to its end: {error}")
-    finally:
-        database.close()
-    return problems
-
-
-def _check_contents(connection: Connection, tenant: str, share: _Range) -> Iterator[str]:
-    low, high = share.contents
-    mine = select(content).where(content.c.tenant == tenant, content.c.seq > low, content.c.seq <= high)
+def _check_contents(connection: Connection, tenant: str, after: VerifiedMark) -> Iterator[str]:
+    mine = select(content).where(content.c.tenant == tenant, content.c.seq > after.content)
     for row in _stream(connection, mine):
         name = f"content {bytes(row.digest).hex()}"
         if row.state == "forgotten":
@@ -255,7 +182,7 @@ def _bytes_of(row: Row[Any]) -> bytes:
 
 
 def _check_nodes(
-    connection: Connection, tenant: str, share: _Range, total: int, progress: Callable[[int, int], None] | None
+    connection: Connection, tenant: str, after: VerifiedMark, total: int, progress: Callable[[int, int], None] | None
 ) -> Iterator[str]:
     chain = HashChain(tenant)
     above = node.alias()
@@ -274,7 +201,7 @@ def _check_nodes(
         .outerjoin(branch, branch.c.id == node.c.branch)
         .outerjoin(content, content.c.digest == node.c.digest)
         .outerjoin(above, above.c.id == node.c.parent)
-        .where(node.c.tenant == tenant, node.c.seq > share.nodes[0], node.c.seq <= share.nodes[1])
+        .where(node.c.tenant == tenant, node.c.seq > after.node)
     )
     for done, row in enumerate(_stream(connection, joined), 1):
         yield from _check_node(chain, row)
@@ -448,22 +375,11 @@ def _check_conversations(connection: Connection, tenant: str) -> Iterator[str]:
 
 
 def _check_vectors(connection: Connection, tenant: str) -> Iterator[str]:
-    """Check that blocks of vectors are whole, and that each vector belongs to words that are still there."""
-    for row in _stream(connection, select(vector_block).where(vector_block.c.tenant == tenant)):
-        name = f"block of vectors {row.id}"
-        try:
-            seqs = seqs_of_block(row)
-        except StoreDamaged:
-            yield f"{name} is not whole; a change of search.embeddings makes all vectors anew"
-            continue
-        live: set[int] = set()
-        for part in in_batches(sorted(set(seqs))):
-            said = select(node.c.seq).join(content, content.c.digest == node.c.digest).where(node.c.seq.in_(part))
-            mine = said.where(node.c.tenant == tenant, content.c.state == "live")
-            live.update(connection.execute(mine).scalars())
-        gone = sorted(set(seqs) - live)
-        if gone:
-            yield f"{name} has vectors of messages that are not there or forgotten, the first is number {gone[0]}"
+    """Check that each vector belongs to words that are still there."""
+    live = select(node.c.seq).join(content, content.c.digest == node.c.digest).where(content.c.state == "live")
+    lost = select(vector.c.seq).where(vector.c.tenant == tenant, vector.c.seq.not_in(live))
+    for number in connection.execute(lost).scalars():
+        yield f"there is a vector of message number {number}, which is not there or forgotten"
 
 
 def _stream(connection: Connection, query: Select[Any]) -> Iterator[Row[Any]]:
