@@ -200,11 +200,11 @@ class ConversationCompactor:
             return
         if not conversation.is_placed:  # it was far from a compaction when it came
             return
+        ident = conversation.branch.id
+        if ident in self._made:  # this request was the last one before the compaction
+            return
         size = self._size_for(relayed, turn, tokens + output)
         self._waiting_in(turn, size).sent(tokens, size.pace, size.prices)
-        ident = conversation.branch.id
-        if ident in self._made:  # this answer came to the last request before
-            return
         is_due = self._is_due(turn, size)
         if is_due and ident not in self._preparing:
             self._due[ident] = (relayed, turn, size)
