@@ -71,8 +71,6 @@ class BoundaryLimits(NamedTuple):
     """The tokens that the summary of so much content may take."""
     fills: bool = False
     """True to lengthen the tail as far as ``total`` allows."""
-    is_lean: bool = False
-    """True to lengthen it only to its budget, and until the result has ``least`` tokens."""
     summary_takes_rest: bool = False
     rules: int = 0
     """The tokens of the frame for the user's standing rules."""
@@ -233,8 +231,6 @@ class _Planner:
             fitting = [cut for cut in cuts if self._size(cut, exchange, wanted) <= limits.total]
             if fitting:
                 cut = max(fitting[-1], usual)
-                if limits.is_lean and limits.fills:
-                    cut = next((one for one in fitting if self._is_enough(one, exchange, wanted)), cut)
                 return self._lengthened(cuts, cut, exchange, wanted) or self._plan(cut, exchange, wanted)
         newest = layout.newest_start
         half = max(LEAST_SUMMARY, wanted // 2)
@@ -295,10 +291,6 @@ class _Planner:
 
     def _size(self, cut: int, exchange: int, summary: int) -> int:
         return self.rest(cut, exchange, summary) + self._tail_tokens(cut)
-
-    def _is_enough(self, cut: int, exchange: int, summary: int) -> bool:
-        """Return whether a tail has its budget, and the result with it its least tokens."""
-        return self._tail_tokens(cut) >= self.limits.tail and self._size(cut, exchange, summary) >= self.limits.least
 
     def _plan(self, cut: int, exchange: int, wanted: int) -> Plan:
         room = self.limits.total - self._size(cut, exchange, 0)

@@ -83,8 +83,6 @@ class CompactionRequest:
     scale: float
     counter: MessageCounter
     writer: SummaryWriter
-    is_lean: bool = False
-    """True if the tail grows no further than to ``least_tokens``; False if it takes all the room there is."""
     focus_topic: str | None = None
     force: bool = False
     memory_context: str | None = None
@@ -508,7 +506,6 @@ class CompactionSituation:
                 acknowledgement=acknowledgement,
                 summary=summary,
                 fills=request.least_tokens > 0,
-                is_lean=request.is_lean,
                 rules=reserve,
             )
         total = self.units(request.target_tokens)

@@ -351,8 +351,7 @@ class ContextCompressor(ContextEngine):
         """Return everything that a compaction of these messages depends on, as this engine stands now.
 
         A compaction that is forced or early leaves a tail of the usual size. Every other one leaves between 45 and 60
-        % of the threshold, so that room is used and the next one is far: about 47 % if tokens have a price, because
-        each is paid for again with every request.
+        % of the threshold, so that room is used and the next one is far.
         """
         self._measure_fixed_parts(messages)
         pace, budgets, besides = self.pace, self._budgets, self.overhead_tokens + REPLY_PRIMING
@@ -368,7 +367,6 @@ class ContextCompressor(ContextEngine):
             limit_tokens=max(0, limit - besides),
             least_tokens=max(0, least),
             most_tokens=max(0, most - besides),
-            is_lean=self.prices.are_known,
             scale=self._calibration.scale(self._model),
             counter=self._counter,
             writer=self._writer,
