@@ -96,3 +96,18 @@ def test_a_warm_prefix_that_no_longer_fits_is_read_in_parts_by_the_next_in_the_c
     ContextCompressor(8_000, summarizer=chain).compress(long_session(60))
     assert not warm.prompts
     assert parts.prompts
+
+
+# -- a summary that was written ahead -------------------------------------------------------------------------------
+
+
+def test_what_came_after_a_prepared_summary_and_is_not_kept_is_told_after_it() -> None:
+    written = "## Goal\n- Build the project.\n\n## Progress\n### Done\n- The build was looked at.\n"
+    engine = ContextCompressor(32_000, summarizer=Says("model", written))
+    messages = long_session(20, 200)
+    engine.prepare(messages)
+    messages += [user("Use port 8123 for the mock."), assistant("I use mock_port_8123 now.")]
+    kept = engine.compress([*messages, *long_session(60, 200)[3:]])
+    summary = next(text for text in map(text_of, kept) if written.strip() in text)
+    assert '- turn 2, "Use port 8123 for the mock."' in summary
+    assert "mock_port_8123" in summary

@@ -34,6 +34,9 @@ __all__ = [
 ]
 
 ADDED_HEADING = "Added from the conversation itself:"
+_TOLD_SINCE = ("Done", "Critical Context")
+SINCE_HEADING = "After that, before the messages below:"
+"""The heading of what came between the time when a model wrote its summary and the first message that is kept."""
 """The line between a model's summary and what was added after it."""
 _ADDED_SHARE = 0.2
 """A model's summary grows at most by this share."""
@@ -184,6 +187,8 @@ class WrittenSummary(NamedTuple):
     """The questions to models and their answers, oldest first; of many, the last ones."""
     asked: int = 0
     """The number of all questions."""
+    reaches: int = 0
+    """The number of the conversation's messages that it covers."""
 
 
 class SummaryWriter:
@@ -234,13 +239,14 @@ class SummaryWriter:
         """Return a summary; a failing summarizer never makes this raise."""
         written = self._ask(request, ignore_cooldown=ignore_cooldown)
         heard = request.exchanges
-        self.last = written._replace(exchanges=heard.kept(), asked=heard.count)
+        self.last = written._replace(exchanges=heard.kept(), asked=heard.count, reaches=len(request.prefix))
         return self.last
 
     def write_again(self, written: WrittenSummary, request: SummaryRequest) -> WrittenSummary:
         """Return the summary for another cut of the same conversation; a model's own text stays."""
-        text = complete(written.prose, request) if written.prose else self._fallback.summarize(request)
-        return written._replace(text=text)
+        if not written.prose:
+            return written._replace(text=self._fallback.summarize(request))
+        return written._replace(text=complete(written.prose, request) + _tell_since(written, request))
 
     def _ask(self, request: SummaryRequest, *, ignore_cooldown: bool) -> WrittenSummary:
         chosen = self._chosen
@@ -326,6 +332,19 @@ def complete(prose: str, request: SummaryRequest) -> str:
             added.append(item)
             room -= cost
     return "\n".join([prose, "", ADDED_HEADING, *added]) if added else prose
+
+
+def _tell_since(written: WrittenSummary, request: SummaryRequest) -> str:
+    """Return the chronicle of the messages that a model's summary does not reach, and that are not kept either."""
+    since = request.prefix[written.reaches :]
+    room = request.budget_tokens - request.count(written.prose)
+    if not since or room <= 0:
+        return ""
+    before = request.chronicle.count - Chronicle(reads_lines=False).extended(since).count
+    chronicle = Chronicle(count=before, carried={"Goal": ["- above"]}).extended(since)
+    told = SummaryDocument.parse(chronicle.write(room, request.count))
+    items = [item for section in _TOLD_SINCE for item in told.items[section]]
+    return "\n".join(["", "", SINCE_HEADING, *items]) if items else ""
 
 
 def _is_said(item: str, said: str) -> bool:

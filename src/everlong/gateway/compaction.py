@@ -72,7 +72,7 @@ _NEWEST = 0.3
 """Weight of the newest summary in the mean seconds of a model's summaries."""
 _SPARE = 1.25
 """Factor by which a summary may take longer, or the conversation grow faster, than before."""
-_SOONEST = 0.5
+_SOONEST = 0.65
 """Share of the threshold from which on a summary may begin; of a shorter conversation nobody knows if it needs one."""
 _MOST_PREPARED = 1_000
 """Conversations whose summaries are kept in memory until they are due."""
