@@ -389,11 +389,11 @@ class SearchWalk:
             dense = self.meaning.scores(self.connection, question, self.scope, list(self.loaded), self._load_found)
         ranked = ranking.sort(lambda seqs: self.corpus.neighbours(self.connection, seqs), dense)
         if self.query.literals and not self.query.is_question:  # only the text tells whether it stands there so
-            first = ranked[:SORTED]
-            self.load(one.seq for one in first)
+            best = ranked[:SORTED]
+            self.load(one.seq for one in best)
             plain = {seq: normal(document.text) for seq, document in self.loaded.items()}
-            first.sort(key=lambda one: sum(name not in plain.get(one.seq, "") for name in self.query.literals))
-            ranked[:SORTED] = first
+            best.sort(key=lambda one: sum(name not in plain.get(one.seq, "") for name in self.query.literals))
+            ranked[:SORTED] = best
         return ranked
 
     def _load_found(self, seqs: Iterable[int]) -> dict[int, SearchDocument]:
