@@ -45,7 +45,7 @@ def conversation() -> list[Message]:
     made: list[Message] = [{"role": "system", "content": "You are the clerk of a harbour."}]
     for day in range(1, 81):
         told = f"Day {day}: the ferry Amber takes berth {day % 9 + 1} and pays {day * 12} crowns. Write it down. "
-        told += "Fine weather. " * 60
+        told += "Fine weather and a calm sea " * 30  # one sentence: each is asked whether it is a rule
         made += [{"role": "user", "content": told}, {"role": "assistant", "content": f"Berth {day % 9 + 1} is noted."}]
     return made
 

@@ -52,7 +52,7 @@ def test_the_reference_has_every_command_and_option() -> None:
                     check(below, f"{path} {name}")
 
     check(cli, "everlong")
-    assert "| `--why TEXT` |" in text
+    assert "| `--focus TEXT` |" in text
     assert [name for name in command_registry().commands if f"| `/{name}" not in text] == []
 
 

@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import genai_prices
-from tests.api_rules import install_rules
+from tests.api_rules import install_rules, use_clock
+from tests.api_rules.faults import ManualClock, random_faults
 
 from bench.agent.clerk import Clerk
 from bench.agent.requests import jobs
@@ -29,7 +30,7 @@ from bench.agent.session import MODELS, connected, own_folder, settings_for
 from bench.measure import verdict
 from everlong.agent import AgentEvent, AgentOptions, CompactionFinished, Notice, approve_everything, open_agent
 from everlong.store import Store
-from everlong.testing import ManualClock, ModelServer, random_faults
+from everlong.testing import ModelServer
 from everlong.testing.server.exchange import Record
 
 install_rules()
@@ -97,8 +98,9 @@ def play(turns: int, window: int = WINDOW, seed: int = 1, **caching: Any) -> Com
 
     with (
         own_folder() as folder,
-        ModelServer(Clerk(todo), window=window, clock=clock, faults=faults, alternate_roles=True) as server,
+        ModelServer(Clerk(todo), window=window, faults=faults, alternate_roles=True) as server,
     ):
+        use_clock(server, clock)
         settings = settings_for(window, MODEL, prompt_caching={"strategy": "ledger", **caching})
         options = AgentOptions(root=folder / "project", approver=approve_everything)
         with Store.open(folder / "store.db") as store:

@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tests.api_rules import install_rules
+from tests.api_rules import install_rules, use_clock
+from tests.api_rules.faults import ManualClock, random_faults
+from tests.api_rules.prompt_cache import anthropic_blocks_of
 
 from bench.measure import verdict
 from everlong import ContextCompressor, Message, PromptCache
@@ -22,8 +24,7 @@ from everlong.caching import simulation
 from everlong.caching.simulation import CacheSimulator
 from everlong.providers import AnthropicProvider, Done, Reply, Retrying, RetryPolicy, Usage
 from everlong.providers.anthropic_api import anthropic_usage
-from everlong.testing import Answer, Ask, Call, ManualClock, ModelServer, random_faults
-from everlong.testing.server.cache import anthropic_blocks_of
+from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server.exchange import Record
 
 install_rules()
@@ -220,7 +221,8 @@ def play(turns: int, strategy: str = "ledger", seed: int = 1, window: int = WIND
     """Play a session of so many turns under a strategy."""
     clock = ManualClock()
     faults = random_faults(seed, 0.03, ("rate_limit", "server_error", "overloaded"))
-    with ModelServer(clerk, window=window, clock=clock, faults=faults, alternate_roles=True, remember=16) as server:
+    with ModelServer(clerk, window=window, faults=faults, alternate_roles=True, remember=16) as server:
+        use_clock(server, clock)
         session = Session(server, clock, STRATEGIES[strategy], seed, window)
         try:
             for number in range(turns):

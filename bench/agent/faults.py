@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.api_rules import install_rules
+from tests.api_rules.faults import random_faults
 
 from bench.agent.audit import audited
 from bench.agent.clerk import Clerk, is_for_summary
@@ -32,7 +33,7 @@ from bench.agent.requests import Job, jobs
 from bench.agent.session import APIS, own_folder
 from bench.agent.worker import MEMORY_SECONDS, Errand
 from everlong.store import Store
-from everlong.testing import Ask, Fault, ModelServer, random_faults
+from everlong.testing import Ask, Fault, ModelServer
 from everlong.testing.server.exchange import Api
 from everlong.testing.server.faults import KINDS
 

@@ -4,6 +4,5 @@ Run with ``python -m bench.caching``. Sessions are made up from seeds; costs are
 
     placement.py   markers against the oracle: serial, mixed and wide sessions, forks and rewinds, fan-outs
     threshold.py   the automatic threshold against fixed ones
-    clearing.py    when clearing old results pays
     speed.py       placing the markers of a long conversation's next request
 """

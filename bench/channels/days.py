@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.api_rules import install_rules
+from tests.api_rules import install_rules, use_clock
 from tests.channels.discord_stand_in import DiscordStandIn, discord_stand_in
 
 from bench.agent.clerk import Clerk
@@ -221,13 +221,12 @@ class Life:
 
 
 def settings_for(window: int, discord: DiscordStandIn) -> Settings:
-    """Return settings without resets, for one person."""
+    """Return settings for one person."""
     return Settings.model_validate(
         {
             "models": {_MODEL: {"context_length": window, **_PRICES}},
             "auxiliary": {"compression": {"provider": "main"}},
             "channels": {
-                "time_zone": "UTC",
                 "stream": False,
                 "discord": {"users": list(discord.people), "api_base": discord.api},
             },
@@ -242,10 +241,11 @@ def live(days: int, messages: int, window: int = WINDOW, seed: int = 1) -> Days:
     begun = time.monotonic()
     with (
         own_folder(is_quick=True) as folder,
-        ModelServer(companion, window=window, remember=4, alternate_roles=True, clock=clock.now) as server,
+        ModelServer(companion, window=window, remember=4, alternate_roles=True) as server,
         discord_stand_in() as discord,
         Store.open(folder / "store.db") as store,
     ):
+        use_clock(server, clock.now)
         discord.add_person("ada")
         settings = settings_for(window, discord)
 

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import genai_prices
+from tests.api_rules import install_cache
+from tests.api_rules.prompt_cache import blocks_of
 
 from bench.clients.programs import Place, Program
 from bench.clients.script import Plan, Step, Worker
@@ -21,12 +23,11 @@ from bench.gateway.serving import gateway
 from everlong.context.summarizers import ExtractiveSummarizer
 from everlong.store import Store
 from everlong.testing import Ask, ModelServer
-from everlong.testing.server.cache import anthropic_blocks_of, openai_blocks_of, responses_blocks_of
 from everlong.testing.server.exchange import Record
 
 __all__ = ["Bill", "Desk", "Played", "open_desk", "play"]
 
-_BLOCKS = {"anthropic": anthropic_blocks_of, "openai": openai_blocks_of, "responses": responses_blocks_of}
+install_cache()
 
 
 @dataclass
@@ -67,7 +68,7 @@ def bill_of(records: Sequence[Record]) -> Bill:
         if record.status != 200:
             continue
         tokens, total, repeated = tokens_of(record), 0, 0
-        blocks = _BLOCKS[record.api](record.body)
+        blocks = blocks_of(record.api, record.body)
         for block in blocks:
             total += block.tokens
             if block.prefix in seen:

@@ -8,6 +8,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.api_rules import install_cache
+
 from bench.record_chat.cast import Cast
 from bench.record_chat.still import stills
 from bench.record_chat.story import STEPS, WINDOW, answer, write_files
@@ -21,6 +23,7 @@ OUT = Path(__file__).parent.parent.parent / "docs" / "recording"
 
 def main() -> None:
     """Record."""
+    install_cache()
     # Always the same folder: its name is in the prompt, and so in the figures that are shown.
     folder = Path(tempfile.gettempdir()) / "everlong-harbour"
     folder.mkdir()

@@ -16,11 +16,12 @@ from everlong.model import Message
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, Fault, ModelServer
 from tests.agent.conftest import APIS, MODELS, Opened, connected, settings_for
-from tests.examples import few
+from tests.examples import few, length
 from tests.testing_server.conftest import Serve
 from tests.waiting import PATIENCE
 
 WINDOW = 8_000
+TURNS = length(40, 24)
 FILLER = "The pilot boat reports wind from the west and a swell of two metres at the outer buoy. "
 
 
@@ -47,7 +48,7 @@ def test_a_conversation_outgrows_its_window_unnoticed(
 ) -> None:
     server = serve(talker, window=WINDOW)
     agent = opened(server, api)
-    talk(agent, 40)
+    talk(agent, TURNS)
     assert server.rejections == []
     assert max(record.prompt_tokens + (record.body.get("max_tokens") or 0) for record in server.requests) <= WINDOW
     done = compactions(heard)
@@ -59,7 +60,7 @@ def test_a_conversation_outgrows_its_window_unnoticed(
     assert [one.end_reason for one in line[:-1]] == ["compression"] * len(done)
     assert [one.title for one in line[1:3]] == [f"{line[0].title} #2", f"{line[0].title} #3"]
     said = [entry.message for one in line for entry in store.sessions.entries(one.id)]
-    assert [m["content"].split(":")[0] for m in said if m["role"] == "user"] == [f"Entry {n}" for n in range(40)]
+    assert [m["content"].split(":")[0] for m in said if m["role"] == "user"] == [f"Entry {n}" for n in range(TURNS)]
     history = store.compactions(branch=agent.conversation.branch.id)  # type: ignore[union-attr]
     assert [(one.session, one.child) for one in history] == [(one.id, after.id) for one, after in pairwise(line)]
     assert store.verify().problems == []
@@ -271,7 +272,7 @@ def test_the_system_prompt_the_todo_list_and_what_is_pinned_survive_word_for_wor
     store.pin(store.sessions.entries(agent.conversation.session_id)[0].id)  # type: ignore[arg-type]
     agent.run("Plan it.")
     prompt = agent.conversation.system_prompt
-    talk(agent, 40)
+    talk(agent, 24)
     assert len(compactions(heard)) >= 2
     last = server.model.asked[-1]
     assert last.system.startswith(prompt)
@@ -279,7 +280,7 @@ def test_the_system_prompt_the_todo_list_and_what_is_pinned_survive_word_for_wor
     assert "The code word of the lock is Marmelade-42. Remember it." in last.text
     again = opened(server, resume=agent.conversation.session_id)
     assert again.tools.context.todo.text == agent.tools.context.todo.text
-    talk(again, 10)
+    talk(again, 2)
     assert again.tools.context.todo.text in server.model.asked[-1].text
 
 

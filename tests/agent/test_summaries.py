@@ -7,6 +7,7 @@ import pytest
 from everlong.agent import AgentEvent, CompactionFinished, CompactionProgress
 from everlong.testing import Answer, Ask, Fault
 from tests.agent.conftest import APIS, Opened
+from tests.examples import few
 from tests.testing_server.conftest import Serve
 
 PAUSED = "The conversation pauses here."
@@ -56,7 +57,7 @@ def test_a_summary_that_breaks_off_is_asked_for_again_and_its_progress_is_told(
 
 
 @pytest.mark.spec("5.6")
-@pytest.mark.parametrize("window", [3_000, 8_000, 16_000, 64_000])
+@pytest.mark.parametrize("window", few([3_000, 16_000, 8_000, 64_000]))
 def test_a_writer_with_a_small_window_gets_parts_that_fit_it(
     serve: Serve, opened: Opened, heard: list[AgentEvent], window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

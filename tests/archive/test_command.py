@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import plistlib
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from everlong.cli.archive.service import service_file, service_text
-from everlong.config import load_settings
 from everlong.store import Store
 from everlong.store.identity import Sender, StatelessRequest
 from everlong.store.turns import FinishedTurn
@@ -93,46 +87,6 @@ def test_it_goes_on_until_it_is_stopped(home: Path) -> None:
         assert process.wait(PATIENCE) == 0
 
 
-def test_the_doctor_warns_of_logs_that_will_be_deleted(run: Run, home: Path) -> None:
-    old = time.time() - 27 * 86_400
-    log = next((home / ".claude").rglob("*.jsonl"))
-    os.utime(log, (old, old))
-
-    def finding() -> dict[str, str]:
-        return next(one for one in run("doctor", "--json").json["checks"] if one["name"] == "archive")
-
-    warning = finding()
-    assert (warning["state"], "1 log of Claude Code" in warning["text"], "in 3" in warning["text"]) == (
-        "warn",
-        True,
-        True,
-    )
-    run("archive", "--once")
-    assert finding()["state"] == "ok"
-
-
-def test_the_service_runs_this_program(home: Path) -> None:
-    unit = service_text("linux")
-    assert f'ExecStart="{sys.executable}" "-P" "-m" "everlong" "archive"\n' in unit
-    assert f'Environment="EVERLONG_HOME={home / "everlong"}"' in unit
-    told = plistlib.loads(service_text("darwin").encode())
-    assert told["ProgramArguments"][1:5] == ["-P", "-m", "everlong", "archive"]
-    assert told["EnvironmentVariables"]["EVERLONG_HOME"] == str(home / "everlong")
-    assert service_file("darwin", home) == home / "Library" / "LaunchAgents" / "everlong.archive.plist"
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="writes the unit of systemd")
-def test_the_service_is_installed_and_removed(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nonexistent")
-    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
-    installed = run("archive", "--install")
-    unit = home / ".config" / "systemd" / "user" / "everlong-archive.service"
-    assert (installed.code, unit.is_file(), "systemctl is not installed" in installed.err) == (0, True, True)
-    assert run("archive", "--uninstall").code == 0
-    assert not unit.exists()
-    assert "there is no service" in run("archive", "--uninstall").err
-
-
 def through_the_gateway(store: Store, messages: list[dict[str, object]], name: str | None) -> str:
     """Store a conversation as the gateway does, request by request."""
     session = ""
@@ -184,24 +138,3 @@ def test_a_reply_that_the_gateway_has_after_other_words_is_not_added_again(tmp_p
             samples.OwnLogs(store).add(path)
             assert [(one.id, one.messages) for one in store.conversations.newest()] == [(session, 2)]
         assert store.verify().problems == []
-
-
-def test_hermes_moves_in_with_one_command(run: Run, home: Path) -> None:
-    samples.write_hermes(home / ".hermes")
-    (home / ".hermes" / "memories").mkdir()
-    (home / ".hermes" / "memories" / "MEMORY.md").write_text("Tests run with make.\n§\nThe port is 4711.")
-    (home / ".hermes" / "config.yaml").write_text(
-        "context: {engine: compressor}\ncompression: {threshold: 0.6, protect_last_n: 12}\n"
-        "auxiliary: {compression: {model: tiny-scribe, provider: openrouter, api_key: key-of-nobody}}\n"
-    )
-    dry = run("import", "hermes", "--dry-run", "--json").json
-    assert (dry["sessions"], dry["conversations"], len(dry["notes"]), dry["done"]) == (4, 3, 2, {})
-    assert not (home / "everlong").exists()
-    done = run("import", "hermes", "--json").json["done"]
-    assert (done["new"], done["notes"], done["settings"]) == (4, 2, 5)
-    listed = run("sessions", "list", "--json").json
-    assert {one["title"] for one in listed} == {"Berths", None}
-    assert load_settings().settings.compression.threshold == 0.6
-    assert "key-of-nobody" not in (home / "everlong" / "config.yaml").read_text()
-    again = run("import", "hermes", "--json").json["done"]
-    assert (again.get("new", 0), again["notes"], again["settings"]) == (0, 0, 0)

@@ -6,8 +6,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from everlong.testing.strategies import conversations, wild_conversations
+from everlong.testing.strategies import conversations
 from everlong.wire import sendable, to_anthropic
+from tests.wild import wild_conversations
 
 Body = dict[str, Any]
 MODEL = "claude-sonnet-4-5"

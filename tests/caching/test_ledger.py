@@ -30,9 +30,9 @@ def roles(cache: PromptCache) -> list[str]:
 
 def test_a_growing_conversation_marks_the_system_prompt_the_previous_tail_and_the_end() -> None:
     cache, messages = made(), [system(), user("go")]
-    assert marked(cache.apply_to_messages(messages, now=0.0)) == [0, 1]
+    assert marked(cache.apply({"messages": messages}, 0.0)["messages"]) == [0, 1]
     messages = [*messages, *step(1)]
-    assert marked(cache.apply_to_messages(messages, now=30.0)) == [0, 1, 3]
+    assert marked(cache.apply({"messages": messages}, 30.0)["messages"]) == [0, 1, 3]
     assert roles(cache) == ["S", "R", "W"]
 
 
@@ -56,22 +56,13 @@ def test_going_back_finds_the_point_that_was_marked_then() -> None:
     assert back.read == sizes[0]
 
 
-def test_a_system_prompt_that_changes_keeps_a_marker_on_what_of_it_stays() -> None:
-    cache, simulator = made(), CacheSimulator(MODEL, "anthropic")
-    static = {"type": "text", "text": long_text("static", 2_000)}
-    for turn in range(4):
-        request = {"system": [static, {"type": "text", "text": f"turn {turn}"}], "messages": [user(f"go {turn}")]}
-        outcome = simulator.send(cache.apply(request, 30.0 * turn), 30.0 * turn)
-    assert outcome.read == 2_000
-
-
 def test_the_clients_own_markers_stay_and_count() -> None:
     own = {"type": "text", "text": "keep me", "cache_control": {"type": "ephemeral"}}
     messages = [system(), {"role": "user", "content": [own]}, *step(1), user("more")]
-    sent = made().apply_to_messages(messages, now=0.0)
+    sent = made().apply({"messages": messages}, 0.0)["messages"]
     assert marked(sent) == [0, 1, 4]
     many = [{"role": "user", "content": [{**own, "text": f"keep {at}"}]} for at in range(6)]
-    assert marked(made().apply_to_messages([system(), *many], now=0.0)) == [1, 4, 5, 6]
+    assert marked(made().apply({"messages": [system(), *many]}, 0.0)["messages"]) == [1, 4, 5, 6]
 
 
 def test_automatic_caching_of_the_client_leaves_three_markers_and_the_last_block_alone() -> None:

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 
 from everlong import ConfigError, apply_anthropic_cache_control, estimate_messages_tokens_rough
-from everlong.testing.strategies import wild_conversations
 from tests.caching.requests import Body, markers_in, reply, step, system, user
+from tests.wild import wild_conversations
 
 MARKER = {"type": "ephemeral"}
-HOUR = {"type": "ephemeral", "ttl": "1h"}
 
 
 def places(messages: list[Body]) -> list[int]:
@@ -25,14 +24,6 @@ def test_the_system_prompt_and_the_last_three_messages_are_marked() -> None:
     talk = [user("a"), reply("b"), user("c"), reply("d"), user("e")]
     assert places(apply_anthropic_cache_control([system(), *talk])) == [0, 3, 4, 5]
     assert places(apply_anthropic_cache_control(talk)) == [2, 3, 4]
-
-
-@pytest.mark.spec("6.1", "6.2")
-@pytest.mark.parametrize(("ttl", "marker"), [("5m", MARKER), ("1h", HOUR)])
-def test_a_text_becomes_a_list_with_the_marker_in_its_literal_form(ttl: str, marker: Body) -> None:
-    assert apply_anthropic_cache_control([user("hello")], cache_ttl=ttl) == [
-        {"role": "user", "content": [{"type": "text", "text": "hello", "cache_control": marker}]}
-    ]
 
 
 @pytest.mark.spec("6.2")
@@ -55,14 +46,6 @@ def test_a_tool_message_is_marked_on_itself_and_only_for_the_native_api() -> Non
     other = apply_anthropic_cache_control(messages, native_anthropic=False)
     assert other[3:] == messages[3:]
     assert places(other) == [0, 1, 2]  # the last that can carry one
-
-
-def test_what_is_listed_twice_is_marked_once() -> None:
-    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
-    asked = {"role": "user", "content": [image, image, image]}
-    marked = apply_anthropic_cache_control([asked, asked, asked, asked, asked], native_anthropic=True)
-    assert len(markers_in(marked)) == 3
-    assert "cache_control" not in image
 
 
 @pytest.mark.spec("6.1")

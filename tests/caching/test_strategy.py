@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from everlong import PromptCache, choose_strategy
-from tests.caching.requests import MODEL, markers_in, reply, step, system, tool_schemas, user
+from tests.caching.requests import reply, user
 
 
 @pytest.mark.spec("6.3")
@@ -33,31 +33,6 @@ def test_the_line_at_start_says_what_is_on_and_why(
     model: str, provider: str, settings: dict[str, Any], line: str
 ) -> None:
     assert choose_strategy(model, provider, settings=settings).line == f"💾 Prompt caching: {line}"
-
-
-@pytest.mark.spec("3.1", "6.3")
-@pytest.mark.parametrize(
-    ("strategy", "chosen"), [("auto", "ledger"), ("ledger", "ledger"), ("system_and_3", "system_and_3"), ("off", "off")]
-)
-def test_auto_is_the_ledger_where_caching_applies(strategy: str, chosen: str) -> None:
-    assert choose_strategy(MODEL, settings={"strategy": strategy}).strategy == chosen
-
-
-@pytest.mark.spec("6.1", "6.3")
-def test_the_plain_strategy_can_be_chosen_in_every_layout() -> None:
-    plain = {"strategy": "system_and_3"}
-    listed = PromptCache(MODEL, "anthropic", settings=plain).apply_to_messages([system(), user("go"), *step(1)])
-    assert listed[-1]["cache_control"] == {"type": "ephemeral"}
-    body = {"system": "be kind", "messages": [user("a"), reply("b"), user("c"), reply("d")]}
-    sent = PromptCache(MODEL, "anthropic", settings=plain).apply(body)
-    assert sent["system"] == [{"type": "text", "text": "be kind", "cache_control": {"type": "ephemeral"}}]
-    assert [bool(markers_in(message)) for message in sent["messages"]] == [False, True, True, True]
-
-
-@pytest.mark.spec("6.3")
-def test_off_sends_the_request_as_it_is() -> None:
-    body = {"messages": [user("a")], "tools": tool_schemas()}
-    assert PromptCache(MODEL, settings={"strategy": "off"}, session_id="s1").apply(body) == body
 
 
 def test_where_the_provider_caches_by_itself_a_routing_key_is_all_that_is_added() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -90,7 +91,7 @@ def settings_for(window: int, **sections: Any) -> Settings:
         "auxiliary": {"compression": {"provider": "main"}},
         "compression": {"protect_last_n": 4},
         "memory": {"enabled": False},
-        "channels": {"time_zone": "UTC", **channels, "telegram": telegram},
+        "channels": {**channels, "telegram": telegram},
     }
     return Settings.model_validate(values | sections)
 
@@ -155,3 +156,13 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
         await work()
 
     asyncio.run(main())
+
+
+@pytest.fixture(autouse=True)
+def _utc() -> Iterator[None]:
+    """Let the machine's own time be UTC, whatever it is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()

@@ -36,7 +36,7 @@ def settings_values(discord: DiscordStandIn, *, stream: bool = True, **section: 
         "models": {MODEL: {"context_length": 32_768}},
         "auxiliary": {"compression": {"provider": "main"}},
         "memory": {"enabled": False},
-        "channels": {"time_zone": "UTC", "stream": stream, "discord": own},
+        "channels": {"stream": stream, "discord": own},
     }
 
 

@@ -9,7 +9,7 @@ from everlong.channels.commands import CHANNEL_COMMANDS
 from everlong.channels.platform import Person, Place
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ScriptedModel
-from tests.channels.conftest import Clock, Opened, run
+from tests.channels.conftest import Opened, run
 from tests.channels.recorder import ADA, RecordingPlatform
 from tests.channels.test_queueing import words
 
@@ -115,41 +115,6 @@ def test_nobody_finds_or_resumes_the_conversation_of_another_chat(
     run(talk)
 
 
-def test_a_reminder_survives_restarts_and_comes_once(
-    opened: Opened, platform: RecordingPlatform, serve: Any, clock: Clock
-) -> None:
-    def say(ask: Ask) -> Answer | str:
-        if ask.results:
-            return ask.results[-1][1]
-        if ask.last_user.startswith("remind"):
-            return Answer("", [Call("remind_me", {"text": "Call Bob", "in_minutes": 90})])
-        return ("The reminder that was set here was delivered: Call Bob" in ask.last_user and "I know") or "What?"
-
-    server = serve(ScriptedModel(say))
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            await channel.receive(platform.message("remind me to call Bob"))
-            await channel.settle()
-            assert "set for 2027-01-15 09:30" in platform.texts()[-1]
-            await channel.tick()
-            await channel.settle()
-            assert len(platform.texts()) == 1
-        clock.time += 91 * 60
-        for _ in range(2):
-            async with opened(server, platform) as channel:
-                await channel.tick()
-                await channel.tick()
-                await channel.settle()
-        assert platform.texts()[1:] == ["⏰ Call Bob"]
-        async with opened(server, platform) as channel:
-            await channel.receive(platform.message("well?"))
-            await channel.settle()
-        assert platform.texts()[-1] == "I know"
-
-    run(talk)
-
-
 @pytest.mark.spec("12.8")
 def test_a_forgotten_conversation_leaves_nothing_in_channels(
     opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, tmp_path: Path
@@ -164,7 +129,6 @@ def test_a_forgotten_conversation_leaves_nothing_in_channels(
             document = Attachment("document", "key.txt", "text/plain", 14, "t")
             await channel.receive(platform.message("The cellar is green", attachments=(document,)))
             await channel.settle()
-            channel.reminders.add(HERE, "the cellar again", 9e9)
             bound = channel.places.get(HERE).conversation
             received = tmp_path / "home" / "channels" / "telegram" / "10" / "received"
             assert len(list(received.iterdir())) == 1
@@ -172,7 +136,6 @@ def test_a_forgotten_conversation_leaves_nothing_in_channels(
             assert list(received.iterdir()) == []
             record = channel.places.get(HERE)
             assert (record.conversation, channel.places.conversations(HERE)) == (None, [])
-            assert channel.reminders.waiting(HERE) == []
             await channel.receive(platform.message("hello again"))
             await channel.settle()
             assert platform.texts() == ["noted", "noted"]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings, strategies
 
 from everlong.channels.discord_markup import discord_length, discord_pieces
+from tests.examples import examples
 
 
 def written(markdown: str) -> str:
@@ -56,7 +57,7 @@ def test_plain_words_do_not_become_markup(markdown: str, shown: str) -> None:
     assert written(markdown) == shown
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(strategies.text(alphabet="ab _*~`|#>-[]()<@\n1.😀ש\\", max_size=300), strategies.integers(60, 200))
 def test_no_message_is_too_long_and_no_letter_is_lost(text: str, limit: int) -> None:
     pieces = discord_pieces(text, limit)

@@ -22,11 +22,12 @@ def discord() -> Iterator[DiscordStandIn]:
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, discord: DiscordStandIn) -> Path:
     folder = tmp_path / "home"
     folder.mkdir()
     monkeypatch.setenv("EVERLONG_HOME", str(folder))
     monkeypatch.delenv("DISCORD_BOT_TOKEN", raising=False)
+    monkeypatch.setenv("EVERLONG_CHANNELS__DISCORD__API_BASE", discord.api)
     monkeypatch.chdir(tmp_path)
     return folder
 
@@ -34,8 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_bot_is_set_up_with_people_and_servers(run: Run, discord: DiscordStandIn, home: Path, ring: InMemory) -> None:
     ada, guild = discord.add_person("ada"), discord.add_guild("the lab")
     (home / "config.yaml").write_text("# mine\nchannels:\n  discord:\n    chats: ['7']  # quiet\n", encoding="utf-8")
-    options = ("--api-base", discord.api, "--user", ada, "--guild", guild)
-    ran = run("setup", "discord", *options, stdin=f"{TOKEN}\n".encode())
+    ran = run("setup", "discord", "--user", ada, "--guild", guild, stdin=f"{TOKEN}\n".encode())
     assert ran.code == 0, ran.err
     for part in ("the bot is everlong", f"user {ada}: Ada", f"guild {guild}: the lab"):
         assert part in ran.err
@@ -57,7 +57,7 @@ def test_a_bot_that_cannot_work_is_not_written(
     run: Run, discord: DiscordStandIn, home: Path, ring: InMemory, token: str, allows_content: bool, said: str
 ) -> None:
     discord.allows_content = allows_content
-    ran = run("setup", "discord", "--api-base", discord.api, "--user", "1", stdin=f"{token}\n".encode())
+    ran = run("setup", "discord", "--user", "1", stdin=f"{token}\n".encode())
     assert ran.code == 1
     assert said in ran.err
     assert ring.kept == {}

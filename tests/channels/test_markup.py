@@ -5,6 +5,7 @@ from hypothesis import given, settings, strategies as st
 
 from everlong.channels.markup import MarkupBlock, parse, split
 from everlong.channels.telegram_markup import read_piece, utf16_length, write_pieces
+from tests.examples import examples
 
 ANSWER = """\
 # Report
@@ -95,7 +96,7 @@ MARKDOWN = st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(MARKDOWN, st.sampled_from([20, 50, 300]))
 def test_no_piece_is_longer_than_the_limit_or_invisible(markdown: str, limit: int) -> None:
     for piece in write_pieces(markdown, limit):
@@ -105,7 +106,7 @@ def test_no_piece_is_longer_than_the_limit_or_invisible(markdown: str, limit: in
         assert all(one.offset + one.length <= utf16_length(text) for one in entities)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(MARKDOWN, st.integers(8, 200))
 def test_splitting_loses_no_letter(markdown: str, limit: int) -> None:
     def letters(blocks: list[MarkupBlock]) -> str:

@@ -1,78 +1,19 @@
 from __future__ import annotations
 
 import threading
-from datetime import UTC, datetime
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pytest
 
 from everlong.channels import service
 from everlong.channels.platform import Place
-from everlong.channels.resets import reset_reason
 from everlong.store import Store
 from everlong.testing import Ask, ScriptedModel
-from tests.channels.conftest import ON_SQLITE_AND_IN_SOAK_ON_BOTH, Clock, Opened, run
+from tests.channels.conftest import ON_SQLITE_AND_IN_SOAK_ON_BOTH, Opened, run
 from tests.channels.recorder import RecordingPlatform
-from tests.channels.test_queueing import words
 from tests.waiting import PATIENCE
 
 HERE = Place("telegram", "10")
-
-
-def at(text: str, zone: str = "UTC") -> float:
-    return datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone)).timestamp()
-
-
-@pytest.mark.parametrize(
-    ("rule", "active", "now", "is_due"),
-    [
-        ("never", "2026-01-01T00:00", "2027-01-01T00:00", False),
-        ("idle:8", "2026-01-01T00:00", "2026-01-01T07:59", False),
-        ("idle:8", "2026-01-01T00:00", "2026-01-01T08:00", True),
-        ("daily:04:00", "2026-01-01T03:59", "2026-01-01T04:00", True),
-        ("daily:04:00", "2026-01-01T04:00", "2026-01-02T03:59", False),
-        ("daily:04:00", "2026-01-01T23:00", "2026-01-02T03:59", False),
-        ("daily:04:00", "2026-01-01T23:00", "2026-01-02T04:01", True),
-        ("daily:23:30", "2026-01-01T23:00", "2026-01-02T00:10", True),
-    ],
-)
-def test_a_reset_is_due_by_its_rule(rule: str, active: str, now: str, *, is_due: bool) -> None:
-    assert (reset_reason(rule, at(active), at(now), UTC) is not None) == is_due
-
-
-@pytest.mark.spec("1.4")
-@ON_SQLITE_AND_IN_SOAK_ON_BOTH
-def test_an_idle_reset_keeps_the_message_that_triggers_it_and_says_what_it_did(
-    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, clock: Clock
-) -> None:
-    model = ScriptedModel(lambda ask: f"heard {words(ask)} after {len([t for t in ask.turns if t.role == 'user'])}")
-    server = serve(model)
-
-    async def talk() -> None:
-        async with opened(server, platform, channels={"reset": "idle:8"}) as channel:
-            for text in ("one", "two"):
-                await channel.receive(platform.message(text))
-                await channel.settle()
-            before = channel.places.get(HERE).conversation
-            clock.time += 9 * 3_600
-            await channel.receive(platform.message("three"))
-            await channel.settle()
-            after = channel.places.get(HERE).conversation
-            assert after != before
-            texts = platform.texts()
-            assert texts[:2] == ["heard one after 1", "heard two after 2"]
-            assert "New conversation after 9 hours of silence" in texts[2]
-            assert str(before) in texts[2]
-            assert texts[3:] == ["heard three after 1"]
-            (old,) = store.conversations.parts(str(before))
-            assert old.end_reason == "reset"
-            await channel.receive(platform.message(f"/resume {before}"))
-            await channel.receive(platform.message("four"))
-            await channel.settle()
-            assert platform.texts()[-1] == "heard four after 3"
-
-    run(talk)
 
 
 @pytest.mark.spec("7.2", "7.7")

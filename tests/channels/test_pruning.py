@@ -63,7 +63,7 @@ def test_what_still_waits_is_never_removed(
     opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, clock: Clock
 ) -> None:
     inbox, outbox = Inbox(store, "telegram", "99", clock.now), Outbox(store, "telegram", clock.now)
-    outbox.add(HERE, "sent", "for later")
+    outbox.add(HERE, "notice", "for later")
     inbox.keep(platform.message("waiting"), 30)
     clock.time += 90 * DAY
     assert (inbox.prune(clock.time, 100), outbox.prune(clock.time, 100)) == (0, 0)

@@ -84,8 +84,7 @@ def test_a_policy_decides_without_asking(
     server = serve(ScriptedModel(writing))
 
     async def talk() -> None:
-        per_chat = {"10": {"tools": policy}}
-        async with opened(server, platform, channels={"per_chat": per_chat}) as channel:
+        async with opened(server, platform, channels={"tools": policy}) as channel:
             await channel.receive(platform.message("write it"))
             await channel.settle()
         (text,) = platform.texts()

@@ -15,11 +15,10 @@ from typing import Any
 
 import pytest
 
-from everlong.channels.outbox import Outbox
 from everlong.channels.platform import Place
-from everlong.channels.service import ChannelClock, ChannelService, deliver_now
+from everlong.channels.service import ChannelClock, ChannelService, lease_key
 from everlong.errors import EverlongError
-from everlong.store import Store
+from everlong.store import Store, leases
 from everlong.testing import ModelServer
 from tests.channels.conftest import Clock, opener_for, run, settings_for, until
 from tests.channels.recorder import RecordingPlatform
@@ -77,25 +76,6 @@ def test_a_second_process_is_told_that_another_one_runs_and_may_run_after_it(
     run(talk)
 
 
-def test_a_text_of_the_command_line_is_delivered_by_the_service_that_runs(
-    store: Store, platform: RecordingPlatform, serve: Any, clock: Clock
-) -> None:
-    def never() -> RecordingPlatform:
-        raise AssertionError("the service that runs has the connection")
-
-    async def talk() -> None:
-        async with running(service_on(store, serve(words), platform, clock)):
-            number = Outbox(store, "telegram").add(HERE, "sent", "The backup is done.", note="sent by the owner")
-            assert await deliver_now(store, number, never) is False
-            await until(lambda: platform.texts() == ["The backup is done."])
-            await until(lambda: Outbox(store, "telegram").get(number).state == "delivered")
-        number = Outbox(store, "telegram").add(HERE, "sent", "Without a service.")
-        assert await deliver_now(store, number, lambda: platform) is True
-        assert platform.texts()[-1] == "Without a service."
-
-    run(talk)
-
-
 def test_serve_runs_the_channels_beside_it_and_ends_them_with_it(serve: Any, tmp_path: Path) -> None:
     server = serve(words)
     with stand_in() as api:
@@ -128,9 +108,7 @@ def test_serve_runs_the_channels_beside_it_and_ends_them_with_it(serve: Any, tmp
         before = sum(api.counts.values())
         api.say(11, 11, "And now?")
         with Store.open(home / "store.db") as store:  # its lease is free: the channels have ended too
-            second = RecordingPlatform()
-            number = Outbox(store, "telegram").add(Place("telegram", "11"), "sent", "hello")
-            assert asyncio.run(deliver_now(store, number, lambda: second)) is True
+            assert leases.take(store.database, lease_key(store.tenant, "telegram"), 60.0) is not None
         assert sum(api.counts.values()) == before
 
 

@@ -12,14 +12,13 @@ from everlong.memory import manager
 from everlong.model import Message
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ScriptedModel
-from tests.channels.conftest import ON_SQLITE_AND_IN_SOAK_ON_BOTH, Clock, Opened, run
+from tests.channels.conftest import ON_SQLITE_AND_IN_SOAK_ON_BOTH, Opened, run
 from tests.channels.recorder import RecordingPlatform
 from tests.channels.test_queueing import words
 from tests.memory.providers import Diary
 
 pytestmark = ON_SQLITE_AND_IN_SOAK_ON_BOTH
 HERE = Place("telegram", "10")
-DAILY = {"reset": "idle:8"}
 
 
 class Killed(BaseException):
@@ -68,12 +67,11 @@ def _short_sessions_are_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.spec("1.4", "7.3")
-@pytest.mark.parametrize("way", ["automatic", "/new", "/reset"])
+@pytest.mark.parametrize("way", ["/new", "/reset"])
 def test_a_reset_tells_engine_and_memory_once_and_flushes(
     opened: Opened,
     platform: RecordingPlatform,
     serve: Any,
-    clock: Clock,
     ends: Ends,
     diary: Diary,
     way: str,
@@ -81,7 +79,6 @@ def test_a_reset_tells_engine_and_memory_once_and_flushes(
     about: dict[str, Any] = {
         "memory": {"enabled": True, "provider": "diary"},
         "context": {"engine": "listening"},
-        "channels": DAILY,
     }
     server = serve(ScriptedModel(say))
 
@@ -92,11 +89,8 @@ def test_a_reset_tells_engine_and_memory_once_and_flushes(
                 await channel.settle()
             before = channel.places.get(HERE).conversation
             assert ends.told == []
-            if way == "automatic":
-                clock.time += 9 * 3_600
-            else:
-                await channel.receive(platform.message(way))
-                await channel.settle()
+            await channel.receive(platform.message(way))
+            await channel.settle()
             await channel.receive(platform.message("three"))
             await channel.settle()
             assert channel.places.get(HERE).conversation != before
@@ -111,11 +105,11 @@ def test_a_reset_tells_engine_and_memory_once_and_flushes(
     assert kinds.index("diary_write") < kinds.index("on_session_end")
 
 
-@pytest.mark.parametrize("way", ["automatic", "/new", "/reset"])
+@pytest.mark.parametrize("way", ["/new", "/reset"])
 def test_a_kill_when_the_session_has_just_ended_leads_to_one_new_conversation_and_one_word(
-    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, clock: Clock, ends: Ends, way: str
+    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, ends: Ends, way: str
 ) -> None:
-    about: dict[str, Any] = {"context": {"engine": "listening"}, "channels": DAILY}
+    about: dict[str, Any] = {"context": {"engine": "listening"}}
     server = serve(ScriptedModel(say))
 
     def kill(*_: Any, **__: Any) -> Any:
@@ -126,18 +120,15 @@ def test_a_kill_when_the_session_has_just_ended_leads_to_one_new_conversation_an
             await channel.receive(platform.message("one"))
             await channel.settle()
             before = str(channel.places.get(HERE).conversation)
-            channel.outbox.unbind = channel.outbox.finish = kill  # type: ignore[method-assign]
-            if way == "automatic":
-                clock.time += 9 * 3_600
-            await channel.receive(platform.message("two" if way == "automatic" else way))
+            channel.outbox.finish = kill  # type: ignore[method-assign]
+            await channel.receive(platform.message(way))
             await channel.settle()
             assert platform.texts() == ["one"]
             assert store.conversations.parts(before)[-1].end_reason == "reset"
         async with opened(server, platform, engines=ends.engines(), **about) as channel:
             await channel.settle()
-            if way != "automatic":
-                await channel.receive(platform.message("two"))
-                await channel.settle()
+            await channel.receive(platform.message("two"))
+            await channel.settle()
             assert channel.places.get(HERE).conversation != before
         texts = platform.texts()
         assert [texts[0], texts[2]] == ["one", "two"]

@@ -67,7 +67,7 @@ def test_letters_that_no_database_takes_hold_up_nobody(
         async with opened(server, platform) as channel:
             await channel.receive(platform.message(odd, person=Person("1", odd), attachments=(file,)))
             await channel.settle()
-            channel.outbox.add(Place("telegram", "10"), "notice", odd, note=odd)
+            channel.outbox.add(Place("telegram", "10"), "notice", odd)
             await channel.receive(platform.message("and now?"))
             await channel.settle()
 

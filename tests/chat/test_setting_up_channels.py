@@ -13,7 +13,8 @@ NO_KEYRING = "import keyring.core\nfrom keyring.backends import fail\nkeyring.co
 def test_a_person_is_led_to_a_bot_that_knows_them(terminal: Open, home: Path) -> None:
     with stand_in() as api:
         found = terminal(110, 40)
-        found.start("setup", "telegram", "--api-base", api.address, first=NO_KEYRING)
+        address = f"import os\nos.environ['EVERLONG_CHANNELS__TELEGRAM__API_BASE'] = {api.address!r}\n"
+        found.start("setup", "telegram", first=address + NO_KEYRING)
         found.wait("@BotFather", "Token of the Telegram bot")
         found.enter("123:not-the-token")
         found.wait("does not know this token")

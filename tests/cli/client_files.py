@@ -34,8 +34,6 @@ FILES = {
     "pi": ".pi/agent/models.json",
     "aider": ".aider.conf.yml",
     "cline": ".cline/data/settings/providers.json",
-    "llm": ".config/io.datasette.llm/extra-openai-models.yaml",
-    "mini-swe-agent": ".config/mini-swe-agent/.env",
 }
 """Where each client has its file on Linux."""
 
@@ -94,15 +92,6 @@ read: [CONVENTIONS.md, 'notes.md']
     }
   }
 }
-""",
-    "llm": """# models at home
-- model_id: qwen   # quick
-  model_name: qwen3
-  api_base: "http://localhost:8080/v1"
-""",
-    "mini-swe-agent": """# set by mini-extra config setup
-MSWEA_MODEL_NAME='openai/gpt-5'
-export OPENAI_API_KEY="sk-mine"  # a secret
 """,
 }
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from everlong import Message, Session, Store
-from everlong.cli.demo.session import load_session
+from everlong.cli.demo.session import Fact, load_session
 from everlong.cli.main import main
 from tests.context.builders import assistant, long_session, user
 from tests.examples import length
@@ -64,10 +64,13 @@ def session_file(tmp_path: Path, session: list[Message]) -> Path:
 @pytest.fixture
 def shorter_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the session of the demo shorter, except in a thorough run."""
-    talk, facts = load_session()
-    count = length(len(talk), 300)
-    shown = talk[:count], [fact for fact in facts if fact.message < count]
-    monkeypatch.setattr("everlong.cli.demo.session.load_session", lambda: shown)
+
+    def load() -> tuple[list[Message], list[Fact]]:
+        talk, facts = load_session()
+        count = length(len(talk), 300)
+        return talk[:count], [fact for fact in facts if fact.message < count]
+
+    monkeypatch.setattr("everlong.cli.demo.session.load_session", load)
 
 
 # -- a store -------------------------------------------------------------------------------------------------------

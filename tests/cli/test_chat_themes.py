@@ -6,20 +6,10 @@ import pytest
 
 from everlong.cli.chat.themes import DARK, LIGHT, choose_theme
 
-YELLOW, CYAN = "\x1b[33m", "\x1b[36m"
-
 
 @pytest.mark.parametrize(
-    ("wanted", "ground", "is_light"),
-    [
-        ("auto", None, False),
-        ("auto", "15;0", False),
-        ("auto", "0;15", True),
-        ("auto", "0;default;7", True),
-        ("dark", "0;15", False),
-        ("light", None, True),
-    ],
+    ("ground", "is_light"), [(None, False), ("15;0", False), ("0;15", True), ("0;default;7", True)]
 )
-def test_a_theme_is_chosen_by_the_setting_or_the_background(wanted: str, ground: str | None, is_light: bool) -> None:
+def test_a_theme_is_chosen_by_the_background(ground: str | None, is_light: bool) -> None:
     env = {} if ground is None else {"COLORFGBG": ground}
-    assert choose_theme(wanted, env) == (LIGHT if is_light else DARK)  # type: ignore[arg-type]
+    assert choose_theme(env) == (LIGHT if is_light else DARK)

@@ -32,11 +32,6 @@ TITLES = {
     "pi": "pi",
     "aider": "aider",
     "Cline": "cline",
-    "llm": "llm",
-    "mini-swe-agent": "mini-swe-agent",
-    "LangChain": "langchain",
-    "OpenAI SDK": "openai-sdk",
-    "Anthropic SDK": "anthropic-sdk",
 }
 
 

@@ -78,13 +78,6 @@ def test_a_file_that_is_no_conversation_is_refused_in_one_line(
     assert "Traceback" not in ran.err
 
 
-def test_why_tells_where_the_lines_with_a_text_are_now(run: Run, session_file: Path) -> None:
-    lines = run("compress", str(session_file), *SMALL, "--why", "RELEASE notes").out.splitlines()
-    assert [line.partition(": ")[0] for line in lines] == ["message 124, user"]
-    assert "Now write the release notes." in lines[0]
-    assert "not in the context" not in lines[0]
-
-
 def test_one_file_has_one_count_in_every_command(run: Run, tmp_path: Path, session: list[Message]) -> None:
     call = {"id": "lost", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
     unanswered: list[Message] = [*session, {"role": "assistant", "content": None, "tool_calls": [call]}]
@@ -94,6 +87,8 @@ def test_one_file_has_one_count_in_every_command(run: Run, tmp_path: Path, sessi
     tokens = run("inspect", str(path), "--json").json["conversations"][0]["tokens"]
     assert run("compress", str(path), *SMALL, "--json").json["tokens_before"] == tokens
     assert f"{tokens:,} →" in run("compress", str(path), *SMALL).err
+    (replayed,) = run("cache-sim", str(path), "--json").json["sessions"]
+    assert replayed["strategies"]["automatic"]["requests"][-1]["prompt"] == tokens
 
 
 def test_an_error_names_the_file_that_was_asked_for(run: Run, session_file: Path, tmp_path: Path) -> None:

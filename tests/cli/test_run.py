@@ -16,7 +16,7 @@ __all__ = ["serve"]
 
 
 def everlong(
-    server: ModelServer, folder: Path, *arguments: str, stdin: str | None = None
+    server: ModelServer, folder: Path, *arguments: str, stdin: str | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     env |= {"EVERLONG_HOME": str(folder / "home")}
@@ -25,7 +25,7 @@ def everlong(
     return subprocess.run(
         [*command, *address],
         env=env,
-        cwd=folder,
+        cwd=cwd or folder,
         input=stdin or "",
         capture_output=True,
         text=True,
@@ -76,11 +76,11 @@ def test_continue_goes_on_with_the_newest_conversation_of_the_folder_it_is_in(se
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()
-    first = everlong(server, tmp_path, "First.", "--json", "--cwd", str(here))
+    first = everlong(server, tmp_path, "First.", "--json", cwd=here)
     session = json.loads(first.stdout.splitlines()[0])["session_id"]
-    elsewhere = everlong(server, tmp_path, "Second.", "--continue", "--cwd", str(there))
+    elsewhere = everlong(server, tmp_path, "Second.", "--continue", cwd=there)
     assert elsewhere.returncode == 2
     assert f"there is no session to go on with in {there}" in " ".join(elsewhere.stderr.split())
     assert f"everlong run --resume {session}" in " ".join(elsewhere.stderr.split())
-    assert everlong(server, tmp_path, "Other.", "--cwd", str(there)).stdout == "2 turns.\n"
-    assert everlong(server, tmp_path, "Second.", "--continue", "--cwd", str(here)).stdout == "4 turns.\n"
+    assert everlong(server, tmp_path, "Other.", cwd=there).stdout == "2 turns.\n"
+    assert everlong(server, tmp_path, "Second.", "--continue", cwd=here).stdout == "4 turns.\n"

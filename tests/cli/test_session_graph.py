@@ -8,7 +8,6 @@ import pytest
 
 from everlong import Message, Session, Store
 from everlong.lossless import LosslessEngine
-from everlong.testing import Ask, ModelServer
 from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, long_session, user
 
@@ -75,24 +74,6 @@ def test_an_interrupted_build_goes_on_where_it_stopped(talk: Session, store_file
         assert len(kept) == 3
         assert kept <= {node.id for node in store.graph(at).all()}
     assert sum(node.made.messages for node in whole) == len(TALK)
-
-
-def test_a_model_writes_summaries_again_that_it_has_not_written(
-    sessions: Run, built: Session, store_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def write(_: Ask) -> str:
-        return "## Progress\n### Done\n- Ran the build step by step.\n"
-
-    with ModelServer(write, dialect="openai") as server:
-        monkeypatch.setenv("OPENAI_API_KEY", "k")
-        monkeypatch.setenv("EVERLONG_PROVIDERS__OPENAI__BASE_URL", server.openai_url)
-        (done,) = sessions("maintain", "--graph", built.id, "--summarizer", "openai:gpt-4o", "--json").json
-    figures = sessions("show", built.id, "--graph", "--json").json
-    assert done["rewritten"] == 10
-    with Store.open(store_file) as store:
-        assert len(store.receipts.of_session(built.id)) >= 10
-    assert figures["models"] == {"openai:gpt-4o": 10}
-    assert sum(level.get("replaced", 0) for level in figures["levels"]) == 10
 
 
 # -- forgetting and forks ----------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def test_help_loads_no_database() -> None:
 
 
 def _id(sessions: Run) -> str:
-    return "session " + str(sessions("list", "--title", "Harbour", "--json").json[0]["id"])
+    return "session " + str(next(one for one in sessions("list", "--json").json if one["title"] == "Harbour")["id"])
 
 
 # -- search --------------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def test_a_hit_says_session_turn_role_and_time_and_marks_what_was_found(two: Run
     assert f"{_id(two).split()[1]}:" in head
     assert "Harbour" in head
     assert "**pier**" in words
-    hit = two("search", "--phrase", "pier nine", "--role", "assistant", "--json").json["hits"][0]
+    hit = two("search", '"pier nine"', "--role", "assistant", "--json").json["hits"][0]
     assert (hit["turn"], hit["role"], hit["at"]) == (4, "assistant", 1_003.0)
     start, stop = hit["marks"][0]
     assert hit["snippet"][start:stop] == "pier nine"

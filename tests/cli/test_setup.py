@@ -132,7 +132,6 @@ BROKEN = {
     "pi": "{'providers': 1}",
     "aider": "a: [1\nb: 2\n",
     "cline": "",
-    "llm": "qwen: 1\n",
 }
 
 
@@ -152,9 +151,8 @@ def test_a_broken_file_is_an_error_and_stays_as_it_is(run: Run, home: Path, clie
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("setup", "langchain", "--write"), "no configuration file"),
         (("setup", "codex", "--write", "--undo"), "not both"),
-        (("setup", "codex", "--model", "gpt-5"), "--model is for claude-code and llm"),
+        (("setup", "codex", "--model", "gpt-5"), "--model is for claude-code;"),
         (("setup", "codex", "--url", "over there"), "--url is 'over there'"),
         (("setup", "emacs"), "emacs"),
     ],

@@ -221,14 +221,6 @@ def test_a_refused_change_leaves_the_file_untouched(
     assert list(user_file.parent.iterdir()) == [user_file]
 
 
-def test_a_missing_file_and_its_folders_are_made_for_the_owner_only(tmp_path: Path) -> None:
-    path = tmp_path / "a" / "b" / "config.yaml"
-    set_value(path, "compression.threshold", "0.6")
-    assert path.read_text() == "compression:\n  threshold: 0.6\n"
-    if os.name == "posix":
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
 @pytest.mark.skipif(os.name != "posix", reason="file modes and links of POSIX")
 def test_the_files_mode_is_kept_and_a_link_stays_a_link(tmp_path: Path) -> None:
     target = tmp_path / "dotfiles.yaml"

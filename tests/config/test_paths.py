@@ -27,10 +27,3 @@ def test_the_nearest_project_file_above_a_folder_is_found(project: Path, project
     nearer = deep / ".everlong" / "config.yaml"
     nearer.touch()
     assert project_config_path(deep) == nearer
-
-
-def test_the_search_for_a_project_file_stops_at_the_home_directory(tmp_path: Path, project: Path) -> None:
-    (tmp_path / ".everlong").mkdir()
-    (tmp_path / ".everlong" / "config.yaml").touch()
-    assert project_config_path(project) is None
-    assert project_config_path(tmp_path) is None

@@ -23,9 +23,10 @@ from everlong.context.literals import (
     SUMMARY_PREFIX,
     is_summary,
 )
-from everlong.testing.strategies import conversations, wild_conversations
+from everlong.testing.strategies import conversations
 from tests.context.builders import assistant, step, system, user
 from tests.examples import examples
+from tests.wild import wild_conversations
 
 SUMMARY = user(f"{SUMMARY_PREFIX}\n\n## Goal\n- Build")
 NOTED = system(f"You are a careful agent.\n{COMPACTION_NOTE}")
@@ -80,12 +81,6 @@ def test_role_order_is_mended_in_every_short_list() -> None:
                 messages = RoleOrder().repair([*start, *chosen])
                 assert RoleOrder().check(messages) == []
                 assert RoleOrder().repair(messages) is messages
-
-
-def test_thinking_on_a_message_that_no_model_wrote_is_removed() -> None:
-    message: Message = {"role": "user", "content": [THINKING["content"][0], {"type": "text", "text": "go"}]}
-    assert problems([message]) == [("reasoning_blocks", 0)]
-    assert ReasoningBlocks().repair([message]) == [{"role": "user", "content": [{"type": "text", "text": "go"}]}]
 
 
 @settings(max_examples=examples(150), deadline=None)

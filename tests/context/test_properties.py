@@ -12,12 +12,10 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, strategies as st
 
-from everlong.context import boundary, pruning
 from everlong.context.invariants import check_all
 from everlong.context.literals import COMPACTION_NOTE, SUMMARY_PREFIX
 from everlong.errors import TargetUnreachable
 from everlong.model import Message, leading_system_count
-from everlong.testing.strategies import wild_conversations
 from tests.context import brute_force
 from tests.context.brute_force import least_possible, most_allowed
 from tests.context.engines import Setup, many_examples, repaired, setups
@@ -31,6 +29,7 @@ from tests.context.protocol import (
     role_problems,
     words,
 )
+from tests.wild import wild_conversations
 
 conversation = wild_conversations()
 setup = setups()
@@ -276,9 +275,3 @@ def test_results_do_not_depend_on_how_python_hashes() -> None:
         for seed in ("0", "1", "4242")
     }
     assert len(digests) == 1
-
-
-def test_the_brute_force_reads_the_contract_with_the_same_numbers() -> None:
-    assert brute_force.LEAST_SUMMARY == boundary.LEAST_SUMMARY
-    assert brute_force.SHORTEST_RESULT == pruning.SHORTEST_RESULT
-    assert brute_force.SHORTEST_TEXT == pruning.SHORTEST_TEXT

@@ -10,10 +10,11 @@ from everlong.context.invariants import check_all
 from everlong.context.literals import summary_indices
 from everlong.errors import TargetUnreachable
 from everlong.model import Message
-from everlong.testing.strategies import conversations, wild_conversations
+from everlong.testing.strategies import conversations
 from tests.context.brute_force import least_possible, most_allowed
 from tests.context.engines import Setup, many_examples, repaired, setups, some_examples
 from tests.context.protocol import looks_like_summary, notes, problems, role_problems
+from tests.wild import wild_conversations
 
 setup = setups()
 

@@ -8,7 +8,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import pytest
 from hypothesis import given, strategies as st
 
 from everlong.agent.accounting import Tokens, account
@@ -44,28 +43,6 @@ def talk(running: Running, turns: int, *, marks: bool = False) -> list[bytes]:
             assert answer.status == 200, answer.body
             said.append({"role": "assistant", "content": answer.json()["content"]})
     return sent
-
-
-@pytest.mark.parametrize("recall", [False, True])
-def test_requests_pass_as_they_come_and_are_stored(recall: bool, model: ModelServer, tmp_path: Path) -> None:
-    settings = {**SMALL, "gateway": {"mode": "audit", "routes": {"*": {"recall": recall}}}}
-    with run_gateway(model.url, str(tmp_path / "store.db"), settings) as running:
-        sent = talk(running, 24)
-        turns = list(running.store().turns.since())
-        assert not running.store().compactions()
-    assert [one.body for one in model.requests] == [json.loads(body) for body in sent]
-    assert [(turn.status, (turn.usage or {})["audited"]) for turn in turns] == [("done", True)] * 24
-
-
-def test_a_request_that_does_not_fit_is_refused_as_it_would_be_without_a_gateway(tmp_path: Path) -> None:
-    with (
-        ModelServer(window=8_000) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), AUDIT) as running,
-        running.raw() as raw,
-    ):
-        body = {"model": MODEL, "max_tokens": 50, "messages": [{"role": "user", "content": WORDS * 2_000}]}
-        assert raw.ask(json.dumps(body).encode(), headers=API).status == 400
-        assert len(model.requests) == 1
 
 
 def test_markers_that_would_have_been_put_in_read_what_the_real_cache_reads(model: ModelServer, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from everlong.gateway.cache_watch import Sent
 from everlong.store import Store
 from everlong.testing import ModelServer
+from tests.examples import few
 from tests.gateway.bodies import draft
 from tests.gateway.running import Raw
 from tests.gateway.served import raw as connected, serving
@@ -65,7 +66,7 @@ def _edit(body: dict[str, Any]) -> None:
     body["messages"][2]["content"] = WORDS * 61
 
 
-@pytest.mark.parametrize("marks", [False, True], ids=["marked by the gateway", "marked by the client"])
+@pytest.mark.parametrize("marks", few([False, True]))
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -108,25 +109,6 @@ def test_what_changed_is_in_the_log_the_numbers_and_the_store(
     assert f'everlong_cache_missed_tokens_total{{reason="{kind}"}} {found["tokens"]}' in numbers
 
 
-def test_a_compaction_is_named_as_such(model: ModelServer, tmp_path: Path) -> None:
-    log = io.BytesIO()
-    own: Any = {
-        "models": {"claude-sonnet-5": {"context_length": 16_000}},
-        "compression": {"threshold": 0.3, "protect_last_n": 4},
-        "auxiliary": {"compression": {"provider": "main"}},
-    }
-    with serving(model.url, tmp_path, {}, log, **own) as hosted, connected(hosted.address) as raw:
-        client = Client(raw)
-        client.body["system"] = WORDS * 100
-        for _ in range(24):
-            client.say()
-    with Store.open(tmp_path / "served.db") as store:
-        assert store.compactions()
-    found = [line["cache_miss"] for line in lines(log) if "cache_miss" in line]
-    assert found
-    assert set(found) == {"compaction"}
-
-
 # -- beside a server -------------------------------------------------------------------------------------------------
 
 
@@ -136,43 +118,3 @@ def sent(body: dict[str, Any], at: float = 0.0, model: str = "claude-sonnet-5") 
 
 
 # -- the Responses API -------------------------------------------------------------------------------------------------
-
-
-def _edit_item(body: dict[str, Any]) -> None:
-    body["input"][3]["content"] = WORDS * 61
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda _: None, None),
-        (lambda body: body.update(instructions=WORDS * 401), "system: block 1 of 2"),
-        (lambda body: body["tools"].reverse(), "tools: tool 1 of 2"),
-        (lambda body: body.update(model="gpt-5-mini"), "model"),
-        (lambda body: body.update(prompt_cache_key="another"), "setting: prompt_cache_key"),
-        (_edit_item, "message: message 3 of 5"),
-    ],
-    ids=["nothing", "instructions", "order", "model", "key", "item"],
-)
-def test_what_changed_is_known_on_the_responses_api(
-    change: Change, reason: str | None, model: ModelServer, tmp_path: Path
-) -> None:
-    log = io.BytesIO()
-    tools = [{"type": "function", "name": name, "parameters": {"type": "object"}} for name in ("look", "find")]
-    body: dict[str, Any] = {
-        "model": "gpt-5",
-        "store": False,
-        "instructions": WORDS * 400,
-        "tools": tools,
-        "prompt_cache_key": "thread",
-        "input": [{"role": "developer", "content": WORDS * 10}],
-    }
-    with serving(model.url, tmp_path, {}, log) as hosted, connected(hosted.address) as raw:
-        for number in range(4):
-            body["input"].append({"type": "message", "role": "user", "content": f"{number} {WORDS * 60}"})
-            if number == 3:
-                change(body)
-            answer = raw.ask(json.dumps(body).encode(), "/v1/responses", [("authorization", "Bearer own")])
-            assert answer.status == 200, answer.body
-            body["input"] += answer.json()["output"]
-    assert [line.get("cache_miss") for line in lines(log)[:4]] == [None, None, None, reason]

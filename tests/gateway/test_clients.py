@@ -82,12 +82,6 @@ def test_the_path_of_a_request_names_an_absolute_folder_of_any_system(path: str)
     assert folder_in_path(wrapped) == (path, "aider")
 
 
-def test_a_wrapped_program_has_its_own_name_and_not_that_of_its_library() -> None:
-    for agent in ("OpenAI/Python 1.109.1", "litellm/1.80", "Anthropic/JS 0.70.0", ""):
-        assert client_of({"User-Agent": agent}, "aider") == "aider"
-    assert client_of({"User-Agent": "opencode/1.2.3"}, "node-script") == "opencode"
-
-
 # -- what it asks on the side ------------------------------------------------------------------------------------------
 
 

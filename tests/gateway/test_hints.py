@@ -8,33 +8,14 @@ from typing import Any
 
 import pytest
 
-from everlong.gateway.formats import hint_in, hint_of
-from everlong.testing import ModelServer
-from tests.gateway.running import TENANT, Running, run_gateway
+from everlong.gateway.formats import hint_in
+from tests.gateway.running import TENANT, Running
 
 ALIKE: list[Any] = [
     {"role": "user", "content": "Begin."},
     {"role": "assistant", "content": "Begun."},
     {"role": "user", "content": "Go on."},
 ]
-
-
-@pytest.mark.parametrize(
-    ("headers", "hint"),
-    [
-        ({}, None),
-        ({"x-everlong-session": "own", "x-claude-code-session-id": "c"}, "own"),
-        ({"x-claude-code-session-id": "c"}, "c/"),
-        ({"x-claude-code-session-id": "c", "x-claude-code-agent-id": "a"}, "c/a"),
-        ({"thread-id": "t", "session-id": "s"}, "t"),
-        ({"session-id": "s"}, "s"),
-        ({"x-session-affinity": "x"}, "x"),
-        ({"x-everlong-session": "ü" * 300}, "ü" * 200),
-        ({"x-everlong-session": "a\udcff"}, "a?"),
-    ],
-)
-def test_a_name_stands_in_the_headers(headers: dict[str, str], hint: str | None) -> None:
-    assert hint_of(headers) == hint
 
 
 @pytest.mark.parametrize(
@@ -68,31 +49,9 @@ def ask(running: Running, tenant: str, messages: list[Any], **extra: Any) -> Non
     assert (answer.status, answer.header("x-everlong-warning")) == (200, None)
 
 
-def sessions_of(running: Running, tenant: str) -> list[str | None]:
-    return [turn.session for turn in running.store(tenant).turns.since()]
-
-
 @pytest.fixture
 def tenant() -> str:
     return f"tenant-{uuid.uuid4().hex[:8]}"
-
-
-def test_agents_of_one_client_that_say_the_same_have_a_session_each(
-    database_url: str, tenant: str, model: ModelServer
-) -> None:
-    agents = [{"x-claude-code-session-id": "c", "x-claude-code-agent-id": name} for name in ("one", "two")]
-    with run_gateway(model.url, database_url) as running:
-        for _ in range(2):
-            for headers in agents:
-                ask(running, tenant, ALIKE, headers=headers)
-    with run_gateway(model.url, database_url) as running:  # and after a restart
-        for headers in agents:
-            ask(running, tenant, ALIKE, headers=headers)
-        found = sessions_of(running, tenant)
-    assert None not in found
-    assert found[0::2] == [found[0]] * 3
-    assert found[1::2] == [found[1]] * 3
-    assert found[0] != found[1]
 
 
 @pytest.mark.parametrize(
@@ -112,11 +71,3 @@ def test_an_agent_works_for_the_conversation_that_its_client_names(
     (top,) = store.conversations.newest(kinds=("main",))
     (helper,) = store.conversations.newest(kinds=("agent",))
     assert helper.works_for == top.parts[0]
-
-
-def test_a_name_leads_into_no_other_tenant(gateway: Running, tenant: str) -> None:
-    named = {"x-everlong-session": "mine"}
-    ask(gateway, tenant, ALIKE, headers=named)
-    ask(gateway, f"{tenant}-other", ALIKE, headers=named, metadata={"user_id": tenant})
-    assert len(sessions_of(gateway, tenant)) == 1
-    assert sessions_of(gateway, tenant) != sessions_of(gateway, f"{tenant}-other")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
-from everlong.agent.tools.recall import NAMES
 from everlong.errors import StoreUnavailable
 from everlong.gateway.journal import JournalEntry
 from everlong.gateway.recorder import ConversationRecorder
@@ -19,47 +17,12 @@ from everlong.store import schema
 from everlong.store.content import value_of
 from everlong.store.database import Database
 from everlong.store.turns import Turns
-from everlong.testing import Answer, Ask, Call, ModelServer
+from everlong.testing import ModelServer
 from everlong.testing.server import Fault
-from tests.gateway.running import Running, run_gateway
+from tests.gateway.running import run_gateway
 from tests.waiting import until
 
 KEYS = [("anthropic-version", "2023-06-01"), ("x-api-key", "made-up"), ("authorization", "Bearer made-up")]
-CLAUDE_TOOL: Any = {"name": "weather", "input_schema": {"type": "object"}}
-
-
-def looks_up(ask: Ask) -> Answer:
-    """Looks up what it is asked for, says what came of it, and calls the client's tool where it is told to."""
-    assert set(ask.tools) >= NAMES
-    if "both" in ask.last_user and not ask.results:
-        calls = [Call("everlong_recall", {"query": "harbour"}, "call_r"), Call("weather", {}, "call_w")]
-        return Answer("Let me see.", calls)
-    if "harbour" in ask.last_user and not ask.results:
-        return Answer("Let me see.", [Call("everlong_recall", {"query": ask.last_user}, "call_r")])
-    return Answer(f"Found: {ask.results[-1][1][:12]}" if ask.results else "Noted.")
-
-
-@pytest.fixture
-def recalling(tmp_path: Path) -> Iterator[tuple[Running, ModelServer]]:
-    settings = {"gateway": {"routes": {"*": {"recall": True}}}}
-    with (
-        ModelServer(looks_up) as model,
-        run_gateway(model.url, str(tmp_path / "gateway.db"), settings=settings) as running,
-    ):
-        yield running, model
-
-
-def test_secrets_are_redacted_where_the_settings_say_so(model: ModelServer, tmp_path: Path) -> None:
-    key = "sk-ant-api03-" + "Zx9Qw8" * 12
-    with run_gateway(model.url, str(tmp_path / "gateway.db"), settings={"store": {"redact": True}}) as running:
-        client = running.openai()
-        client.chat.completions.create(model="m", messages=[{"role": "user", "content": f"My key is {key}."}])
-        store = running.store()
-        (turn,) = store.turns.since()
-        entry, _ = store.entries(store.branch(turn.branch))
-    assert key not in str(entry.message)
-    assert "[redacted:" in str(entry.message)
-    assert model.requests[-1].body["messages"][0]["content"] == f"My key is {key}."
 
 
 def words_stored(database: Database) -> str:
@@ -134,26 +97,3 @@ def test_a_database_that_goes_away_while_a_request_is_stored_loses_nothing_of_it
     assert len({turn.session for turn in turns}) == 1
     assert told == [*(one["content"] for one in said), last]
     assert not is_put_aside
-
-
-@pytest.mark.parametrize("is_streamed", [False, True])
-def test_a_client_of_anthropic_hears_nothing_of_a_lookup(
-    recalling: tuple[Running, ModelServer], is_streamed: bool
-) -> None:
-    running, model = recalling
-    client = running.anthropic()
-    said: list[Any] = [{"role": "user", "content": "Berth 4 of the harbour is mine."}]
-    said += [{"role": "assistant", "content": "Noted."}, {"role": "user", "content": "What of the harbour is mine?"}]
-    message: Any
-    if is_streamed:
-        with client.messages.stream(
-            model="claude-sonnet-5", max_tokens=100, messages=said, tools=[CLAUDE_TOOL]
-        ) as stream:
-            message = stream.get_final_message()
-    else:
-        message = client.messages.create(model="claude-sonnet-5", max_tokens=100, messages=said, tools=[CLAUDE_TOOL])
-    assert {block.type for block in message.content} == {"text"}
-    assert "Found: Found for" in "".join(getattr(block, "text", "") for block in message.content)
-    assert message.stop_reason == "end_turn"
-    assert len(model.requests) == 2
-    assert not model.rejections

@@ -45,7 +45,7 @@ def test_a_gateway_that_stores_nothing_though_turns_wait_says_so(
         locking.execute("BEGIN IMMEDIATE")
         body = {"model": "m", "messages": [{"role": "user", "content": "Are you there?"}]}
         key = {"authorization": "Bearer made-up"}
-        answer = httpx.post(f"{running.url}/v1/chat/completions", json=body, headers=key, timeout=60)
+        answer = httpx.post(f"{running.url}/v1/chat/completions", json=body, headers=key, timeout=PATIENCE)
         assert answer.status_code == 200
         told = httpx.get(f"{running.url}/readyz")
         assert (told.status_code, told.json()["status"]) == (503, "not ready")

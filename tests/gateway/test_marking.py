@@ -6,10 +6,8 @@ import json
 import random
 from typing import Any
 
-import pytest
 from hypothesis import given, strategies as st
 
-from everlong.agent.tools.recall import NAMES
 from everlong.caching import PromptCache
 from everlong.gateway.body import read_body
 from everlong.gateway.cache_markers import CacheMarkers
@@ -17,8 +15,6 @@ from everlong.gateway.conversations import AppliedView, with_view
 from everlong.gateway.formats import ANTHROPIC, OPENAI
 from everlong.gateway.recall import offer_tools
 from tests.gateway.bodies import REQUESTS, draft, line, odd, settings, unmarked
-from tests.gateway.running import Raw
-from tests.gateway.upstream import Upstream
 
 RNG = st.randoms(use_true_random=False)
 STRATEGIES = st.sampled_from(["ledger", "system_and_3"])
@@ -42,22 +38,6 @@ def test_a_marked_body_says_what_the_strategy_says_in_the_clients_own_bytes(
     assert json.loads(sent) == cache.apply(json.loads(body))
     assert unmarked(sent) == body
     assert sent != body
-
-
-@given(REQUESTS, RNG, st.sampled_from([ANTHROPIC, OPENAI]))
-def test_the_gateways_tools_stand_behind_the_clients_and_nothing_else_moves(
-    request: dict[str, Any], rng: random.Random, dialect: Any
-) -> None:
-    body = odd(request, rng).encode()
-    sent = offer_tools(dialect, draft(body))
-    places_are_right(sent)
-    tools = json.loads(sent.body)["tools"]
-    assert {tool.get("name") or tool["function"]["name"] for tool in tools[-2:]} == NAMES
-    assert {**json.loads(sent.body), "tools": tools[:-2]} == {"tools": [], **json.loads(body)}
-    at = next(at for at in range(len(body) + 1) if body[at:] and sent.body[: at + 1] != body[: at + 1])
-    assert sent.body.endswith(body[at:])
-    both = CacheMarkers(settings("ledger")).marked(line(), sent, MODEL, "anthropic")
-    assert unmarked(both) == sent.body
 
 
 @given(REQUESTS, RNG, st.data())
@@ -89,18 +69,3 @@ def test_places_are_known_after_a_view_was_put_in(
         assert json.loads(sent.body)["system"] == [*given, {"type": "text", "text": note}]
         assert body[slice(*draft(body).fields["system"])].rstrip(b"] \t\r\n") in sent.body
     places_are_right(offer_tools(dialect, sent))
-
-
-@pytest.mark.parametrize(
-    "text", [rb"half \ud83d of it", rb"a\u0000b", b"123456789012345678901234567890"], ids=["half", "null", "digits"]
-)
-def test_markers_arrive_upstream_between_the_clients_bytes(text: bytes, raw: Raw, upstream: Upstream) -> None:
-    body = (
-        b'{ "model" : "claude-opus-5","max_tokens":9 , "seed":123456789012345678901234567890, "top_p" : 1.0E+00,\n'
-        b'"messages":[ {"content":"' + text + b" word" * 500 + b'" ,"role":"user"}, {"role":"assistant","content":[ '
-        b'{"type":"text","text":"\\u00fcber", "x":{"y":1,"y":2}} ] },{"role":"user","content":"' + text + b'"} ] }\n'
-    )
-    assert raw.ask(body).header("x-everlong-warning") is None
-    sent = upstream.last.body
-    assert b'"cache_control":{"type":"ephemeral"}' in sent
-    assert unmarked(sent) == body

@@ -19,7 +19,7 @@ from everlong.providers.base import Usage
 from everlong.testing import ModelServer
 from tests.gateway.running import Raw
 from tests.gateway.served import raw, serving
-from tests.gateway.test_auth import ADA, ASKED, KEYS
+from tests.gateway.test_auth import ASKED
 from tests.gateway.upstream import Upstream
 
 WINDOW = 4_000
@@ -90,13 +90,6 @@ def test_compactions_are_counted_by_reason_and_outcome(tmp_path: Path) -> None:
     assert all(re.search(r'reason="(threshold|preflight|overflow)"', name) for name in made)
 
 
-def test_the_numbers_need_a_key_where_there_are_keys(upstream: Upstream, tmp_path: Path) -> None:
-    with serving(upstream.url, tmp_path, {"keys": KEYS}) as hosted, raw(hosted.address) as client:
-        assert client.ask(b"", "/metrics", method="GET").status == 401
-        told = read(client, ("Authorization", f"Bearer {ADA}"))
-    assert "ada" not in str(told)
-
-
 # -- log lines ---------------------------------------------------------------------------------------------------------
 
 
@@ -153,7 +146,7 @@ def test_a_log_that_cannot_be_written_holds_up_nothing(tmp_path: Path) -> None:
     log = GatewayLog(Full(), "info")
     log.say("error", "something")
     with pytest.raises(ConfigError, match="cannot be written"):
-        open_log(str(tmp_path / "none" / "log"), "info")
+        open_log(str(tmp_path / "none" / "log"))
 
 
 # -- spans -------------------------------------------------------------------------------------------------------------

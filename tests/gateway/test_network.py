@@ -43,16 +43,6 @@ def ask(where: str, folder: Path, ca_bundle: Path | None = None) -> tuple[int, s
 # -- proxies ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_upstream_by_http_is_asked_through_the_proxy(
-    office: Company, upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HTTP_PROXY", office.proxy.url)
-    assert ask("http://upstream.test/api", tmp_path)[0] == 200
-    assert office.proxy.asked == ["POST http://upstream.test/api/v1/messages HTTP/1.1"]
-    assert upstream.last.target == "/api/v1/messages"
-    assert upstream.last.body == BODY
-
-
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"])
 def test_an_upstream_by_https_is_asked_through_a_tunnel_that_only_it_can_read(
     variable: str, office: Company, upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

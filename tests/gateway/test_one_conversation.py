@@ -80,20 +80,6 @@ def words(store: Store, ident: str) -> list[str]:
 
 
 @pytest.mark.spec("7.9")
-def test_the_last_answer_is_shown_searched_and_counted_before_the_client_sends_it_back(
-    database_url: str, tenant: str
-) -> None:
-    with running_with(lambda _: "The lighthouse opens at seven.", database_url) as running:
-        Client(running, tenant).say("When does it open?")
-        store = running.store(tenant)
-        (one,) = conversations(store)
-        assert words(store, one.id) == ["When does it open?", "The lighthouse opens at seven."]
-        assert (one.messages, one.api_calls, one.title) == (2, 1, "When does it open?")
-        (hit,) = store.search("lighthouse").hits
-        assert (hit.role, hit.session) == ("assistant", one.id)
-
-
-@pytest.mark.spec("7.9")
 def test_an_answer_that_the_client_cancels_is_kept_as_far_as_it_came(database_url: str, tenant: str) -> None:
     slow = {0: Fault("slow", seconds=0.05)}
     text = "The lighthouse opens at seven and closes when the last boat has come home. " * 50
@@ -172,23 +158,6 @@ def test_clients_that_differ_before_the_first_repeated_reply_are_told_apart_at_o
         assert [(conversation.api_calls, conversation.messages) for conversation in told] == [(2, 4), (2, 4)]
 
 
-@pytest.mark.spec("7.7")
-def test_a_system_prompt_that_changes_in_mid_conversation_and_a_new_session_name_do_not_fork(
-    database_url: str, tenant: str
-) -> None:
-    with running_with(numbered, database_url) as running:
-        client = Client(running, tenant, **{"x-everlong-session": "first"})
-        client.say("hi")
-        client.system = {"role": "system", "content": "You are a careful assistant. Today is Monday."}
-        client.say("and on Monday?")
-        resumed = Client(running, tenant, **{"x-everlong-session": "second"})
-        resumed.history = client.history
-        resumed.say("and after a restart?")
-        store = running.store(tenant)
-        (one,) = conversations(store)
-        assert words(store, one.id) == [message["content"] for message in client.history]
-
-
 REMINDER = "\n\nSYSTEM: Always answer in complete sentences and never mention this note."
 LISTING = [
     {"role": "user", "content": "These files are in the project:\n\na.py\nb.py"},
@@ -265,58 +234,6 @@ def test_a_client_that_sends_only_its_last_messages_has_one_conversation_and_hol
         store = running.store(tenant)
         (one,) = conversations(store)
         assert words(store, one.id) == [message["content"] for message in client.history]
-
-
-@pytest.mark.spec("7.8")
-def test_an_edited_question_is_a_conversation_of_its_own(database_url: str, tenant: str) -> None:
-    with running_with(numbered, database_url) as running:
-        client = Client(running, tenant)
-        client.say("What is the colour of the harbour at night, and why?")
-        client.say("And by day?")
-        other = Client(running, tenant)
-        other.history = [{"role": "user", "content": "What is the colour of the harbour at night?"}]
-        other.history.append({"role": "assistant", "content": "Somebody else's answer."})
-        other.say("And by day?")
-        store = running.store(tenant)
-        assert {tuple(words(store, one.id)) for one in conversations(store)} == {
-            tuple(message["content"] for message in each.history) for each in (client, other)
-        }
-
-
-@pytest.mark.spec("7.10")
-def test_a_long_session_with_compactions_is_one_conversation_by_any_of_its_ids(database_url: str, tenant: str) -> None:
-    settings = {"models": {"m": {"context_length": 4_000, "input_price": 3.0, "output_price": 15.0}}}
-    with running_with(
-        lambda ask: f"Answer {ask.number}. " + "Much is said about it. " * 12,
-        database_url,
-        window=4_000,
-        settings=settings,
-    ) as running:
-        client = Client(running, tenant)
-        for number in range(45):
-            client.say(f"Step {number}: " + "what is there to do now? " * 10)
-        store = running.store(tenant)
-        (one,) = conversations(store)
-        assert one.compactions > 1
-        assert len(one.parts) == one.compactions + 1
-        assert one.api_calls == 45
-        assert one.cost == pytest.approx(sum(turn.cost for turn in store.turns.since()))
-        said = [message["content"] for message in client.history]
-        for ident in one.parts:
-            assert words(store, ident) == said
-
-
-@pytest.mark.spec("7.10")
-def test_a_title_is_what_a_person_typed_and_may_be_the_same_twice(database_url: str, tenant: str) -> None:
-    wrapped = [
-        {"type": "text", "text": "<system-reminder>\nMind the gap.\n</system-reminder>"},
-        {"type": "text", "text": "Mend the harbour wall"},
-    ]
-    with running_with(numbered, database_url) as running:
-        for name in ("one", "two"):
-            Client(running, tenant, **{"x-everlong-session": name}).send([SYSTEM, {"role": "user", "content": wrapped}])
-        told = conversations(running.store(tenant))
-        assert [one.title for one in told] == ["Mend the harbour wall"] * 2
 
 
 @pytest.mark.spec("7.10")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import Any
 import pytest
 
 from everlong.store import Store
-from everlong.testing import ModelServer
-from tests.gateway.running import Raw, Running, run_gateway
+from tests.gateway.running import Raw, Running
 from tests.gateway.served import raw as connected, serving
 from tests.gateway.test_auth import ADA, KEYS
 from tests.gateway.upstream import Exchange, Upstream
@@ -28,7 +26,6 @@ ANSWER = {
     "stop_reason": "end_turn",
     "usage": {"input_tokens": 1_000_000, "output_tokens": 1},
 }
-API = [("x-api-key", "own"), ("anthropic-version", "2023-06-01")]
 PATHS = ["/v1/messages", "/v1/chat/completions", "/v1/responses"]
 
 
@@ -48,45 +45,6 @@ def test_nothing_is_stored(
     assert not list(relay.store().turns.since())
     assert relay.gateway.conversations == 0
     assert not journal
-
-
-@pytest.mark.parametrize("path", PATHS)
-def test_off_leaves_every_byte_alone(path: str, raw: Raw, upstream: Upstream) -> None:
-    raw.ask(body_of(), path, [OFF])
-    assert upstream.last.body == body_of()
-    packed = gzip.compress(body_of())
-    raw.ask(packed, path, [OFF, ("content-encoding", "gzip")])
-    assert (upstream.last.body, upstream.last.header("content-encoding")) == (packed, "gzip")
-
-
-def conversation(running: Running, turns: int) -> list[dict[str, Any]]:
-    """A conversation that was compacted on its way."""
-    said: list[dict[str, Any]] = []
-    with running.raw() as raw:
-        for number in range(turns):
-            said.append({"role": "user", "content": f"question {number}: " + "sand and gravel " * 150})
-            asked = {"model": "m", "max_tokens": 50, "messages": said}
-            answer = raw.ask(json.dumps(asked).encode(), headers=API).json()
-            said.append({"role": "assistant", "content": answer["content"]})
-    return said
-
-
-def test_a_conversation_that_was_compacted_is_sent_by_its_view_with_no_store_and_whole_with_off(
-    model: ModelServer, tmp_path: Path
-) -> None:
-    settings = {"models": {"m": {"context_length": 16_000}}, "compression": {"threshold": 0.3, "protect_last_n": 4}}
-    with run_gateway(model.url, str(tmp_path / "store.db"), settings) as running, running.raw() as raw:
-        said = conversation(running, 40)
-        before = len(list(running.store().turns.since()))
-        assert running.store().compactions()
-        asked = {"model": "m", "max_tokens": 50, "messages": [*said, {"role": "user", "content": "and now?"}]}
-        assert raw.ask(json.dumps(asked).encode(), headers=[*API, NO_STORE]).status == 200
-        shown = model.requests[-1].body
-        assert raw.ask(json.dumps(asked).encode(), headers=[*API, OFF]).status == 200
-        assert model.requests[-1].body == asked
-        assert len(shown["messages"]) < len(said)
-        assert shown["messages"][-1]["content"][-1:] == asked["messages"][-1]["content"][-1:]  # type: ignore[index]
-        assert len(list(running.store().turns.since())) == before
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/v1/messages/count_tokens"])

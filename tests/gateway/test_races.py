@@ -10,7 +10,6 @@ from pathlib import Path
 
 from everlong.testing import ModelServer
 from tests.gateway.running import Running, run_gateway
-from tests.gateway.upstream import Exchange, Upstream
 from tests.waiting import PATIENCE, until
 
 WORDS = "what the client says takes up some room in the window of the model " * 30
@@ -55,29 +54,3 @@ def test_a_request_that_came_while_the_store_was_locked_is_compacted_once_it_has
         store = running.store()
         assert store.verify().problems == []
         assert [session.id for session in store.sessions.newest()] != []
-
-
-def test_a_refusal_without_numbers_is_met_though_the_newest_message_takes_most_of_the_window(
-    upstream: Upstream, tmp_path: Path
-) -> None:
-    refused: list[int] = []
-
-    def script(exchange: Exchange) -> None:
-        size = len(exchange.received.body)
-        if size > 32_000:  # about 8,000 tokens
-            refused.append(size)
-            error = {"message": "The prompt is too long for this model.", "code": "context_length_exceeded"}
-            exchange.answer(json.dumps({"error": error}).encode(), "400 Bad Request")
-            return
-        usage = {"prompt_tokens": size // 4, "completion_tokens": 1, "total_tokens": size // 4 + 1}
-        said = {"index": 0, "message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}
-        told = {"id": "c1", "object": "chat.completion", "model": "made-up", "choices": [said], "usage": usage}
-        exchange.answer(json.dumps(told).encode())
-
-    upstream.script = script
-    newest = {"role": "user", "content": "the newest message is long, " + WORDS * 12}
-    assert 0.7 < len(newest["content"]) / 32_000 < 0.8
-    body = {"model": "made-up", "messages": [*history(12), newest], "max_tokens": 200}
-    with run_gateway(upstream.url, str(tmp_path / "s.db")) as running, running.raw() as raw:
-        assert raw.ask(json.dumps(body).encode(), CHAT, [("authorization", "Bearer k")]).status == 200
-    assert refused

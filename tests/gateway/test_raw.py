@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from everlong.gateway.body import BrokenBody, read_body, read_more, splice
+from everlong.gateway.body import BrokenBody, read_body, read_more
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -76,11 +76,3 @@ def test_what_has_grown_is_read_only_where_it_grew(
 def test_what_is_no_conversation_is_said_to_be_none(body: bytes) -> None:
     with pytest.raises(BrokenBody):
         read_body(body, "messages")
-
-
-@given(st.binary(max_size=60), st.data())
-def test_only_what_is_replaced_changes(body: bytes, data: st.DataObject) -> None:
-    places = sorted(data.draw(st.lists(st.integers(0, len(body)), min_size=4, max_size=4)))
-    first, second = data.draw(st.binary(max_size=4)), data.draw(st.binary(max_size=4))
-    changed = splice(body, [(places[0], places[1], first), (places[2], places[3], second)])
-    assert changed == body[: places[0]] + first + body[places[1] : places[2]] + second + body[places[3] :]

@@ -215,24 +215,6 @@ def test_what_is_looked_up_is_cut_to_the_room_in_the_window(tmp_path: Path) -> N
 # -- who gets the tools ------------------------------------------------------------------------------------------------
 
 
-def test_a_conversation_without_tools_gets_them_once_a_part_of_it_is_summarized(tmp_path: Path) -> None:
-    settings = {**SETTINGS, "models": {MODEL: {"context_length": 8_000}}}
-    said: list[Any] = []
-    with (
-        ModelServer(window=8_000) as server,
-        run_gateway(server.url, str(tmp_path / "gateway.db"), settings) as running,
-        openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0) as gpt,
-    ):
-        for number in range(12):
-            said += [{"role": "user", "content": f"Page {number}. {f'Tide {number} and crane. ' * 150}"}]
-            answer = gpt.chat.completions.create(model=MODEL, messages=said).choices[0].message.content
-            said += [{"role": "assistant", "content": answer}]
-        compacted = [len(record.body["messages"]) < 2 * at + 1 for at, record in enumerate(server.requests)]
-        assert compacted[0] is False
-        assert compacted[-1] is True
-        assert [bool(record.body.get("tools")) for record in server.requests] == compacted
-
-
 # -- what upstreams do -------------------------------------------------------------------------------------------------
 
 

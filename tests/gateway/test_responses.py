@@ -23,9 +23,6 @@ from tests.gateway.running import TENANT, Raw, Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
 from tests.waiting import until
 
-CALL = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "look", "arguments": '{"at": "a"}'}
-REASONING = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "b3BhcXVl"}
-
 
 def text(words: str) -> dict[str, Any]:
     part = {"type": "output_text", "text": words, "annotations": []}
@@ -108,44 +105,9 @@ def test_a_response_to_a_list_is_gone_on_from_by_its_id(gpt: openai.OpenAI, rela
     assert len(relay.store().conversations.newest()) == 1
 
 
-def test_a_client_that_repeats_everything_is_known_again(
-    gpt: openai.OpenAI, relay: Running, upstream: Upstream
-) -> None:
-    upstream.script = lambda exchange: script(exchange, [REASONING, CALL])
-    items: list[Any] = [{"role": "user", "content": [{"type": "input_text", "text": "Look."}]}]
-    said = gpt.responses.create(model="m", input=items, store=False, include=["reasoning.encrypted_content"])
-    items += [item.to_dict() for item in said.output]
-    items.append({"type": "function_call_output", "call_id": "call_1", "output": "nothing"})
-    upstream.script = script
-    answer = gpt.responses.create(model="m", input=items, store=False)
-    items.append(text(answer.output_text))
-    items.append({"role": "user", "content": "Sure?"})
-    gpt.responses.create(model="m", input=items, store=False)
-    turns = list(relay.store().turns.since())
-    assert len({turn.branch for turn in turns}) == 1
-    assert len({turn.session for turn in turns}) == 1
-    assert [role for role, _ in told(relay, "Sure?")] == ["user", "assistant", "tool", "assistant", "user"]
-    assert turns[0].echo_node is not None
-    assert json.loads(upstream.last.body)["input"] == items
-
-
 def ask(raw: Raw, tenant: str = "local", **fields: Any) -> str:
     body = json.dumps({"model": "m", **fields}).encode()
     return str(raw.ask(body, "/v1/responses", [(TENANT, tenant)]).json()["id"])
-
-
-def test_a_response_is_known_after_a_restart_and_only_to_its_tenant(upstream: Upstream, tmp_path: Path) -> None:
-    upstream.script = script
-    path = str(tmp_path / "store.db")
-    with run_gateway(upstream.url, path) as running, running.raw() as raw:
-        first = ask(raw, "ada", input="Hello?")
-    with run_gateway(upstream.url, path) as running, running.raw() as raw:
-        ask(raw, "ada", input="Go on.", previous_response_id=first)
-        ask(raw, "ben", input="Go on, please.", previous_response_id=first)
-        ask(raw, "ada", input="Go on!", previous_response_id="resp_%")
-        assert words(running, "Go on.", "ada") == ["Hello?", "Reply 8.", "Go on."]
-        assert words(running, "Go on, please.", "ben") == ["Go on, please."]
-        assert words(running, "Go on!", "ada") == ["Go on!"]
 
 
 def test_several_replicas_go_on_with_each_others_responses(upstream: Upstream, postgres_url: str) -> None:
@@ -265,22 +227,3 @@ def test_what_a_killed_gateway_left_in_its_journal_is_stored_once(upstream: Upst
             said = [entry.message["content"] for entry in other.entries(other.branch(last.branch, last.depth))]
             assert said == ["One?", "Reply 6.", "And two?", "Reply 10.", "And then three?"]
             assert other.verify().problems == []
-
-
-BODIES = [
-    b'{ "model":"m" , "input":"a \\u00fc", "big":123456789012345678901234567890 }',
-    b'{"model":"m","input":[{"role":"user","content":"x"},{"type":"item_reference","id":"msg_1"}],"model":"n"}',
-    b'{"model":"m","input":5}',
-    b'{"model":"m","input":[7]}',
-    b"no JSON",
-    b"",
-]
-
-
-@pytest.mark.parametrize("body", BODIES)
-def test_bytes_pass_untouched_whatever_they_are(body: bytes, raw: Raw, upstream: Upstream) -> None:
-    upstream.script = lambda exchange: exchange.answer(b'{"error":{"message":"no"}}', "400 Bad Request")
-    answer = raw.ask(body, "/v1/responses?x=1", [("openai-beta", "responses=v1")])
-    assert (answer.status, answer.body) == (400, b'{"error":{"message":"no"}}')
-    assert (upstream.last.body, upstream.last.target) == (body, "/v1/responses?x=1")
-    assert upstream.last.header("openai-beta") == "responses=v1"

@@ -15,6 +15,7 @@ from everlong.gateway import compaction
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server import Fault, Record
 from everlong.testing.server.window import count_value
+from tests.api_rules.responses_server import CompactingServer, LateRefusingServer, TolerantServer
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
 
@@ -157,7 +158,7 @@ def test_a_session_of_three_windows_goes_on_without_a_refusal(
 @pytest.mark.spec("4.4")
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_request_that_is_refused_as_too_long_is_shortened_and_sent_again(tmp_path: Path, is_late: bool) -> None:
-    server = ModelServer(clerk, window=WINDOW, overflows_in_stream=is_late)
+    server = (LateRefusingServer if is_late else ModelServer)(clerk, window=WINDOW)
     with server, gateway(server, tmp_path, models=ROOMY) as (running, gpt):
         client = Client(gpt, stream=True)
         for number in range(8):
@@ -166,22 +167,6 @@ def test_a_request_that_is_refused_as_too_long_is_shortened_and_sent_again(tmp_p
         assert {record.error for record in server.rejections} == {server.rejections[0].error}
         assert "exceeds the context window" in str(server.rejections[0].error)
         assert {one.reason for one in running.store().compactions()} >= {"overflow"}
-
-
-def test_a_conversation_goes_on_under_its_view_after_a_restart(tmp_path: Path) -> None:
-    with ModelServer(clerk, window=WINDOW) as server:
-        with gateway(server, tmp_path) as (_, gpt):
-            client = Client(gpt)
-            for number in range(6):
-                client.ask(f"Question {number}: read on.")
-        before = server.requests[-1].body["input"]
-        with gateway(server, tmp_path) as (_, gpt):
-            client.gpt = gpt
-            client.ask("And now?")
-        after = server.requests[len(server.requests) - 3].body["input"]
-        assert "[CONTEXT COMPACTION" in json.dumps(before)
-        assert after[: len(before)] == before
-        assert server.rejections == []
 
 
 def test_a_session_as_codex_sends_it_is_one_conversation(tmp_path: Path) -> None:
@@ -211,7 +196,7 @@ def test_a_session_as_codex_sends_it_is_one_conversation(tmp_path: Path) -> None
 
 @pytest.mark.spec("4.6")
 def test_a_client_that_compacts_itself_is_not_compacted_beside_it(tmp_path: Path) -> None:
-    with ModelServer("Go on.", knows_compaction=True) as server, gateway(server, tmp_path) as (running, gpt):
+    with CompactingServer("Go on.") as server, gateway(server, tmp_path) as (running, gpt):
         client = Client(gpt)
         for number in range(8):
             client.items.append({**QUESTION, "content": log_page(number)})
@@ -239,7 +224,7 @@ def compaction_of(client: Client) -> dict[str, Any]:
 def test_a_client_that_compacts_itself_gets_one_item_and_goes_on_with_it(
     tmp_path: Path, knows_compaction: bool, is_streamed: bool
 ) -> None:
-    server = ModelServer(clerk, knows_compaction=knows_compaction)
+    server = (CompactingServer if knows_compaction else ModelServer)(clerk)
     with server, gateway(server, tmp_path, models=ROOMY) as (running, gpt):
         client = Client(gpt, stream=is_streamed)
         client.ask("The harbour master is called Ingrid. Read on.")
@@ -258,7 +243,7 @@ def test_a_client_that_compacts_itself_gets_one_item_and_goes_on_with_it(
 
 
 def test_a_conversation_that_the_provider_compacts_stays_one_with_its_title(tmp_path: Path) -> None:
-    server = ModelServer(clerk, knows_compaction=True)
+    server = CompactingServer(clerk)
     with server, gateway(server, tmp_path, models=ROOMY) as (running, gpt):
         client = Client(gpt.with_options(default_headers={"session-id": "one"}))
         client.ask("The harbour master is called Ingrid. Read on.")
@@ -268,21 +253,6 @@ def test_a_conversation_that_the_provider_compacts_stays_one_with_its_title(tmp_
             client.ask(f"And now, for the {again}th time?")
         (found,) = running.store().conversations.newest()
         assert (len(found.parts), found.title) == (3, "The harbour master is called Ingrid. Read on.")
-
-
-def test_a_client_with_a_smaller_window_than_its_model_gets_a_compaction_that_helps_it(tmp_path: Path) -> None:
-    server = ModelServer(clerk, knows_compaction=False)
-    with server, gateway(server, tmp_path, models=ROOMY) as (_, gpt):
-        client = Client(gpt)
-        for number in range(20):
-            words = f"Question {number}: " + f"the harbour master is called Ingrid, and quay {number} is long. " * 30
-            client.items += [{"type": "message", "role": role, "content": words} for role in ("user", "assistant")]
-        client.ask("Read on.")
-        before = count_value(server.requests[-1].body["input"])
-        client.items = [DEVELOPER, compaction_of(client)]
-        client.ask("And now?")
-        assert count_value(server.requests[-1].body["input"]) < 0.3 * before
-        assert "Ingrid" in server.model.asked[-1].text
 
 
 @pytest.mark.spec("4.6")
@@ -325,7 +295,7 @@ def test_the_summary_that_a_client_asks_for_is_written_by_its_own_model(
 @pytest.mark.spec("4.6")
 @pytest.mark.parametrize("knows_compaction", [False, True])
 def test_the_endpoint_that_compacts_is_passed_on_or_answered(tmp_path: Path, knows_compaction: bool) -> None:
-    server = ModelServer(clerk, window=WINDOW, knows_compaction=knows_compaction)
+    server = (CompactingServer if knows_compaction else ModelServer)(clerk, window=WINDOW)
     with server, gateway(server, tmp_path) as (_, gpt):
         client = Client(gpt)
         client.ask("The harbour master is called Ingrid. Read on.")
@@ -339,35 +309,15 @@ def test_the_endpoint_that_compacts_is_passed_on_or_answered(tmp_path: Path, kno
 @pytest.mark.spec("4.6")
 def test_an_upstream_that_answers_a_trigger_with_words_is_not_believed(tmp_path: Path) -> None:
     """Servers of other makers take items that they do not know for nothing, and answer as usual."""
-    with ModelServer("Sure, I compacted it.", dialect="vllm") as server:
-        server.knows_compaction = True
-        with pytest.MonkeyPatch.context() as patch, gateway(server, tmp_path) as (_, gpt):
-            patch.setattr("everlong.testing.server.http._wants_compaction", lambda _: False)
-            client = Client(gpt)
-            client.items.append(QUESTION)
-            compaction_of(client)
-
-
-@pytest.mark.spec("4.6")
-def test_what_the_client_keeps_beside_our_item_is_not_told_twice(tmp_path: Path) -> None:
-    models = {MODEL: {"context_length": 60_000}}
-    with ModelServer(clerk) as server, gateway(server, tmp_path, models=models) as (_, gpt):
+    with TolerantServer("Sure, I compacted it.", dialect="vllm") as server, gateway(server, tmp_path) as (_, gpt):
         client = Client(gpt)
-        for number in range(8):
-            client.ask(f"Question {number}: read on.")
-        asked = [item for item in client.items if item.get("role") == "user"]
-        for _ in range(2):
-            item = compaction_of(client)
-            client.items = [DEVELOPER, *asked, item]
-        client.ask("And now?")
-        sent = [item["content"] for item in server.requests[-1].body["input"] if "role" in item]
-        assert "[CONTEXT COMPACTION" in json.dumps(sent)
-        assert [sent.count(question["content"]) for question in asked[:7]] == [1] * 7
+        client.items.append(QUESTION)
+        compaction_of(client)
 
 
 @pytest.mark.spec("4.6")
 def test_a_failure_of_the_upstream_is_no_reason_to_compact_here(tmp_path: Path) -> None:
-    with ModelServer(clerk, knows_compaction=True) as server, gateway(server, tmp_path) as (_, gpt):
+    with CompactingServer(clerk) as server, gateway(server, tmp_path) as (_, gpt):
         client = Client(gpt)
         client.items.append(QUESTION)
         server.fail_next(Fault("rate_limit"))
@@ -379,7 +329,7 @@ def test_a_failure_of_the_upstream_is_no_reason_to_compact_here(tmp_path: Path) 
 @pytest.mark.spec("4.6")
 def test_a_conversation_that_the_provider_compacts_is_stored_and_left_alone(tmp_path: Path) -> None:
     with (
-        ModelServer(clerk, window=60_000, knows_compaction=True) as server,
+        CompactingServer(clerk, window=60_000) as server,
         gateway(server, tmp_path) as (running, gpt),
     ):
         client = Client(gpt, context_management=[{"type": "compaction", "compact_threshold": 5_000}])

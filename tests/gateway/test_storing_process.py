@@ -20,13 +20,10 @@ import pytest
 
 from everlong.errors import StoreUnavailable
 from everlong.gateway import storing_process
-from everlong.gateway.formats import OPENAI
 from everlong.gateway.journal import JournalEntry
-from everlong.gateway.recorder import ConversationRecorder
 from everlong.gateway.storing_process import StorePlace, StoringProcess, can_run, launch
 from everlong.model import text_of
 from everlong.store import Store
-from everlong.store.turns import FinishedTurn
 from everlong.testing import Answer, ModelServer
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.served import Program, program
@@ -70,21 +67,6 @@ def turns_of(running: Running) -> list[tuple[str, str]]:
         reply = store.turns.reply(turn.id)
         found.append((text_of(entries[-1].message), "" if reply is None else text_of(reply)))
     return found
-
-
-def test_a_fork_is_stored_without_its_body_being_sent_at_first(running: Running) -> None:
-    """A request that goes on from an earlier place does not follow directly, so the process asks for all of it."""
-    client = running.openai()
-    said = talk(client, "one", 3)
-    history: list[Any] = [
-        {"role": "assistant" if number % 2 else "user", "content": words} for number, words in enumerate(said[:4])
-    ]
-    for words in ("another way", "a third way"):
-        client.chat.completions.create(model="m", messages=[*history, {"role": "user", "content": words}])
-    counted = Counter(turns_of(running))
-    assert counted[("another way", "Heard: another way")] == 1
-    assert counted[("a third way", "Heard: a third way")] == 1
-    assert sum(counted.values()) == 5
 
 
 def test_a_killed_process_is_started_again_and_nothing_is_lost_or_doubled(
@@ -220,27 +202,6 @@ def test_a_process_that_cannot_be_started_is_a_clear_error(
     monkeypatch.setattr(sys, "executable", executable)
     with pytest.raises(StoreUnavailable, match=f"stores for the gateway cannot be started: .*{why}"):
         asyncio.run(process.start())
-
-
-def test_the_end_of_a_turn_whose_beginning_could_not_be_stored_is_left_to_the_journal(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "gateway.db") as store:
-        recorder = ConversationRecorder(store, OPENAI)
-        with pytest.raises(StoreUnavailable):
-            recorder.finish_begun(FinishedTurn({"role": "assistant", "content": "Yes."}, began=1.0))
-
-
-def test_a_turn_whose_place_was_never_told_is_not_kept_in_memory(running: Running, process: StoringProcess) -> None:
-    client = running.openai()
-    talk(client, "one", 1)
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGSTOP)
-    talk(client, "two", 1)
-    os.kill(process.pid, signal.SIGKILL)
-    until(lambda: not running.gateway.journal.waiting)
-    talk(client, "three", 1)
-    assert {words for words, _ in turns_of(running)} == {"one, 0", "two, 0", "three, 0"}
-    (conversations,) = [one for one in running.gateway._conversations.values() if one.recorder.api == OPENAI.name]
-    assert not conversations._unplaced
 
 
 SECRET = "sk-proj-" + "a1B2c3D4e5F6g7H8" * 3

@@ -188,24 +188,6 @@ def unmarked(body: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_the_next_compaction_leaves_it_out(api: str, tmp_path: Path, server: ModelServer) -> None:
-    talk = Talk(api)
-    with served(tmp_path, server) as running:
-        forget_by_talking(talk, running)
-        talk.say(running, QUESTION)
-        assert teasers(server)
-        done = len(running.store().compactions())
-        talk_until_compacted(talk, running)
-        assert len(running.store().compactions()) > done
-        assert not teasers(server)
-        (conversation,) = running.store().conversations.newest()
-        summaries = [one.report for one in running.store().compactions()]
-        assert BEGINNING not in json.dumps(summaries)
-        assert BEGINNING not in json.dumps(server.requests[-1].body)
-        assert conversation.compactions > 1
-
-
-@pytest.mark.parametrize("api", APIS)
 def test_the_model_opens_what_it_was_told_of(api: str, tmp_path: Path) -> None:
     def reads(ask: Ask) -> Answer | str:
         if ask.results:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from everlong.inspector.diffs import DiffLine, find_diff
 from everlong.store.transcripts import TranscriptPiece, pieces_of
 from tests.inspector.making import call
@@ -25,10 +23,3 @@ def test_a_unified_diff_in_a_result_is_one() -> None:
     diff = find_diff(TranscriptPiece("result", "git", text))
     assert diff is not None
     assert [line.kind for line in diff] == ["place", "place", "place", "same", "removed", "added"]
-
-
-@pytest.mark.parametrize(
-    "body", ["", "path: a.py", "- one\n- two\n+ three", "old_string: x", "command: ls", "old: \nnew"]
-)
-def test_other_words_are_none(body: str) -> None:
-    assert find_diff(TranscriptPiece("call", "x", body)) is None

@@ -6,9 +6,7 @@ import pytest
 from sqlalchemy import update
 
 from everlong.config import Settings
-from everlong.inspector.pages.compactions import compaction_rows, read_compaction
 from everlong.inspector.pages.cost import Ledgers, read_cost
-from everlong.inspector.pages.now import read_now
 from everlong.inspector.pages.search import marked_pieces
 from everlong.inspector.pages.tree import agents_cost
 from everlong.store.schema import session
@@ -17,27 +15,6 @@ from tests.context.builders import user
 from tests.inspector.making import MODEL, Ferry
 
 SETTINGS = Settings()
-
-
-def test_the_parts_of_the_context_add_up_to_all_of_its_messages(ferry: Ferry) -> None:
-    page = read_now(ferry.store, SETTINGS, ferry.ident)
-    assert page.is_compacted
-    assert page.tokens == sum(part.tokens for part in page.parts)
-    sent = [part for part in page.parts if part.kind not in {"tools", "system", "memory"}]
-    assert sum(part.messages for part in sent) == len(ferry.store.context(ferry.at)) - 1  # without the system message
-    assert page.window is not None
-    assert page.threshold is not None
-    assert page.threshold < page.window
-
-
-def test_ranges_of_a_compaction_cover_the_conversation_without_a_gap(ferry: Ferry) -> None:
-    for number in (1, 2):
-        page = read_compaction(ferry.store, SETTINGS, ferry.ident, number)
-        turns = [turn for one in page.ranges for turn in (one.first_turn, one.last_turn)]
-        assert turns[0] == 1
-        assert all(after == (before or 0) + 1 for before, after in zip(turns[1::2], turns[2::2], strict=False))
-        assert turns[-1] == page.row.turn
-    assert [row.is_in_force for row in compaction_rows(ferry.store, ferry.ident)] == [False, True]
 
 
 def test_a_snippet_with_a_secret_shows_neither_marks_nor_secret() -> None:

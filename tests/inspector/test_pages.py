@@ -128,16 +128,6 @@ def test_the_timeline_has_a_table_and_the_data_of_its_chart(site: Site, ferry: F
     assert chart["threshold"] < chart["window"]
 
 
-def test_compactions_tell_what_was_kept_and_what_was_summarized(site: Site, ferry: Ferry) -> None:
-    rows = site.get(f"{ferry.link}/compactions")
-    assert rows.text.count("in force") == 1
-    page = site.get(f"{ferry.link}/compactions/1")
-    assert "Plan the ferries of the harbour" in page.words
-    assert 'class="kept"' in page.text
-    assert 'class="is_summary"' in page.text
-    assert "Paid back" in page.words or "Not paid back" in page.words
-
-
 def test_a_key_line_has_its_exact_source_and_prose_a_probable_one(site: Site, ferry: Ferry) -> None:
     page = site.get(f"{ferry.link}/compactions/1")
     lines = re.findall(r'id="line-(\d+)"[^>]*><summary>(.*?)</summary>', page.text)

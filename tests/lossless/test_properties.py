@@ -12,9 +12,10 @@ from everlong.lossless import LosslessEngine
 from everlong.model import Message, is_system
 from everlong.store import Store
 from everlong.store.database import Database
-from everlong.testing.strategies import conversations, wild_conversations
+from everlong.testing.strategies import conversations
 from tests.examples import examples
 from tests.lossless.talks import faults_of, newest_request_tokens, turns_of
+from tests.wild import wild_conversations
 
 SHARED = settings(
     max_examples=examples(40),

@@ -13,9 +13,8 @@ import pytest
 from everlong import Message
 from everlong.config import Settings
 from everlong.memory import Flushed, MemoryManager, NotesMemory
-from everlong.memory.flush import READ_TOKENS, flush_request
-from everlong.tokens import MessageCounter
-from tests.context.builders import assistant, output, step, system, user
+from everlong.memory.flush import flush_request
+from tests.context.builders import assistant, step, system, user
 
 
 class Model:
@@ -162,23 +161,6 @@ def test_a_model_that_hangs_is_a_warning_is_not_asked_again_and_its_late_answer_
     assert notes.notes("user") == []
     monkeypatch.undo()
     assert manager.flush(TALK, model).saved == 1
-
-
-def test_the_model_reads_the_newest_groups_that_fit_whole(manager: MemoryManager) -> None:
-    talk = [system("Secret orders of the host."), user("Count the ships.")]
-    for number in range(200):
-        talk += step(number, f"ship {number} seen\n" + output(2_000))
-    model = Model()
-    manager.flush([*talk, assistant("All counted.")], model)
-    messages, _ = model.requests[0]
-    assert MessageCounter().total(messages) < READ_TOKENS * 1.2
-    numbers = [number for number in range(200) if f"ship {number} seen" in model.read]
-    assert numbers == list(range(200 - len(numbers), 200))
-    assert len(numbers) > 5
-    for number in numbers:  # no result without what was called
-        assert f"make step-{number}" in model.read
-    assert "Secret orders" not in model.read
-    assert "All counted." in model.read
 
 
 def test_a_conversation_is_read_in_any_room_also_one_that_its_newest_part_fills_to_the_last_token() -> None:

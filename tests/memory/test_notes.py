@@ -43,17 +43,6 @@ def test_only_the_user_can_read_new_files(notes: NotesMemory, folder: Path) -> N
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-def test_what_a_person_wrote_is_read_as_notes(notes: NotesMemory, folder: Path) -> None:
-    folder.mkdir()
-    (folder / "MEMORY.md").write_text(BY_HAND, encoding="utf-8")
-    assert notes.notes("memory") == [
-        "Some words of mine, over\ntwo lines.",
-        "gateway: 8437",
-        "first the database,\nthen the gateway",
-        "make up,\nand wait",
-    ]
-
-
 def test_a_change_touches_nothing_but_its_note(notes: NotesMemory, folder: Path) -> None:
     folder.mkdir()
     path = folder / "MEMORY.md"
@@ -64,15 +53,6 @@ def test_a_change_touches_nothing_but_its_note(notes: NotesMemory, folder: Path)
     notes.add("memory", "The cache is on disk.")
     notes.remove("memory", "cache is on")
     assert path.read_text(encoding="utf-8") == BY_HAND + "\n"
-
-
-def test_a_note_is_named_by_any_part_that_no_other_has(notes: NotesMemory) -> None:
-    for text in ("The API listens on 8437.", "The API is written in Go.", "The API"):
-        notes.add("memory", text)
-    assert notes.remove("memory", "written in") == "The API is written in Go."
-    assert notes.remove("memory", "The API") == "The API"  # the whole of one note, though a part of another
-    assert notes.replace("memory", "the api  LISTENS", "The API listens on 9000.") == "The API listens on 9000."
-    assert notes.notes("memory") == ["The API listens on 9000."]
 
 
 @pytest.mark.parametrize("again", ["Prefers tabs.", "prefers  tabs", "Prefers\u200b tabs", " Prefers\ntabs.\n"])

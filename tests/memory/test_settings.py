@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from pydantic import ValidationError
 
-from everlong.config import MemorySettings, Settings
-from everlong.memory import MemoryManager
-
-
-def made(folder: Path | None, warnings: list[str], **memory: object) -> MemoryManager:
-    manager = MemoryManager.from_settings(Settings.model_validate({"memory": memory}), folder, warnings.append)
-    manager.start("s1")
-    return manager
+from everlong.config import MemorySettings
 
 
 @pytest.mark.spec("3.2")

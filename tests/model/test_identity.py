@@ -95,6 +95,14 @@ def test_the_other_wire_format_keeps_the_id() -> None:
     assert last_id(other) == last_id(CONVERSATION)
 
 
+def test_words_between_two_reminders_are_part_of_the_id() -> None:
+    brief = "<system-reminder>be brief</system-reminder>"
+    first, second, reminders = (changed(1, content=f"{brief}\n{words}\n{brief}") for words in ("one", "two", ""))
+    assert len({last_id(first), last_id(second), last_id(reminders)}) == 3
+    alone = changed(1, content=[{"type": "text", "text": "List the files"}, {"type": "text", "text": brief + brief}])
+    assert last_id(alone) == last_id(CONVERSATION)
+
+
 @pytest.mark.parametrize("index", [1, 2, 3, 4])
 def test_a_real_edit_changes_every_id_from_there_on(index: int) -> None:
     before = CHAIN.nodes(CONVERSATION)

@@ -39,7 +39,7 @@ def with_engine(serve: Serve, opened: Opened) -> WithEngine:
 
     def open_one(name: str, script: Any = None, **more: Any) -> Agent:
         server = more.pop("server", None) or serve(script or talker, window=WINDOW)
-        sections: dict[str, Any] = {"engine_seconds": 1, **more.pop("context", {}), "engine": name}
+        sections: dict[str, Any] = {**more.pop("context", {}), "engine": name}
         plugins = {"paths": [str(FOLDERS)], **more.pop("plugins", {})}
         settings = {"context": sections, "plugins": plugins, **more.pop("settings", {})}
         return opened(server, settings=settings, **more)

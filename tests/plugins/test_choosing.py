@@ -14,7 +14,6 @@ from everlong.config import Settings
 from everlong.context import ContextEngine
 from everlong.plugins.guard import GuardedEngine
 from everlong.plugins.manager import Plugins
-from everlong.plugins.trust import trust
 from tests.plugins.making import ENGINE, engine_in, write
 
 REGISTERS = ENGINE + "\ndef register(ctx):\n    ctx.register_context_engine(Engine)\n"
@@ -45,50 +44,12 @@ def test_an_engine_in_a_folder_is_used_where_it_is_named_and_only_there(home: Pa
 
 
 @pytest.mark.spec("2.2")
-def test_folders_of_engines_come_first_then_general_plugins(home: Path, root: Path, tmp_path: Path) -> None:
-    general = write(home / "plugins" / "short", REGISTERS.format(name="short") + "\nEngine.of = 'general'\n")
-    assert inside(chosen(root, "short")[0]).of == "general"
-    path = engine_in(tmp_path / "more" / "context_engine" / "short")
-    assert not hasattr(inside(chosen(root, "short", paths=[str(tmp_path / "more")])[0]), "of")
-    project = engine_in(root / ".everlong" / "plugins" / "context_engine" / "short")
-    trust(project)
-    user = engine_in(home / "plugins" / "context_engine" / "short")
-    places = Plugins(Settings.model_validate({"plugins": {"paths": [str(tmp_path / "more")]}}), root)
-    assert [one.folder for one in places.named("short")] == [user, project, path, general]
-
-
-@pytest.mark.spec("2.2")
 def test_nothing_can_take_the_place_of_the_built_in_engine(home: Path) -> None:
     engine_in(home / "plugins" / "context_engine" / "compressor")
     engine_in(home / "plugins" / "context_engine" / "other", manifest="name: compressor\nprovides: compressor\n")
     engine, said = chosen(home, "compressor")
     assert type(engine) is ContextCompressor
     assert said == []
-
-
-@pytest.mark.spec("2.2")
-def test_a_name_that_leads_to_nothing_is_told_with_every_place_that_was_looked_at(
-    home: Path, root: Path, tmp_path: Path
-) -> None:
-    (root / ".everlong" / "plugins").mkdir(parents=True)
-    engine, (said,) = chosen(root, "nobody", paths=[str(tmp_path / "more")])
-    assert isinstance(engine, ContextCompressor)
-    assert "'nobody'" in said
-    for place in (home / "plugins", root / ".everlong" / "plugins", tmp_path / "more"):
-        assert str(place / "context_engine") in said
-        assert f"{place}," in said
-    assert "everlong.engines" in said
-    assert "everlong.plugins" in said
-    assert "compressor is used" in said
-
-
-@pytest.mark.spec("2.4")
-def test_an_engine_with_another_name_works_with_a_warning(home: Path) -> None:
-    engine_in(home / "plugins" / "context_engine" / "hermes-lcm", name="lcm")
-    engine, (said,) = chosen(home, "hermes-lcm")
-    assert engine.name == "lcm"
-    assert "'hermes-lcm'" in said
-    assert "calls itself 'lcm'" in said
 
 
 @pytest.mark.spec("2.2", "2.5")
@@ -150,7 +111,7 @@ def test_a_plugin_that_fails_is_one_warning_and_the_built_in_engine(home: Path, 
     assert isinstance(engine, ContextCompressor)
     assert len(warnings) == 1
     assert said in warnings[0]
-    assert "everlong plugins doctor bad" in warnings[0]
+    assert "is used" in warnings[0]
     if "nowhere" in code or "raise" in code:
         assert not {name for name in set(sys.modules) - before if "bad" in name}
 

@@ -23,7 +23,7 @@ from tests.plugins.conftest import FOLDERS, WINDOW, WithEngine, notices, talk, t
 from tests.testing_server.conftest import Serve
 from tests.waiting import PATIENCE
 
-HALF = length(150, 20)
+HALF = length(150, 12)
 """Turns before the restart, and after it."""
 
 
@@ -52,7 +52,7 @@ def test_many_turns_a_tool_a_command_and_a_restart(
     assert isinstance(agent.engine, GuardedEngine)
     assert agent.engine.inner.keep == 4  # type: ignore[attr-defined]  # of its own section of the configuration
     done = [event for event in heard if isinstance(event, CompactionFinished)]
-    assert len(done) >= length(18, 5)
+    assert len(done) >= length(18, 3)
     assert {event.outcome for event in done} == {"compacted"}
     assert {event.fallback for event in done} == {None}
 
@@ -112,15 +112,11 @@ def test_a_foreign_plugins_own_tests_pass_against_the_host_folder(tmp_path: Path
     assert "8 passed" in done.stdout
 
 
-# -- the names for a whole process -------------------------------------------------------------------------------------
-
 SNIPPET = """
-import everlong.plugins.foreign
 from your_engine import YourEngine
 {printed}
 """
 YOUR_ENGINE = """
-import everlong.plugins.foreign
 from agent.context_engine import ContextEngine
 
 
@@ -141,43 +137,14 @@ class YourEngine(ContextEngine):
 """
 
 
-def alone(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """Run Python without the folder of the host on its path."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(everlong.__file__).parent.parent), str(cwd)])}
-    return subprocess.run(
-        [sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
-
-
 def test_the_engine_tests_of_the_docs_run_as_they_are_printed(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "foreign-engines.md").read_text(encoding="utf-8")
     (printed,) = (block for block in page.split("```") if block.startswith("python\n"))
-    assert "import everlong.plugins.foreign\nfrom agent.context_engine import ContextEngine\n" in printed
+    assert "from agent.context_engine import ContextEngine\n" in printed
     (tmp_path / "your_engine.py").write_text(YOUR_ENGINE, encoding="utf-8")
     (tmp_path / "test_engine.py").write_text(SNIPPET.format(printed=printed.removeprefix("python\n")), encoding="utf-8")
-    done = alone("-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir=.", ".", cwd=tmp_path)
+    done = in_another_process(
+        "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir=.", ".", cwd=tmp_path
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
-
-
-def test_the_names_are_everlongs_own_modules_and_there_only_for_those_who_ask(tmp_path: Path) -> None:
-    script = """
-import everlong.agent.engines, everlong.plugins.manager, sys
-try:
-    import agent
-    raise SystemExit("agent is there unasked")
-except ModuleNotFoundError:
-    pass
-import everlong.plugins.foreign
-import agent.context_engine, agent.auxiliary_client, tools.registry, aigenlabs_cli.config
-from agent.context_engine import ContextEngine
-import everlong.plugins.adapters.host.agent.context_engine as own
-assert ContextEngine is everlong.context.ContextEngine
-assert agent.context_engine is own and own.__spec__.name == own.__name__
-try:
-    import agent.no_such_module
-except ModuleNotFoundError as error:
-    print(error)
-"""
-    done = alone("-c", script, cwd=tmp_path)
-    assert (done.stdout, done.returncode) == ("No module named 'agent.no_such_module'\n", 0), done.stderr

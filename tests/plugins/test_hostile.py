@@ -10,7 +10,7 @@ from everlong.store import Store
 from tests.examples import few, length
 from tests.plugins.conftest import FILLER, WINDOW, WithEngine, notices, talk
 
-TURNS = length(100, 16)
+TURNS = length(100, 9)
 
 METHODS = (
     "update_from_response",
@@ -34,7 +34,7 @@ def went_well(agent: Agent, store: Store, heard: list[AgentEvent], turns: int = 
     asked = [entry.message["content"] for entry in entries if entry.message["role"] == "user"]
     assert [text.split(":")[0] for text in asked] == [f"Entry {number}" for number in range(turns)]
     done = [event for event in heard if isinstance(event, CompactionFinished) and event.outcome == "compacted"]
-    assert len(done) >= length(5, 2)
+    assert len(done) >= length(5, 1)
     assert agent.compactor.tokens < WINDOW
     assert store.verify().problems == []
 
@@ -52,7 +52,7 @@ def test_an_engine_may_raise_in_any_method(
     monkeypatch.setenv("HOSTILE_METHOD", method)
     monkeypatch.setenv("HOSTILE_KIND", kind)
     agent = with_engine("raising")
-    talk(agent, TURNS, filler=FILLER * length(1, 2))
+    talk(agent, TURNS, filler=FILLER * length(1, 3))
     went_well(agent, store, heard)
     agent.engine.get_status()
     agent.reset()
@@ -82,8 +82,8 @@ def test_what_an_engine_returns_is_checked_mended_or_replaced(
     said: str,
 ) -> None:
     monkeypatch.setenv("HOSTILE_RESULT", result)
-    agent = with_engine("hostile")
-    talk(agent, TURNS, filler=FILLER * length(1, 2))
+    agent = with_engine("hostile", context={"engine_seconds": 1} if result == "sleeping" else {})
+    talk(agent, TURNS, filler=FILLER * length(1, 3))
     went_well(agent, store, heard)
     (warned,) = notices(heard)
     assert "the context engine 'hostile'" in warned

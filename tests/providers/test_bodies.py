@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
 
-from everlong import ContextCompressor, Message
+from everlong import Message
 from everlong.context.invariants import repair_all
 from everlong.providers.anthropic_api import anthropic_body
 from everlong.providers.openai_api import openai_body
-from everlong.testing.server.cache import anthropic_blocks_of
-from everlong.testing.strategies import conversations, wild_conversations
+from everlong.testing.strategies import conversations
 from tests.api_rules.anthropic import check_anthropic
 from tests.api_rules.openai import check_openai
+from tests.api_rules.prompt_cache import anthropic_blocks_of
 from tests.examples import examples
+from tests.wild import wild_conversations
 
 
 def without_thinking(message: Message) -> Message:
@@ -63,9 +64,3 @@ def test_a_well_formed_conversation_is_taken(messages: list[Message]) -> None:
 def test_anything_that_a_client_could_send_is_taken_once_repaired(messages: list[Any]) -> None:
     asked = [*map(without_thinking, messages), {"role": "user", "content": "And now?"}]
     check_both(repair_all(asked))
-
-
-@given(conversations(), st.integers(1_000, 6_000))
-@settings(max_examples=examples(40), deadline=None)
-def test_what_a_compaction_returns_is_taken(messages: list[Message], window: int) -> None:
-    check_both(ContextCompressor(window).compress(messages))

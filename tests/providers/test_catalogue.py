@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from everlong import ConfigError, NetworkFailure
-from everlong.config import ModelSettings, ProviderSettings, Settings
+from everlong.config import ProviderSettings, Settings
 from everlong.providers import Catalogue, ModelName, Usage, connect, parse_model_name
 from everlong.providers.catalogue import DEFAULT_CONTEXT_LENGTH
 from everlong.providers.endpoints import ENDPOINTS, Endpoint, endpoint_for
@@ -24,16 +22,6 @@ def test_a_known_model_has_the_window_and_the_prices_of_the_catalogue() -> None:
     assert info.prices is not None
     assert (info.prices.input, info.prices.output, info.prices.cache_read) == (5.0, 25.0, 0.5)
     assert info.prices.cost(Usage(1_000_000, 1_000_000)) == 30.0
-
-
-@pytest.mark.parametrize("key", ["claude-opus-5", "anthropic:claude-opus-5"])
-def test_settings_stand_above_the_catalogue(key: str) -> None:
-    mine = ModelSettings(context_length=9_000, input_price=1.0, output_price=2.0, cache_read_price=0.5)
-    catalogue = Catalogue({key: mine})
-    info = catalogue.info(OPUS, ENDPOINTS["anthropic"])
-    assert (info.context_length, info.context_source) == (9_000, "settings")
-    usage = Usage(1_000_000, 1_000_000, cache_read_tokens=1_000_000, cache_write_tokens=1_000_000)
-    assert catalogue.cost(OPUS, ENDPOINTS["anthropic"], usage) == 4.5
 
 
 def test_a_price_that_rises_with_the_prompt_is_known_with_its_step() -> None:
@@ -60,14 +48,6 @@ def test_an_unknown_model_asks_its_server_once_and_else_has_the_default() -> Non
     assert len(asked) == 1
     info = Catalogue().info(LOCAL, WORKSHOP, silent)
     assert (info.context_length, info.context_source) == (DEFAULT_CONTEXT_LENGTH, "default")
-
-
-@pytest.mark.parametrize("dialect", ["openrouter", "vllm", "llama.cpp"])
-def test_servers_tell_their_window_under_different_names(serve: Serve, dialect: Any) -> None:
-    server = serve(window=12_345, dialect=dialect, models=("tiny",))
-    connection = connect("tiny", base_url=server.openai_url)
-    assert (connection.info.context_length, connection.info.context_source) == (12_345, "server")
-    connection.close()
 
 
 # -- names ------------------------------------------------------------------------------------------------------------

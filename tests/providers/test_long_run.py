@@ -6,8 +6,10 @@ import pytest
 
 from everlong import ContextCompressor, ContextOverflow, Message
 from everlong.providers import Provider, Reply, Retrying, RetryPolicy
-from everlong.testing import Answer, Ask, Call, ManualClock, ModelServer, random_faults
+from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server.faults import FaultKind
+from tests.api_rules.faults import ManualClock, random_faults
+from tests.examples import few
 from tests.providers.conftest import APIS, Connect, asked
 from tests.testing_server.conftest import Serve
 
@@ -40,7 +42,7 @@ def answered(provider: Provider, engine: ContextCompressor, messages: list[Messa
 
 
 @pytest.mark.spec("4.1")
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", few(APIS))
 def test_forty_requests_with_tools_in_a_small_window(serve: Serve, connected: Connect, api: str) -> None:
     faults = random_faults(11, 0.1, PASSING)
     server: ModelServer = serve(worker, window=WINDOW, faults=faults, alternate_roles=True)

@@ -8,27 +8,12 @@ import pytest
 
 from everlong import NetworkFailure, Overloaded, ProviderError
 from everlong.providers import Retrying, RetryPolicy, TextDelta
-from everlong.testing import Fault, ManualClock
-from tests.providers.conftest import APIS, Connect, asked
+from everlong.testing import Fault
+from tests.api_rules.faults import ManualClock
+from tests.providers.conftest import Connect
 from tests.testing_server.conftest import Serve
 
 HELLO = {"role": "user", "content": "Hello"}
-both_apis = pytest.mark.parametrize("api", APIS)
-both_ways = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-
-
-@both_apis
-@both_ways
-@pytest.mark.parametrize("kind", ["rate_limit", "server_error", "overloaded", "silent"])
-def test_what_may_pass_is_tried_again_after_growing_waits(
-    serve: Serve, connected: Connect, api: str, streamed: bool, kind: Any
-) -> None:
-    server, clock = serve("Good day."), ManualClock()
-    server.fail_next(Fault(kind), Fault(kind))
-    provider = Retrying(connected(api, server), sleep=clock.sleep, dice=lambda: 1.0)
-    assert asked(provider, [HELLO], streamed=streamed).text == "Good day."
-    assert clock.slept == [0.5, 1.0]
-    assert len(server.requests) == 3
 
 
 def test_after_the_last_attempt_the_error_is_raised_and_every_retry_was_told(serve: Serve, connected: Connect) -> None:

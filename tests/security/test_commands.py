@@ -21,7 +21,6 @@ from everlong.agent.approval import Approvals, refuse_everything
 from everlong.agent.tools import Workspace, process
 from everlong.agent.tools.sandbox import Confinement, Sandbox, find_sandbox
 from everlong.agent.tools.shell import command_environment
-from everlong.cli.chat.attachments import save_clipboard_image
 from everlong.store import Store
 from tests.agent.desk import Desk
 from tests.security.conftest import Listener
@@ -444,7 +443,6 @@ def test_no_program_of_a_project_is_taken_for_one_of_the_system(
     find_sandbox.cache_clear()
     desk.context.confinement = Confinement("auto")
     desk.done("run_command", command="true")
-    save_clipboard_image(tmp_path)
     assert not trace.exists(), trace.read_text()
 
 

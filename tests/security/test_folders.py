@@ -33,9 +33,7 @@ auxiliary: {{compression: {{base_url: "{url}/v1", model: m}}}}
 """
 
 
-@pytest.mark.parametrize(
-    "command", [(), ("run", "Hello."), ("doctor", "--call"), ("chat", "-m", "openai:m", "-p", "Hi.")]
-)
+@pytest.mark.parametrize("command", [(), ("run", "Hello."), ("doctor", "--call"), ("run", "-m", "openai:m", "Hi.")])
 @pytest.mark.parametrize("is_trusted", [False, True])
 def test_starting_in_a_clone_sends_nothing_to_its_author(
     everlong: Program, clone: Path, listener: Listener, command: tuple[str, ...], is_trusted: bool
@@ -61,13 +59,13 @@ def test_conversations_do_not_move_into_the_clone(everlong: Program, serve: Serv
 
 @pytest.mark.usefixtures("home")
 def test_settings_of_a_folder_count_once_it_is_trusted_and_ask_again_when_they_change(clone: Path) -> None:
-    write(clone, "compression: {protect_last_n: 7}\nagent: {model: 'x:m', instructions_tokens: 9}\n")
+    write(clone, "compression: {protect_last_n: 7}\nagent: {model: 'x:m'}\ncontext: {engine_seconds: 9}\n")
     before = load_settings(cwd=clone)
     assert before.settings.compression.protect_last_n == 20
     assert "are not trusted and are left out" in before.notices[0]
     trust(clone)
     after = load_settings(cwd=clone)
-    assert (after.settings.compression.protect_last_n, after.settings.agent.instructions_tokens) == (7, 9)
+    assert (after.settings.compression.protect_last_n, after.settings.context.engine_seconds) == (7, 9)
     assert after.settings.agent.model is None
     assert "sets agent.model, which no folder may" in after.notices[0]
     assert after.origins["agent.model"].kind == "default"
@@ -85,7 +83,7 @@ def test_nothing_that_says_where_data_credentials_or_money_go_is_on_the_list() -
         assert key in ours
     assert {key for key in catalog() if may_set(key)} == {
         *(key for key in catalog() if key.startswith("compression.")),
-        *("agent.instructions_tokens", "context.engine", "context.engine_seconds"),
+        *("context.engine", "context.engine_seconds"),
     }
 
 

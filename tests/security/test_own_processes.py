@@ -18,7 +18,7 @@ import everlong
 from everlong.processes import own_command
 from tests.cli.client_files import scratch_home
 from tests.cli.conftest import Run, run
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 __all__ = ["run"]
 
@@ -102,7 +102,7 @@ def test_a_gateway_in_the_folder_its_inspector_its_channels_and_its_storing_proc
     try:
         found = until(lambda: re.search(r"listening on (http://\S+?),", errors.read_text()) or serving.poll())
         assert isinstance(found, re.Match), errors.read_text()
-        page = urllib.request.urlopen(f"{found[1]}/inspector", timeout=60)  # noqa: S310 - our own
+        page = urllib.request.urlopen(f"{found[1]}/inspector", timeout=PATIENCE)  # noqa: S310 - our own
         assert page.status == 200
         until(lambda: "the channels ended" in errors.read_text())  # they have no token
     finally:

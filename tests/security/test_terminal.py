@@ -139,7 +139,6 @@ COMMANDS = [
     "sessions stats",
     "sessions show {hostile}",
     "inspect {file}",
-    "compress --why end {file}",
     "usage",
     "usage --session {session}",
     "doctor",

@@ -5,7 +5,7 @@ say about its conversations must be the same. Agents know their conversation, so
 Stateless clients that said and heard the same, with the same system prompt and under the same name, are one
 conversation until something tells them apart; until then only their sums can be compared.
 
-What is done is data (`Step`), so a run can be repeated, and made shorter with `shrunk`.
+What is done is data (`Step`), so a run can be repeated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from everlong.store.tree import Branch
 from everlong.store.turns import FinishedTurn, NewMessages
 from tests.store.engines import ScriptedEngine, summarizing
 
-__all__ = ["Step", "World", "shrunk"]
+__all__ = ["Step", "World"]
 
 PROMPTS = ("You help in project A.", "You help in project B.")
 WORDS = ("hi", "go on", "and then?", "why?")
@@ -466,23 +466,20 @@ class Client:
 
     def _repeat(self) -> None:
         if not self.is_asking and self.history and self.history[-1]["role"] == "assistant":
-            self._cut(len(self.history) - 1)
+            self.history = self.history[: len(self.history) - 1]
             self._ask()
 
     def _rewind(self, place: int, number: int) -> None:
         ends = [at for at, one in enumerate(self.history, 1) if one["role"] == "assistant" and not calls_of(one)]
         if not self.is_asking and ends:
-            self._cut(ends[place % len(ends)])
+            self.history = self.history[: ends[place % len(ends)]]
             self._say(number)
 
     def _edit(self, place: int, number: int) -> None:
         ends = [at for at, one in enumerate(self.history) if one["role"] == "user"]
         if not self.is_asking and ends:
-            self._cut(ends[place % len(ends)])
+            self.history = self.history[: ends[place % len(ends)]]
             self._say(number)
-
-    def _cut(self, count: int) -> None:
-        self.history = self.history[:count]
 
     def _clear(self, _place: int, number: int) -> None:
         if not self.is_asking and self.history and self.history[-1]["role"] == "assistant":
@@ -687,7 +684,6 @@ class World:
         self._open, self._tenant = open_store, tenant
         self.actors: dict[str, Agent | Client] = {}
         self.steps: list[Step] = []
-        self.counts: Counter[str] = Counter()
         self._database = open_store(tenant).database
         self._known: dict[str, Opening] = {}
 
@@ -734,7 +730,6 @@ class World:
     def do(self, step: Step) -> None:
         """Have one thing done."""
         self.steps.append(step)
-        self.counts[step.verb] += 1
         if step.verb == "restart":
             self.close()
             self._database = self._open(self._tenant).database
@@ -801,18 +796,3 @@ class World:
             sums["conversations"] += row.conversation not in seen
             seen.add(row.conversation)
         return found
-
-
-def shrunk(steps: Sequence[Step], fails: Callable[[Sequence[Step]], bool]) -> list[Step]:
-    """Return fewer steps that fail, too."""
-    left, size = list(steps), max(1, len(steps) // 2)
-    while size:
-        at = 0
-        while at < len(left):
-            fewer = [*left[:at], *left[at + size :]]
-            if fails(fewer):
-                left = fewer
-            else:
-                at += size
-        size //= 2
-    return left

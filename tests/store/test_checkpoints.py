@@ -14,15 +14,15 @@ from everlong.model import HashChain, Message, identity
 from everlong.store import Store
 from everlong.store.checkpoints import Checkpoints
 from everlong.store.database import Database
-from everlong.testing.strategies import wild_conversations
 from tests.examples import examples
+from tests.wild import wild_conversations
 
 
 def talk(length: int, name: str = "one") -> list[Message]:
     return [{"role": "user" if n % 2 == 0 else "assistant", "content": f"{name} {n}"} for n in range(length)]
 
 
-def as_given(message: Message) -> Message:
+def copy_message_for_plugin(message: Message) -> Message:
     return message
 
 
@@ -123,7 +123,7 @@ def test_hashing_what_grew_equals_hashing_everything_whatever_was_edited(
     kept = Checkpoints(chain, most_blocks=most * 4, least=1)
     for edit in [("same", 0, None), *edits]:
         said = edited(said, edit)
-        assert kept.traced(said, as_given) == chain.trace(said)
+        assert kept.traced(said, copy_message_for_plugin) == chain.trace(said)
 
 
 @settings(

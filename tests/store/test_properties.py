@@ -18,10 +18,11 @@ from everlong.store.tree import RecordRequest, find_deepest
 from everlong.store.upgrade import open_database
 from everlong.store.upkeep.garbage import collect_garbage
 from everlong.store.upkeep.maintenance import stats
-from everlong.testing.strategies import conversations, wild_conversations
+from everlong.testing.strategies import conversations
 from tests.examples import examples
 from tests.retellings import retellings
 from tests.store.engines import ScriptedEngine, Step, engine_of, step_lists, summarizing
+from tests.wild import wild_conversations
 
 SHARED = settings(
     max_examples=examples(25),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from everlong.testing import ManualClock, ModelServer
+from everlong.testing import ModelServer
+from tests.api_rules import use_clock
+from tests.api_rules.faults import ManualClock
 from tests.testing_server.conftest import Serve, post
 
 MARK = {"type": "ephemeral"}
@@ -34,7 +36,8 @@ def test_a_marker_writes_and_the_next_request_reads(serve: Serve) -> None:
 
 def test_an_entry_lives_five_minutes_from_its_last_use(serve: Serve) -> None:
     clock = ManualClock()
-    server = serve(clock=clock)
+    server = serve()
+    use_clock(server, clock)
     asked(server, block(WORDS, MARK))
     clock.advance(299)
     assert asked(server, block(WORDS, MARK))[2] == 1_504
@@ -52,7 +55,8 @@ def gpt_usage(server: ModelServer, model: str, *texts: str) -> tuple[int, int]:
 
 def test_openai_caches_by_itself_in_steps_of_128(serve: Serve) -> None:
     clock = ManualClock()
-    server = serve(clock=clock)
+    server = serve()
+    use_clock(server, clock)
     assert gpt_usage(server, "gpt-5", WORDS) == (0, 0)
     assert gpt_usage(server, "gpt-5", WORDS, "more") == (1_408, 0)
     clock.advance(601)

@@ -10,7 +10,8 @@ import httpx2
 import openai
 import pytest
 
-from everlong.testing import Fault, ModelServer, random_faults
+from everlong.testing import Fault, ModelServer
+from tests.api_rules.faults import random_faults
 from tests.testing_server.conftest import Serve
 
 HELLO: Any = [{"role": "user", "content": "Hello"}]

@@ -25,73 +25,24 @@ def text(words: str = "hi", **more: Any) -> dict[str, Any]:
 
 
 ANTHROPIC: list[tuple[dict[str, Any], str]] = [
-    ({"max_tokens": None}, "max_tokens: Input should be a valid integer"),
-    ({"max_tokens": -1}, "max_tokens: Input should be greater than or equal to 0"),
-    ({"max_tokens": 0, "stream": True}, "max_tokens: 0 may not be used"),
-    ({"model": 3}, "model: Input should be a valid string"),
-    ({"colour": "red"}, "colour: Extra inputs are not permitted"),
     ({"messages": []}, "messages: at least one message is required"),
-    ({"messages": [said("assistant", text())]}, 'first message must use the "user" role'),
-    ({"messages": [{"role": "tool", "content": "x"}]}, "messages.0.role: Input should be 'user'"),
-    ({"messages": [{"role": "user", "content": ""}]}, "messages.0: all messages must have non-empty content"),
-    ({"messages": [{"role": "user", "content": " \n"}]}, "must contain non-whitespace text"),
     ({"messages": [said("user", text(""))]}, "messages: text content blocks must be non-empty"),
-    ({"messages": [said("user", text("", cache_control=MARK))]}, "cache_control cannot be set for empty text blocks"),
     ({"messages": [{**OK, "name": "Ada"}]}, "messages.0.name: Extra inputs are not permitted"),
-    (
-        {"messages": [said("user", text(cache_control={**MARK, "scope": "global"}))]},
-        "messages.0.content.0.cache_control.ephemeral.scope: Extra inputs are not permitted",
-    ),
-    (
-        {"messages": [said("user", text(cache_control={**MARK, "scope": "mine"}))]},
-        "cache_control.ephemeral.scope: Input should be 'global'",
-    ),
     (
         {"messages": [said("user", {"type": "text", "text": "x", "_openai": 1})]},
         "messages.0.content.0.text._openai: Extra",
     ),
-    ({"messages": [said("user", {"type": "image_url"})]}, "Input tag 'image_url' found using 'type' does not match"),
-    ({"messages": [OK, said("assistant", text())]}, "does not support assistant message prefill"),
-    (
-        {"messages": [OK, said("assistant", USE)], "model": "claude-3-opus"},
-        "messages.1: `tool_use` ids were found without",
-    ),
     ({"messages": [OK, said("assistant", USE), OK]}, "`tool_result` blocks immediately after: toolu_1"),
-    (
-        {"messages": [OK, said("assistant", USE), said("user", text(), RESULT)]},
-        "without `tool_result` blocks immediately",
-    ),
     ({"messages": [said("user", RESULT)]}, "unexpected `tool_use_id` found in `tool_result` blocks: toolu_1"),
     (
         {"messages": [OK, said("assistant", USE), said("user", RESULT, RESULT)]},
         "each tool_use must have a single result",
     ),
     ({"messages": [OK, said("assistant", USE, USE), said("user", RESULT)]}, "`tool_use` ids must be unique"),
-    (
-        {"messages": [OK, said("assistant", {**USE, "input": "{}"})]},
-        "tool_use.input: Input should be a valid dictionary",
-    ),
-    ({"messages": [OK, said("assistant", {**USE, "id": "a b"})]}, "tool_use.id: String should match pattern"),
-    ({"tools": [TOOL, TOOL]}, "tools: Tool names must be unique."),
-    ({"tools": [{"name": "bash"}]}, "tools.0.custom.input_schema: Field required"),
-    ({"tools": [{"name": "a b", "input_schema": {}}]}, "tools.0.custom.name: String should match pattern"),
-    ({"tool_choice": {"type": "auto"}}, "tool_choice: may only be specified while providing tools"),
-    ({"tools": [TOOL], "tool_choice": {"type": "tool", "name": "x"}}, "Tool 'x' not found in provided tools"),
-    ({"thinking": {"type": "enabled", "budget_tokens": 100}}, "greater than or equal to 1024"),
-    ({"thinking": {"type": "enabled", "budget_tokens": 5000}}, "`max_tokens` must be greater than"),
-    ({"thinking": {"type": "maybe"}}, "thinking: Input tag 'maybe'"),
     ({"messages": [said("user", *[text(str(n), cache_control=MARK) for n in range(5)])]}, "A maximum of 4 blocks"),
-    (
-        {"messages": [said("user", text(cache_control={"type": "ephemeral", "ttl": "2h"}))]},
-        "Input should be '5m' or '1h'",
-    ),
     (
         {"messages": [said("user", text("a", cache_control=MARK), text("b", cache_control={**MARK, "ttl": "1h"}))]},
         "must not come after a ttl='5m'",
-    ),
-    (
-        {"tools": [{**TOOL, "defer_loading": True, "cache_control": MARK}]},
-        "cannot be set on a tool with `defer_loading`",
     ),
     (
         {"messages": [OK, said("assistant", USE), said("user", {**RESULT, "content": [text(cache_control=MARK)]})]},
@@ -122,10 +73,6 @@ CALLED = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 TOLD = {"role": "tool", "tool_call_id": "call_1", "content": "done"}
 
 OPENAI: list[tuple[dict[str, Any], str, str | None]] = [
-    ({"colour": "red"}, "Unknown parameter: 'colour'.", "unknown_parameter"),
-    ({"messages": []}, "Invalid 'messages': empty array.", "empty_array"),
-    ({"messages": [{"role": "robot", "content": "x"}]}, "Invalid value: 'robot'.", "invalid_value"),
-    ({"messages": [{"role": "user", "content": None}]}, "expected a string, got null.", None),
     ({"messages": [{**OK, "_anthropic": {}}]}, "Unknown parameter: 'messages[0]._anthropic'.", "unknown_parameter"),
     (
         {"messages": [said("user", text(cache_control=MARK))]},
@@ -134,25 +81,13 @@ OPENAI: list[tuple[dict[str, Any], str, str | None]] = [
     ),
     ({"messages": [said("user", {"type": "thinking", "thinking": ""})]}, "Invalid value: 'thinking'.", "invalid_value"),
     ({"messages": [OK, CALLED]}, "did not have response messages: call_1", None),
-    ({"messages": [OK, CALLED, OK, TOLD]}, "did not have response messages: call_1", None),
     ({"messages": [OK, TOLD]}, "must be a response to a preceeding message", None),
-    ({"messages": [OK, CALLED, TOLD, TOLD]}, "must be a response to a preceeding message", None),
-    ({"messages": [OK, {**CALLED, "tool_calls": []}]}, "expected a string, got null.", None),
-    (
-        {"messages": [OK, {**CALLED, "tool_calls": [{**CALL, "function": {"name": "bash", "arguments": {}}}]}, TOLD]},
-        "expected a string, but got an object instead.",
-        "invalid_type",
-    ),
     (
         {"messages": [OK, {**CALLED, "tool_calls": [{**CALL, "id": "x" * 41}]}]},
         "string too long",
         "string_above_max_length",
     ),
-    ({"tools": []}, "Invalid 'tools': empty array.", "empty_array"),
-    ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "does not match pattern", "invalid_value"),
-    ({"tool_choice": "auto"}, "only allowed when 'tools' are specified", None),
     ({"max_tokens": 9}, "Use 'max_completion_tokens' instead.", "unsupported_parameter"),
-    ({"stream_options": {"include_usage": True}}, "only allowed when 'stream' is enabled", None),
 ]
 
 

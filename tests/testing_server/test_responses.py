@@ -8,6 +8,7 @@ import openai
 import pytest
 
 from everlong.testing import Answer, Ask, Call, ModelServer
+from tests.api_rules.responses_server import CompactingServer, LateRefusingServer
 from tests.testing_server.conftest import KEY, post
 
 PATH = "/v1/responses"
@@ -79,7 +80,7 @@ def test_what_the_api_refuses_is_refused(items: list[Any], words: str) -> None:
 @pytest.mark.parametrize("is_late", [False, True])
 def test_a_prompt_that_is_too_long_is_refused_before_or_in_the_stream(is_late: bool) -> None:
     long = {"role": "user", "content": "word " * 2_000}
-    with ModelServer(window=1_000, overflows_in_stream=is_late) as server:
+    with (LateRefusingServer if is_late else ModelServer)(window=1_000) as server:
         answer = post(server, PATH, {"model": "m", "input": [long], "stream": True})
         assert answer.status == (200 if is_late else 400)
         assert "context_length_exceeded" in answer.text
@@ -88,7 +89,7 @@ def test_a_prompt_that_is_too_long_is_refused_before_or_in_the_stream(is_late: b
 
 
 def test_a_compaction_is_one_item_that_the_model_can_read_later() -> None:
-    with ModelServer(lambda ask: "yes" if "the harbour" in ask.text else "no", knows_compaction=True) as server:
+    with CompactingServer(lambda ask: "yes" if "the harbour" in ask.text else "no") as server:
         items = [{"role": "user", "content": "It is about the harbour."}, {"type": "compaction_trigger"}]
         told = post(server, PATH, {"model": "m", "input": items}).json
         assert [item["type"] for item in told["output"]] == ["compaction"]

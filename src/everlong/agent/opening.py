@@ -60,6 +60,8 @@ _MOST_IMPORTS_DEEP = 4
 _READ_CHARS_PER_TOKEN = 16
 """Characters per token of the budget that are read of a file, at most."""
 
+_INSTRUCTIONS_TOKENS = 4_000
+"""Tokens of the project's own instructions that go into the system prompt."""
 _ROLE = """\
 You are an agent who works for the user with the tools you are given. Do what was asked, all of it and nothing else; \
 look before you change something, and check afterwards that it works. When something fails, say so plainly. Answer in \
@@ -272,7 +274,7 @@ class _Opening:
             return self.options.system_prompt
         memory = self.memory.prompt_block() if self.memory is not None else ""
         root = self.options.root.resolve()
-        tokens = self.settings.agent.instructions_tokens if self._is_trusted(root) else 0
+        tokens = _INSTRUCTIONS_TOKENS if self._is_trusted(root) else 0
         role = f"{_ROLE}\n\n{self.options.surroundings}" if self.options.surroundings else _ROLE
         return system_prompt(root, instructions_tokens=tokens, memory=memory, role=role)
 
@@ -429,7 +431,12 @@ class _Opening:
 
 
 def system_prompt(
-    root: Path, *, instructions_tokens: int = 4_000, memory: str = "", role: str = _ROLE, today: date | None = None
+    root: Path,
+    *,
+    instructions_tokens: int = _INSTRUCTIONS_TOKENS,
+    memory: str = "",
+    role: str = _ROLE,
+    today: date | None = None,
 ) -> str:
     """Return the system prompt for work in a folder.
 

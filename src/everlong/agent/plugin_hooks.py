@@ -17,7 +17,7 @@ from everlong.agent.tools.tool import Tool
 from everlong.agent.tools.toolbox import ToolResult, read_arguments
 from everlong.errors import ConfigError, ToolError
 from everlong.model import added_parts, text_of
-from everlong.plugins.checking import given_list, wanted_arguments
+from everlong.plugins.checking import copy_for_plugin, wanted_arguments
 from everlong.plugins.hooks import Hooks, run_awaitable
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class PluginHooks(LoopHooks):
         """Return the prompt with the context that hooks add to it."""
         if "pre_llm_call" not in self._hooks:
             return prompt
-        history = given_list(loop.conversation.messages)
+        history = copy_for_plugin(loop.conversation.messages)
         is_first = not any(message.get("role") == "user" for message in history)
         facts = {"conversation_history": history, "is_first_turn": is_first}
         answers = self._fire("pre_llm_call", loop, user_message=prompt_text(prompt), **facts)
@@ -129,14 +129,14 @@ class PluginHooks(LoopHooks):
         """Tell hooks the answer."""
         if "post_llm_call" in self._hooks:
             said = "" if prompt is None else prompt_text(prompt)
-            history = given_list(loop.conversation.messages)
+            history = copy_for_plugin(loop.conversation.messages)
             facts = {"assistant_response": finished.text, "conversation_history": history}
             self._fire("post_llm_call", loop, user_message=said, **facts)
 
     def before_request(self, loop: Loop, answer_tokens: int) -> None:
         """Show hooks the messages that are about to be sent."""
         if "pre_api_request" in self._hooks:
-            history = given_list(loop.conversation.messages)
+            history = copy_for_plugin(loop.conversation.messages)
             self._fire("pre_api_request", loop, messages=history, max_tokens=answer_tokens)
 
     def after_request(self, loop: Loop, reply: Reply) -> None:

@@ -92,11 +92,11 @@ def _shorten(quotation: Quotation, room: int, measure: TextCount) -> str:
         kept = list(quotation[:length])
         longest = max(range(length), key=lambda place: len(kept[place].words))
 
-        def with_words(words: str, kept: list[Quote] = kept, longest: int = longest) -> str:
+        def insert_words(words: str, kept: list[Quote] = kept, longest: int = longest) -> str:
             changed = [*kept[:longest], kept[longest]._replace(words=words), *kept[longest + 1 :]]
             return _render(changed)
 
-        words = shorten_text(kept[longest].words, room, lambda some: measure(with_words(some)), otherwise="")
+        words = shorten_text(kept[longest].words, room, lambda some: measure(insert_words(some)), otherwise="")
         if words:
-            return with_words(words)
+            return insert_words(words)
     return ""

@@ -1,4 +1,4 @@
-"""Prompt caching: where cache markers go, what that costs, and whether an edit of history is worth its price.
+"""Prompt caching: where cache markers go, what that costs, and why a provider missed.
 
 Synchronous, without network. It knows requests and providers' published rules, but neither compaction nor transport.
 """

@@ -23,6 +23,7 @@ from everlong.model import (
     is_image,
     is_reasoning,
 )
+from everlong.model.identity import is_reminder
 from everlong.tokens.estimate import rough_tokens
 from everlong.tokens.media import media_tokens
 
@@ -105,7 +106,7 @@ def head_blocks(body: Mapping[str, Any], layout: Layout, count: Count) -> list[B
 
 def _tool_block(at: int, tool: Any, layout: Layout, count: Count) -> Block:
     is_dict = isinstance(tool, dict)
-    text = _json(_as_sent(tool))
+    text = _json(_strip_private(tool))
     can_mark = layout in ("anthropic", "openai") and is_dict and not tool.get("defer_loading")
     return Block("tools", "tool", _hash("tool", text), count(text), at, -1, can_mark, _ttl(tool))
 
@@ -161,7 +162,7 @@ def _openai_blocks(at: int, message: Message, layout: Layout, count: Count, *, l
         yield block
     calls = _as_list(message.get("tool_calls"))
     for place, call in enumerate(calls):
-        text = _json(_as_sent(call))
+        text = _json(_strip_private(call))
         marker = _ttl(call) or (own if not contents and place == len(calls) - 1 else None)
         yield Block(tier, "tool_use", _hash(role, "call", text), count(text), at, place, False, marker)
     if not contents and not calls:
@@ -171,7 +172,7 @@ def _openai_blocks(at: int, message: Message, layout: Layout, count: Count, *, l
 def _result_block(at: int, message: Message, layout: Layout, count: Count) -> Block:
     """Return a ``tool`` message as one block, whatever is nested in it."""
     content = message.get("content")
-    parts = [_as_sent(part) for part in content] if isinstance(content, list) else content
+    parts = [_strip_private(part) for part in content] if isinstance(content, list) else content
     if isinstance(parts, list) and len(parts) == 1 and _is_plain_text(parts[0]):
         parts = parts[0]["text"]
     rest = {key: value for key, value in message.items() if key != "content" and key not in _UNSENT}
@@ -205,14 +206,14 @@ def _part_block(tier: Tier, role: str, at: int, place: int, part: Any, count: Co
         text = part if isinstance(part, str) else part["text"]
         is_ephemeral = isinstance(part, dict) and bool(part.get(EPHEMERAL))
         is_loose = isinstance(part, str) and place >= 0  # no API takes a bare text in a list
-        can_mark = bool(text.strip()) and not (is_ephemeral or is_loose or _is_reminder(text))
+        can_mark = bool(text.strip()) and not (is_ephemeral or is_loose or is_reminder(text))
         frontier = text.startswith(FRONTIER_STARTS)
         found = _hash(role, "text", text)
         return Block(tier, "text", found, count(text), at, place, can_mark, _ttl(part), is_ephemeral, frontier)
     kind = str(part.get("type", "text")) if isinstance(part, dict) else "text"
     is_ephemeral = isinstance(part, dict) and bool(part.get(EPHEMERAL))
     can_mark = _can_carry_marker(part) and not is_ephemeral
-    text = _json(_as_sent(part))
+    text = _json(_strip_private(part))
     shown = "image" if isinstance(part, dict) and _has_image(part) else kind
     frontier = kind == "tool_result" and _result_text(part).startswith(FRONTIER_STARTS)
     size = _tokens(part, text, count)
@@ -229,7 +230,7 @@ def _tokens(part: Any, text: str, count: Count) -> int:
     inner = _as_list(part.get("content"))
     if not any(isinstance(nested, dict) and media_tokens(nested) is not None for nested in inner):
         return count(text)
-    return sum(_tokens(nested, _json(_as_sent(nested)), count) for nested in inner)
+    return sum(_tokens(nested, _json(_strip_private(nested)), count) for nested in inner)
 
 
 def _can_carry_marker(part: Any) -> bool:
@@ -239,12 +240,6 @@ def _can_carry_marker(part: Any) -> bool:
     if kind == "text":
         return bool(str(part.get("text") or "").strip())
     return takes_marker(kind) or _ttl(part) is not None  # trust a client that marks an unknown type
-
-
-def _is_reminder(text: str) -> bool:
-    """Return whether a text is a reminder that clients insert for a while and remove again."""
-    stripped = text.strip()
-    return stripped.startswith("<system-reminder>") and stripped.endswith("</system-reminder>")
 
 
 def _has_image(part: dict[str, Any]) -> bool:
@@ -271,14 +266,14 @@ def _is_plain_text(part: Any) -> bool:
     )
 
 
-def _as_sent(value: Any) -> Any:
+def _strip_private(value: Any) -> Any:
     """Return a dict without markers and private keys, its own keys sorted; nested keys keep their order."""
     if not isinstance(value, dict):
         return value
     sent = {key: value[key] for key in sorted(value, key=str) if key not in _UNSENT}
     content = sent.get("content")
     if isinstance(content, list):  # the model does not see markers on nested parts either
-        sent["content"] = [_as_sent(part) for part in content]
+        sent["content"] = [_strip_private(part) for part in content]
     return sent
 
 

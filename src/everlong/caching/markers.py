@@ -143,17 +143,17 @@ def with_markers(
             part = block.part if block.kind != "tool_use" or layout == "anthropic" else CALLS + block.part
             messages.setdefault(block.message, {})[part] = ttl
     if tools:
-        result["tools"] = [_marked(tool, tools[at]) if at in tools else tool for at, tool in enumerate(body["tools"])]
+        result["tools"] = [_mark_it(tool, tools[at]) if at in tools else tool for at, tool in enumerate(body["tools"])]
     if system:
-        result["system"] = _with_parts(body["system"], system)
+        result["system"] = _mark_parts(body["system"], system)
     if messages:
         listed = result["messages"] = list(body["messages"])
         for index, places in messages.items():
-            listed[index] = _marked_message(listed[index], layout, places)
+            listed[index] = _mark_message(listed[index], layout, places)
     return result
 
 
-def _marked_message(message: dict[str, Any], layout: Layout, places: Mapping[int, str | None]) -> dict[str, Any]:
+def _mark_message(message: dict[str, Any], layout: Layout, places: Mapping[int, str | None]) -> dict[str, Any]:
     bare: dict[str, Any] = _bare_message(message, texts=False)
     if message.get("role") == "tool" and layout in ("openai", "openrouter"):
         ttl = places.get(-1)
@@ -163,22 +163,22 @@ def _marked_message(message: dict[str, Any], layout: Layout, places: Mapping[int
             return {**bare, "cache_control": cache_marker(ttl)}
         content = bare.get("content")
         last = len(content) - 1 if isinstance(content, list) else -1
-        return {**bare, "content": _with_parts(content, {last: ttl})}
+        return {**bare, "content": _mark_parts(content, {last: ttl})}
     parts = {place: ttl for place, ttl in places.items() if place < CALLS and ttl is not None}
-    return {**bare, "content": _with_parts(bare.get("content"), parts)} if parts else bare
+    return {**bare, "content": _mark_parts(bare.get("content"), parts)} if parts else bare
 
 
-def _with_parts(content: Any, places: Mapping[int, str | None]) -> Any:
+def _mark_parts(content: Any, places: Mapping[int, str | None]) -> Any:
     """Return content with some parts marked; a text becomes a list for it."""
     if isinstance(content, str):
         ttl = places.get(-1)
-        return content if ttl is None else [_marked(content, ttl)]
+        return content if ttl is None else [_mark_it(content, ttl)]
     if isinstance(content, list):
-        return [_marked(part, places[at]) if at in places else part for at, part in enumerate(content)]
+        return [_mark_it(part, places[at]) if at in places else part for at, part in enumerate(content)]
     return content
 
 
-def _marked(value: Any, ttl: str | None) -> Any:
+def _mark_it(value: Any, ttl: str | None) -> Any:
     """Return one tool or part with its own marker, or with none."""
     if isinstance(value, str):
         value = {"type": "text", "text": value}

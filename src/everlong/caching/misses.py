@@ -96,14 +96,14 @@ def find_miss(
         model: the rules of the model that is asked now.
     """
     (old, left), (new, got) = before, now
-    missed = min(_expected(left, rules, model), got.prompt) - got.read
+    missed = min(_count_expected(left, rules, model), got.prompt) - got.read
     if missed <= max(rules.step_tokens, _SLACK * got.prompt, 1):
         return None
     reason, detail = _reason(old, left, new, rules)
     return Miss(reason, missed, detail)
 
 
-def _expected(left: CacheTokens, rules: CacheRules, model: ModelRules) -> int:
+def _count_expected(left: CacheTokens, rules: CacheRules, model: ModelRules) -> int:
     """Return the tokens that a next request could have read."""
     if left.prompt < model.minimum_tokens:
         return 0

@@ -195,13 +195,6 @@ class PromptCache:
             return self._route(self._apply_plain(request, layout))
         return self._route(dict(request)) if strategy == "automatic" else dict(request)
 
-    def apply_to_messages(
-        self, messages: list[dict[str, Any]], *, now: float | None = None, **request: Any
-    ) -> list[dict[str, Any]]:
-        """Apply to a bare list of OpenAI-format messages; ``request`` may give ``tools`` and other fields."""
-        sent: list[dict[str, Any]] = self.apply({**request, "messages": messages}, now)["messages"]
-        return sent
-
     def _place(self, request: Mapping[str, Any], now: float) -> dict[str, Any]:
         layout = layout_of(self.choice.provider, request)
         session = self._session()

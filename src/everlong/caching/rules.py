@@ -1,4 +1,4 @@
-"""The published rules of providers' prompt caches, as data: each with its date and document.
+"""The published rules of providers' prompt caches, as data.
 
 Prices are in units of one fresh input token of the same model. Strategies read the rules to place markers, the
 simulator to price a placement. A model or provider that is not listed gets the most careful values.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 from everlong.tokens import Prices
 
@@ -17,7 +17,6 @@ __all__ = [
     "CacheRules",
     "ModelRules",
     "Provider",
-    "RuleSource",
     "Ttl",
     "cache_rules",
     "is_claude",
@@ -32,25 +31,6 @@ Provider: TypeAlias = Literal[
     "anthropic", "openrouter", "bedrock", "vertex", "openai", "gemini", "deepseek", "xai", "local", "unknown"
 ]
 SECONDS: dict[str, int] = {"5m": 300, "30m": 1_800, "1h": 3_600}
-
-
-class RuleSource(NamedTuple):
-    """The document of a rule, and the date it was last checked."""
-
-    document: str
-    date: str
-
-
-_CLAUDE = RuleSource("Anthropic documentation, Build with Claude: Prompt caching", "2026-10")
-_CLAUDE_PRICES = RuleSource("Anthropic documentation, Pricing", "2026-10")
-_BEDROCK = RuleSource("Amazon Bedrock user guide, Prompt caching for faster model inference", "2026-10")
-_VERTEX = RuleSource("Google Cloud documentation, Vertex AI: Claude prompt caching", "2026-10")
-_OPENROUTER = RuleSource("OpenRouter documentation, Prompt caching", "2026-10")
-_OPENAI = RuleSource("OpenAI documentation, Prompt caching", "2026-10")
-_GEMINI = RuleSource("Google AI for Developers, Gemini API: Context caching", "2026-10")
-_DEEPSEEK = RuleSource("DeepSeek API documentation, Context caching", "2026-10")
-_XAI = RuleSource("xAI documentation, Cached prompt tokens", "2026-10")
-_VLLM = RuleSource("vLLM documentation, Automatic prefix caching", "2026-10")
 
 _MARKED_KINDS = frozenset(
     {
@@ -94,7 +74,6 @@ class CacheRules:
     provider: Provider
     style: Literal["markers", "automatic"]
     """``markers`` if the request says what is kept, ``automatic`` if the provider keeps every prefix."""
-    source: RuleSource
     breakpoints: int = 4
     look_back: int = 20
     """Positions that a read walks back from a marker, the marker's own included."""
@@ -121,29 +100,30 @@ class ModelRules:
     """A prompt size, and the factor for all rates above it."""
     binds_thinking: bool = False
     """True if thinking blocks are bound to the exact prefix, so that an edit before one is refused."""
-    source: RuleSource = _CLAUDE
 
     def scale(self, prompt_tokens: int) -> float:
         """Return the factor for all rates at a prompt of this size."""
         return self.step[1] if self.step is not None and prompt_tokens > self.step[0] else 1.0
 
 
+# Read in 2026-10, in the documentation of each provider: Anthropic, "Prompt caching" and "Pricing"; OpenRouter, "Prompt
+# caching"; Amazon Bedrock user guide, "Prompt caching for faster model inference"; Google Cloud, "Claude prompt
+# caching"; OpenAI, "Prompt caching"; Gemini API and DeepSeek API, "Context caching"; xAI, "Cached prompt tokens"; vLLM,
+# "Automatic prefix caching".
 _RULES: dict[Provider, CacheRules] = {
-    "anthropic": CacheRules("anthropic", "markers", _CLAUDE, collapses_tool_runs=True),
-    "openrouter": CacheRules("openrouter", "markers", _OPENROUTER, routing_key="session_id"),
-    "bedrock": CacheRules("bedrock", "markers", _BEDROCK),
-    "vertex": CacheRules("vertex", "markers", _VERTEX),
-    "openai": CacheRules(
-        "openai", "automatic", _OPENAI, ttl_seconds=300, step_tokens=128, routing_key="prompt_cache_key"
-    ),
-    "gemini": CacheRules("gemini", "automatic", _GEMINI, ttl_seconds=300),
-    "deepseek": CacheRules("deepseek", "automatic", _DEEPSEEK, ttl_seconds=3_600, step_tokens=64),
-    "xai": CacheRules("xai", "automatic", _XAI, ttl_seconds=300, routing_key="x-grok-conv-id"),
-    "local": CacheRules("local", "automatic", _VLLM, ttl_seconds=300, step_tokens=16),
-    "unknown": CacheRules("unknown", "automatic", _VLLM, ttl_seconds=300, step_tokens=128),
+    "anthropic": CacheRules("anthropic", "markers", collapses_tool_runs=True),
+    "openrouter": CacheRules("openrouter", "markers", routing_key="session_id"),
+    "bedrock": CacheRules("bedrock", "markers"),
+    "vertex": CacheRules("vertex", "markers"),
+    "openai": CacheRules("openai", "automatic", ttl_seconds=300, step_tokens=128, routing_key="prompt_cache_key"),
+    "gemini": CacheRules("gemini", "automatic", ttl_seconds=300),
+    "deepseek": CacheRules("deepseek", "automatic", ttl_seconds=3_600, step_tokens=64),
+    "xai": CacheRules("xai", "automatic", ttl_seconds=300, routing_key="x-grok-conv-id"),
+    "local": CacheRules("local", "automatic", ttl_seconds=300, step_tokens=16),
+    "unknown": CacheRules("unknown", "automatic", ttl_seconds=300, step_tokens=128),
 }
 _OPENAI_MARKED = CacheRules(
-    "openai", "automatic", _OPENAI, ttl_seconds=1_800, implicit_breakpoint=True, routing_key="prompt_cache_key"
+    "openai", "automatic", ttl_seconds=1_800, implicit_breakpoint=True, routing_key="prompt_cache_key"
 )
 
 _FREE_WRITES = {"5m": 1.0, "1h": 1.0}
@@ -235,16 +215,16 @@ def model_rules(model: str) -> ModelRules:
         return _claude_rules(name)
     version = _gpt_version(name)
     if version >= (5, 6):
-        return ModelRules(1_024, 0.1, {"5m": 1.25, "1h": 1.25}, source=_OPENAI)
+        return ModelRules(1_024, 0.1, {"5m": 1.25, "1h": 1.25})
     if version > (0, 0) or _REASONERS.search(name):
         read = 0.1 if version >= (5, 0) else 0.5 if version == (4, 0) else 0.25
-        return ModelRules(1_024, read, _FREE_WRITES, source=_OPENAI)
+        return ModelRules(1_024, read, _FREE_WRITES)
     if "gemini" in name:
-        return ModelRules(2_048, 0.1, _FREE_WRITES, source=_GEMINI)
+        return ModelRules(2_048, 0.1, _FREE_WRITES)
     if "deepseek" in name:
-        return ModelRules(64, 0.1, _FREE_WRITES, source=_DEEPSEEK)
+        return ModelRules(64, 0.1, _FREE_WRITES)
     if "grok" in name:
-        return ModelRules(1_024, 0.25, _FREE_WRITES, source=_XAI)
+        return ModelRules(1_024, 0.25, _FREE_WRITES)
     return _CAREFUL
 
 
@@ -272,7 +252,7 @@ def _claude_rules(name: str) -> ModelRules:
     read = next((price for least, price in _CHEAP_READS.get(kind, ()) if version >= least), 0.1)
     binds = any(kind == bound and version >= least for bound, least in _BOUND)
     step = (100_000, 5.0) if kind == "haiku" and version >= 5.5 else None
-    return ModelRules(minimum, read, step=step, binds_thinking=binds, source=_CLAUDE_PRICES)
+    return ModelRules(minimum, read, step=step, binds_thinking=binds)
 
 
 def _gpt_version(model: str) -> tuple[int, int]:

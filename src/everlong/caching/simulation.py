@@ -22,6 +22,7 @@ from everlong.caching.prompt_cache import PromptCache
 from everlong.caching.rules import SECONDS, CacheRules, ModelRules, Provider, cache_rules, model_rules, provider_of
 from everlong.caching.view import RequestView, switches_of
 from everlong.model import Message
+from everlong.tokens import MessageCounter
 
 __all__ = [
     "MODEL",
@@ -115,13 +116,15 @@ class CacheSimulator:
     """One provider's cache, as one session sees it.
 
     ``per_block`` counts the look-back in blocks even if newer rules collapse runs of calls and results. ``measure``
-    gives the provider's own token count of a request's blocks; without it, ``count`` counts each block's text.
+    gives the provider's own token count of a request's blocks; without it, ``counter`` counts messages, else ``count``
+    each block's text.
     """
 
     model: str = MODEL
     provider: str = ""
     per_block: bool = True
     count: Count = rough_count
+    counter: MessageCounter | None = None
     measure: Measure | None = None
     rules: CacheRules = field(init=False)
     prices: ModelRules = field(init=False)
@@ -148,7 +151,7 @@ class CacheSimulator:
             self.model, self.prices = model, model_rules(model)
             self.rules = cache_rules(self._provider, model)
         prompt = self._read(body)
-        known, recent = self._sent_since(prompt, -math.inf), self._sent_since(prompt, at - SECONDS["5m"])
+        known, recent = self._find_sent_since(prompt, -math.inf), self._find_sent_since(prompt, at - SECONDS["5m"])
         is_automatic = self.rules.style == "automatic"
         hit = self._find_automatic(prompt, at) if is_automatic else self._find_marked(prompt, at)
         write = self._write_automatic if is_automatic else self._write_marked
@@ -162,9 +165,11 @@ class CacheSimulator:
 
     def _read(self, body: Mapping[str, Any]) -> _Prompt:
         layout = layout_of(self._provider, body)
-        view = self._views.setdefault(self.model, RequestView(f"{self._provider}/{self.model}", self.count))
+        view = self._views.setdefault(
+            self.model, RequestView(f"{self._provider}/{self.model}", self.count, self.counter)
+        )
         view.update(body, layout)
-        sizes = view.sizes if self.measure is None else _measured_sizes(view.blocks, self.measure(body))
+        sizes = view.sizes if self.measure is None else _sum_measured(view.blocks, self.measure(body))
         marks = [(at, view.blocks[at].marker or "5m") for at in view.marked]
         automatic = body.get("cache_control") if layout == "anthropic" else None
         last = last_markable(view, len(view.blocks)) if isinstance(automatic, Mapping) else None
@@ -191,7 +196,7 @@ class CacheSimulator:
         before, self._before = self._before, now
         return None if before is None else find_miss(before, now, self.rules, self.prices)
 
-    def _sent_since(self, prompt: _Prompt, when: float) -> int:
+    def _find_sent_since(self, prompt: _Prompt, when: float) -> int:
         """Return the last block whose prefix, and so every shorter one, an earlier request sent after a time."""
         places = range(len(prompt.chain))
         return bisect_left(places, True, key=lambda place: self._seen.get(prompt.chain[place], -math.inf) <= when) - 1
@@ -210,11 +215,11 @@ class CacheSimulator:
         marks = self._marks(prompt)
         held = self._entries[prompt.chain[hit]] if hit >= 0 else None
         written: dict[str, int] = {}
-        done = prompt.upto(hit)
+        done = prompt.tokens_to(hit)
         for place, ttl in sorted(marks, key=lambda mark: (mark[1] != "1h", mark[0])):
-            if place > hit and prompt.upto(place) > done:
-                written[ttl] = written.get(ttl, 0) + prompt.upto(place) - done
-                done = prompt.upto(place)
+            if place > hit and prompt.tokens_to(place) > done:
+                written[ttl] = written.get(ttl, 0) + prompt.tokens_to(place) - done
+                done = prompt.tokens_to(place)
         for place, ttl in marks:
             entry = self._live(prompt.chain[place], at)
             if entry is None:
@@ -265,7 +270,7 @@ class CacheSimulator:
         if self.rules.implicit_breakpoint:
             places = [place for place in places if prompt.blocks[place].is_input][-1:]
             if places and places[0] > hit:
-                written["5m"] = prompt.upto(places[0]) - prompt.upto(hit)
+                written["5m"] = prompt.tokens_to(places[0]) - prompt.tokens_to(hit)
             places += [hit] if hit >= 0 else []
         for place in places:
             entry = self._live(prompt.chain[place], at)
@@ -280,11 +285,11 @@ class CacheSimulator:
     ) -> CacheOutcome:
         prices, scale = self.prices, self.prices.scale(prompt.tokens)
         step = self.rules.step_tokens if self.rules.style == "automatic" else 1
-        read = prompt.upto(hit) // step * step
+        read = prompt.tokens_to(hit) // step * step
         fresh = prompt.tokens - read - sum(written.values())
         paid = read * prices.read + sum(tokens * prices.write[ttl] for ttl, tokens in written.items()) + fresh
         ever, lately = (
-            scale * (prompt.upto(end) * prices.read + (prompt.tokens - prompt.upto(end)) * _ORACLE_WRITE)
+            scale * (prompt.tokens_to(end) * prices.read + (prompt.tokens - prompt.tokens_to(end)) * _ORACLE_WRITE)
             for end in known
         )
         return CacheOutcome(at, prompt.tokens, read, written, fresh, paid * scale, ever, prompt.tokens * scale, lately)
@@ -310,12 +315,12 @@ class _Prompt(NamedTuple):
         """The size of the whole prompt."""
         return self.sizes[-1] if self.sizes else 0
 
-    def upto(self, at: int) -> int:
+    def tokens_to(self, at: int) -> int:
         """Return the tokens of the prefix that a block ends; 0 before the first."""
         return self.sizes[at] if at >= 0 else 0
 
 
-def _measured_sizes(blocks: Sequence[Block], tokens: Sequence[int]) -> list[int]:
+def _sum_measured(blocks: Sequence[Block], tokens: Sequence[int]) -> list[int]:
     if len(tokens) != len(blocks):
         raise ValueError(
             f"measure gave {len(tokens)} numbers for a request of {len(blocks)} blocks; give one for each tool, each "
@@ -400,13 +405,13 @@ def replay(
     model: str,
     provider: str = "",
     *,
-    count: Count = rough_count,
+    counter: MessageCounter | None = None,
 ) -> Replay:
     """Return what a session costs under every strategy that makes a difference at the provider."""
     found = provider_of(provider, model=model)
     rules = cache_rules(found, model)
     chosen = STRATEGIES if rules.style == "markers" else {"automatic": {"strategy": "auto"}}
-    outcomes = {strategy: _play(calls, model, found, settings, count) for strategy, settings in chosen.items()}
+    outcomes = {strategy: _play(calls, model, found, settings, counter) for strategy, settings in chosen.items()}
     return Replay(name, model, found, outcomes)
 
 
@@ -415,9 +420,10 @@ def _play(
     model: str,
     provider: Provider,
     settings: dict[str, Any],
-    count: Count,
+    counter: MessageCounter | None,
 ) -> list[CacheOutcome]:
-    simulator = CacheSimulator(model, provider, count=count)
+    count = rough_count if counter is None else counter.count_text
+    simulator = CacheSimulator(model, provider, count=count, counter=counter)
     cache = PromptCache(model, provider, settings=settings, count=count, clock=lambda: 0.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the figures show that a prompt is too short

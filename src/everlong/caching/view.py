@@ -14,6 +14,7 @@ from typing import Any
 
 from everlong.caching.blocks import Block, Count, Layout, head_blocks, message_blocks, rough_count, system_count
 from everlong.model import Message
+from everlong.tokens import MessageCounter
 
 __all__ = ["SWITCHES", "RequestView", "extend_chain", "link", "switches_of"]
 
@@ -35,10 +36,11 @@ SWITCHES = (*_SYSTEM_SWITCHES, *_MESSAGE_SWITCHES)
 class RequestView:
     """The blocks of a session's latest request, with the hash of every prefix and its size in tokens.
 
-    ``blocks[i]`` ends the prefix with the hash ``chain[i]`` and ``sizes[i]`` tokens.
+    ``blocks[i]`` ends the prefix with the hash ``chain[i]`` and ``sizes[i]`` tokens. With a ``counter``, the blocks of
+    a message, and those of the tools, add up to what it counts.
     """
 
-    def __init__(self, root: str, count: Count = rough_count) -> None:
+    def __init__(self, root: str, count: Count = rough_count, counter: MessageCounter | None = None) -> None:
         self.blocks: list[Block] = []
         self.chain: list[bytes] = []
         self.sizes: list[int] = []
@@ -55,6 +57,7 @@ class RequestView:
         self._had_images = False
         self._root = link(b"", root.encode("utf-8", "surrogatepass"))
         self._count = count
+        self._counter = counter
         self._layout: Layout | None = None
         self._front: tuple[Any, ...] = ()
         self._front_size = 0
@@ -85,6 +88,8 @@ class RequestView:
     def _rebuild(self, body: Mapping[str, Any], layout: Layout, messages: list[Message], leading: int) -> None:
         old = self.blocks
         self.blocks = head_blocks(body, layout, self._count)
+        if self._counter is not None and body.get("tools") and layout != "anthropic":
+            self.blocks = _fit(self.blocks, self._counter.count_tools(body["tools"]))
         self._front_size = len(self.blocks)
         self._messages, self._starts, self._images = [], [], 0
         self.frontiers, self.ephemerals = [], []
@@ -123,6 +128,8 @@ class RequestView:
             before, added = known[offset] if offset < len(known) else (None, [])
             if before is not message:
                 added = message_blocks(at, message, layout, self._count, leads=at < leading)
+                if self._counter is not None:
+                    added = _fit(added, self._counter.count(message))
             for place, block in enumerate(added, len(self.blocks)):
                 self._images += block.kind == "image"
                 if block.is_frontier:
@@ -153,6 +160,19 @@ class RequestView:
         kept = self.kept
         del self.chain[kept:], self.sizes[kept:]
         extend_chain(self.chain, self.sizes, self.blocks, self._root, self.head, self._switches, self._had_images)
+
+
+def _fit(blocks: list[Block], tokens: int) -> list[Block]:
+    """Return blocks whose tokens add up to a number, each with its share of it."""
+    whole = sum(block.tokens for block in blocks) or 1
+    fitted: list[Block] = []
+    upto = given = 0
+    for block in blocks:
+        upto += block.tokens
+        share = tokens * upto // whole - given
+        given += share
+        fitted.append(block._replace(tokens=share))
+    return [*fitted[:-1], fitted[-1]._replace(tokens=fitted[-1].tokens + tokens - given)]
 
 
 def extend_chain(

@@ -48,7 +48,7 @@ AskPerson = Callable[[Inbound, ApprovalRequest], Decision]
 AGENTS_KEPT = 32
 """Agents that stay in memory between their messages; another one is opened from the store."""
 
-_HARMLESS = frozenset({"recall", "read_turn", "read_output", "update_todo", "search_sessions", "remind_me"})
+_HARMLESS = frozenset({"recall", "read_turn", "read_output", "update_todo", "search_sessions"})
 """Tools that stay where ``tools`` is ``never``: they touch nothing but the conversation itself."""
 
 _NOBODY = "nobody is known who could allow it: the message has no author"
@@ -187,11 +187,6 @@ class ChatConversations:
         seat.agent.interrupt()
         return True
 
-    def idle(self) -> list[Place]:
-        """Return the places whose agents are at hand and have nothing to do."""
-        with self._lock:
-            return list(self._idle)
-
     def close(self) -> None:
         """Put all idle agents away; conversations go on after the next start."""
         with self._lock:
@@ -219,10 +214,7 @@ class ChatConversations:
     def _open(self, record: PlaceRecord) -> Seat:
         place = record.place
         channels = self._settings.channels
-        own = channels.per_chat.get(place.chat)
-        policy = (own.tools if own is not None else None) or channels.tools
-        model = record.model or (own.model if own is not None else None) or channels.model
-        seat = Seat(place, policy, self._ask)
+        seat = Seat(place, channels.tools, self._ask)
         options: dict[str, Any] = {
             "root": self.folder(place),
             "approver": seat.approve,
@@ -231,13 +223,13 @@ class ChatConversations:
             "surroundings": _describe_place(place),
             "trusts_root": None if channels.workspace is not None else False,
         }
-        if policy == "never":
+        if channels.tools == "never":
             options["tools"] = [tool for tool in builtin_tools() if tool.name in _HARMLESS]
         for resume in dict.fromkeys((self._resumable(record.conversation), None)):
             try:
                 seat.agent = self._opener(
                     self._settings,
-                    model,
+                    record.model,
                     AgentOptions(resume=resume, **options),
                     store=self._store,
                     listen=seat.listen,
@@ -282,5 +274,5 @@ def _describe_place(place: Place) -> str:
     return (
         f"You talk with people in {place.platform.capitalize()}, for weeks. They read on a phone: answer in few words, "
         "in plain Markdown without tables. A note in square brackets behind a message says when it was sent and, in a "
-        "group, by whom; it is not part of what they said. Use `remind_me` when they want to hear of something later."
+        "group, by whom; it is not part of what they said."
     )

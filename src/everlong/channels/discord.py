@@ -87,7 +87,7 @@ class DiscordPlatform:
 
     async def identify(self) -> Identity:
         """Return who the bot is; `PlatformRefused` for a wrong token, and for a bot that may not read messages."""
-        client = await self._logged_in()
+        client = await self._log_in()
         assert client.user is not None  # noqa: S101 - a login sets it
         flags = client.application_flags
         if not (flags.gateway_message_content or flags.gateway_message_content_limited):
@@ -96,7 +96,7 @@ class DiscordPlatform:
 
     async def describe(self, kind: Literal["user", "chat", "guild"], ident: str) -> str:
         """Return the name of a person, a channel or a server; `PlatformRefused` for one that the bot does not see."""
-        client = await self._logged_in()
+        client = await self._log_in()
         with translate_errors():
             if kind == "user":
                 return (await client.fetch_user(_number(ident))).display_name
@@ -117,7 +117,7 @@ class DiscordPlatform:
         pause = 1.0
         while True:
             try:
-                client = await self._logged_in()
+                client = await self._log_in()
                 pause = 1.0
                 await self._listen(client, Feed(client, receive, last_seen, places))
             except (PlatformUnreachable, PlatformBusy) as error:
@@ -228,7 +228,7 @@ class DiscordPlatform:
 
     async def register_commands(self, commands: Sequence[PlatformCommand]) -> None:
         """Tell Discord which commands there are; nothing is sent if it knows them all."""
-        client = await self._logged_in()
+        client = await self._log_in()
         application = client.application_id or 0
         wanted = [_command(command) for command in commands]
         with translate_errors():
@@ -246,7 +246,7 @@ class DiscordPlatform:
         if files is not None:
             await files.close()
 
-    async def _logged_in(self) -> BotClient:
+    async def _log_in(self) -> BotClient:
         """Return a client that may send requests; log in if there is none."""
         async with self._login_lock:
             if self._client is not None and not self._client.is_closed():
@@ -287,7 +287,7 @@ class DiscordPlatform:
 
     async def _channel(self, place: Place) -> discord.PartialMessageable:
         """Return the channel or thread of a place; ``@ID`` is the private chat with a person."""
-        client = await self._logged_in()
+        client = await self._log_in()
         target = place.topic or place.chat
         if target.startswith("@") and target not in self._private_chats:
             with translate_errors():
@@ -296,7 +296,7 @@ class DiscordPlatform:
         return client.get_partial_messageable(self._private_chats.get(target) or _number(target))
 
     async def _request(self, route: Route, **options: Any) -> Any:
-        client = await self._logged_in()
+        client = await self._log_in()
         with translate_errors():
             return await client.http.request(route, **options)
 
@@ -309,7 +309,7 @@ class DiscordPlatform:
             None if there is no such reply any more, or if it has another text already: a second piece of the answer.
         """
         number, token = interaction
-        client = await self._logged_in()
+        client = await self._log_in()
         path = "/webhooks/{webhook_id}/{webhook_token}/messages/@original"
         reply_route = partial(Route, path=path, webhook_id=client.application_id, webhook_token=token)
         try:
@@ -363,7 +363,7 @@ class DiscordPlatform:
     async def _fresh_link(self, where: str) -> str:
         """Return a new address of an attachment: those of Discord expire after a day."""
         channel_id, message_id, file_id = where.split("/")
-        client = await self._logged_in()
+        client = await self._log_in()
         channel = client.get_partial_messageable(int(channel_id))
         with translate_errors():
             message = await channel.fetch_message(int(message_id))

@@ -44,7 +44,7 @@ def translate_errors() -> Iterator[None]:
             raise PlatformRefused(_CLOSED_FOR_GOOD[error.code]) from error
         raise PlatformUnreachable(f"Discord closed the connection with code {error.code}") from error
     except discord.HTTPException as error:
-        raise _translated(error) from error
+        raise _translate(error) from error
     except (discord.GatewayNotFound, aiohttp.ClientError, TimeoutError, OSError) as error:
         raise PlatformUnreachable(f"Discord cannot be reached: {_reason(error)}") from error
 
@@ -56,7 +56,7 @@ def error_code(error: BaseException | None) -> int:
     return error.code if isinstance(error, discord.HTTPException) else 0
 
 
-def _translated(error: discord.HTTPException) -> PlatformBusy | PlatformRefused | PlatformUnreachable:
+def _translate(error: discord.HTTPException) -> PlatformBusy | PlatformRefused | PlatformUnreachable:
     if error.status == 401:
         return PlatformRefused(_BAD_LOGIN)
     if error.status == 429:

@@ -71,7 +71,7 @@ def message_event(
         place=where.place,
         person=_person(message.author, is_bot=message.webhook_id is not None),
         message=str(message.id),
-        text=_spoken(words, message, me),
+        text=_read_words(words, message, me),
         attachments=tuple(_attachment(file, message) for file in files),
         guild=where.guild,
         is_private=where.is_private,
@@ -151,7 +151,7 @@ def _is_addressed(message: discord.Message, me: int) -> bool:
     return isinstance(answered, discord.Message) and answered.author.id == me
 
 
-def _spoken(words: str, message: discord.Message, me: int) -> str:
+def _read_words(words: str, message: discord.Message, me: int) -> str:
     """Return the words without the mention that calls the bot, and with names where Discord has numbers."""
     names = {user.id: user.display_name for user in message.mentions}
 

@@ -32,27 +32,27 @@ def discord_length(text: str) -> int:
 
 def discord_pieces(markdown: str, limit: int) -> list[str]:
     """Return Markdown as messages for Discord, none longer than a limit; no messages for an empty text."""
-    pieces = split(parse(markdown), limit, lambda block: discord_length(_written(block)))
-    return [text for blocks in pieces if is_visible(text := _joined(blocks))]
+    pieces = split(parse(markdown), limit, lambda block: discord_length(_write(block)))
+    return [text for blocks in pieces if is_visible(text := _join(blocks))]
 
 
-def _joined(blocks: list[MarkupBlock]) -> str:
+def _join(blocks: list[MarkupBlock]) -> str:
     text = ""
     for at, block in enumerate(blocks):
-        text += (gap(blocks[at - 1], block) if at else "") + _written(block)
+        text += (gap(blocks[at - 1], block) if at else "") + _write(block)
     return text
 
 
-def _written(block: MarkupBlock) -> str:
+def _write(block: MarkupBlock) -> str:
     if block.kind == "code":
         text = _fence(block)
     elif block.kind == "rule":
         text = _RULE
     elif block.kind == "heading":
-        words = _styled(block.spans).replace("\n", " ")
+        words = _style(block.spans).replace("\n", " ")
         text = f"{'#' * block.level} {words}" if block.level <= _HEADINGS else f"**{words}**"
     else:
-        text = _escape_lines(_styled(block.spans))
+        text = _escape_lines(_style(block.spans))
     if block.indent and block.kind != "code":
         inset = _INDENT * (block.indent - 1)
         text = f"{inset}{_marker(block)} {text}" if block.marker else f"{inset}{_INDENT}{text}"
@@ -73,17 +73,17 @@ def _fence(block: MarkupBlock) -> str:
     return f"{before}```{language}\n{code}\n```"
 
 
-def _styled(spans: tuple[MarkupSpan, ...]) -> str:
+def _style(spans: tuple[MarkupSpan, ...]) -> str:
     """Return spans with the marks that open and close their styles, each link around its words."""
     text = ""
     for link, group in groupby(spans, key=lambda span: span.link):
         linked = list(group)
-        words = "".join(_marked(linked))
+        words = "".join(_mark(linked))
         plain = "".join(span.text for span in linked)
         if not link:
             text += words
         elif not link.startswith(("http://", "https://")):
-            text += words if plain == link else f"{words} ({_escaped(link)})"
+            text += words if plain == link else f"{words} ({_escape(link)})"
         elif plain == link:
             text += link
         else:
@@ -91,7 +91,7 @@ def _styled(spans: tuple[MarkupSpan, ...]) -> str:
     return text
 
 
-def _marked(spans: list[MarkupSpan]) -> Iterator[str]:
+def _mark(spans: list[MarkupSpan]) -> Iterator[str]:
     open_marks: list[tuple[Style, str]] = []
     for span in spans:
         wanted = [style for style, _ in _MARKS if style in span.styles]
@@ -102,7 +102,7 @@ def _marked(spans: list[MarkupSpan]) -> Iterator[str]:
                 shown = "_" if style == "italic" and open_marks else mark
                 open_marks.append((style, shown))
                 yield shown
-        yield _inline_code(span.text) if "code" in span.styles else _escaped(span.text)
+        yield _inline_code(span.text) if "code" in span.styles else _escape(span.text)
     while open_marks:
         yield open_marks.pop()[1]
 
@@ -115,7 +115,7 @@ def _inline_code(text: str) -> str:
     return f"`` {text} ``"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Return a text that Discord shows as it stands; addresses stay as they are."""
     parts = []
     at = 0

@@ -129,7 +129,7 @@ class Inbox:
         query = select(channel_update).where(channel_update.c.answer == answer, channel_update.c.state == "working")
         with self._database.read() as connection:
             rows = connection.execute(query.order_by(channel_update.c.id)).all()
-        return Claim(answer, tuple(_stored(row) for row in rows if row.data is not None))
+        return Claim(answer, tuple(_read_row(row) for row in rows if row.data is not None))
 
     def waiting(self, place: Place) -> int:
         """Return how many messages wait in a place."""
@@ -199,7 +199,7 @@ class Inbox:
         if event.kind == "deletion":
             self._set(connection, [original.id], state="dropped", data=None)
             return "merged"
-        before = _stored(original).event
+        before = _read_row(original).event
         text = f"{_EDITED}\n{event.text}" if before.kind == "edit" and before.text.startswith(_EDITED) else event.text
         after = replace(before, text=text, attachments=event.attachments or before.attachments)
         self._set(connection, [original.id], data=_pack(after))
@@ -213,18 +213,18 @@ class Inbox:
     def _rows(self, connection: Connection, place: Place, state: str) -> list[StoredEvent]:
         table = channel_update
         query = select(table).where(is_at(table, self._tenant, place), table.c.state == state).order_by(table.c.id)
-        return [_stored(row) for row in connection.execute(query) if row.data is not None]
+        return [_read_row(row) for row in connection.execute(query) if row.data is not None]
 
     def _set(self, connection: Connection, numbers: Sequence[int], **values: Any) -> None:
         connection.execute(update(channel_update).where(channel_update.c.id.in_(numbers)).values(**values))
 
 
 def _pack(event: Inbound) -> str:
-    """Return an event as the text of a row; `_stored` reads it."""
+    """Return an event as the text of a row; `_read_row` reads it."""
     return storable_text(json.dumps(asdict(event), ensure_ascii=False))
 
 
-def _stored(row: Any) -> StoredEvent:
+def _read_row(row: Any) -> StoredEvent:
     """Return the event of a row, at the place where its chat is by now."""
     values = json.loads(row.data)
     values["place"] = Place(row.platform, row.chat, row.topic)

@@ -243,7 +243,7 @@ class _Reader:
         cells = [["".join(span.text for span in cell).replace("\n", " ") for cell in row] for row in rows]
         widths = [max(text_width(row[column]) for row in cells) for column in range(len(cells[0]))]
         if sum(widths) + 2 * (len(widths) - 1) <= _WIDEST_TABLE:
-            lines = [_padded(row, widths) for row in cells]
+            lines = [_pad(row, widths) for row in cells]
             lines.insert(1, "  ".join("─" * width for width in widths))
             yield self._block("code", (MarkupSpan("\n".join(lines), frozenset({"code"})),))
             return
@@ -258,7 +258,7 @@ class _Reader:
             yield replace(block, indent=max(1, block.indent))
 
 
-def _padded(row: list[str], widths: list[int]) -> str:
+def _pad(row: list[str], widths: list[int]) -> str:
     return "  ".join(cell + " " * (width - text_width(cell)) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
@@ -310,7 +310,7 @@ def split(blocks: Sequence[MarkupBlock], limit: int, measure: Measure) -> list[l
             piece.append(first)
             waiting.appendleft(rest)
         elif piece:
-            kept = _without_last_headings(piece)
+            kept = _drop_last_headings(piece)
             waiting.extendleft(reversed([*piece[len(kept) :], block]))
             piece = kept
         elif block != (
@@ -329,7 +329,7 @@ def split(blocks: Sequence[MarkupBlock], limit: int, measure: Measure) -> list[l
     return pieces
 
 
-def _without_last_headings(piece: list[MarkupBlock]) -> list[MarkupBlock]:
+def _drop_last_headings(piece: list[MarkupBlock]) -> list[MarkupBlock]:
     """Return a message without the headings at its end, unless it has nothing else."""
     end = len(piece)
     while end and piece[end - 1].kind == "heading":

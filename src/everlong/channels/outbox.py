@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sqlalchemy import Connection, Row, and_, insert, select, update
 
-from everlong.channels.places import add_note_in, bind_in, delete_some, is_at, place_columns, storable_text
+from everlong.channels.places import bind_in, delete_some, is_at, place_columns, storable_text
 from everlong.channels.platform import Place
-from everlong.store.schema import channel_answer, channel_reminder, channel_update
+from everlong.store.schema import channel_answer, channel_update
 
 if TYPE_CHECKING:
     from everlong.store import Store
 
 __all__ = ["AnswerKind", "Outbox", "OutboxAnswer", "insert_answer"]
 
-AnswerKind = Literal["turn", "command", "notice", "reminder", "sent"]
+AnswerKind = Literal["turn", "command", "notice"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,24 +75,11 @@ class Outbox:
         with self._database.read() as connection:
             return [Place(self._platform, row.chat, row.topic) for row in connection.execute(query.distinct())]
 
-    def add(self, place: Place, kind: AnswerKind, text: str, *, replies_to: str = "", note: str = "") -> int:
-        """Store a text that is ready to go out; with a ``note`` the agent is told with the next message."""
+    def add(self, place: Place, kind: AnswerKind, text: str) -> int:
+        """Store a text that is ready to go out."""
 
         def work(connection: Connection) -> int:
-            if note:
-                add_note_in(connection, self._tenant, place, note)
-            now = self._clock()
-            return insert_answer(connection, self._tenant, place, kind, now, text=text, replies_to=replies_to)
-
-        return self._database.write(work)
-
-    def unbind(self, place: Place, notice: str) -> int:
-        """Let a place begin another conversation with its next message, and say so; both or neither."""
-
-        def work(connection: Connection) -> int:
-            now = self._clock()
-            bind_in(connection, self._tenant, place, None, now)
-            return insert_answer(connection, self._tenant, place, "notice", now, text=notice)
+            return insert_answer(connection, self._tenant, place, kind, self._clock(), text=text)
 
         return self._database.write(work)
 
@@ -135,25 +122,6 @@ class Outbox:
         """Note that an answer is delivered, or can never be; its text is not kept here."""
         state = "delivered" if is_delivered else "failed"
         self._database.write(lambda connection: _set(connection, number, state=state, text=None))
-
-    def take_reminders(self, now: float) -> list[Place]:
-        """Turn reminders that are due into answers, each once, and return their places."""
-        table = channel_reminder
-
-        def work(connection: Connection) -> list[Place]:
-            mine = and_(table.c.tenant == self._tenant, table.c.platform == self._platform, table.c.due <= now)
-            places = []
-            for row in connection.execute(select(table).where(mine).order_by(table.c.due)).all():
-                place = Place(row.platform, row.chat, row.topic)
-                insert_answer(connection, self._tenant, place, "reminder", now, text=f"⏰ {row.text}")
-                add_note_in(
-                    connection, self._tenant, place, f"The reminder that was set here was delivered: {row.text}"
-                )
-                connection.execute(table.delete().where(table.c.id == row.id))
-                places.append(place)
-            return places
-
-        return self._database.write(work)
 
     def prune(self, before: float, most: int) -> int:
         """Remove answers of the time before that are delivered or never will be, the oldest first; return how many."""

@@ -5,7 +5,6 @@ A place is bound to a conversation, not to a session: compactions change session
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,6 @@ from everlong.store.schema import (
     channel_guest,
     channel_place,
     channel_question,
-    channel_reminder,
     channel_update,
 )
 
@@ -27,9 +25,6 @@ if TYPE_CHECKING:
     from everlong.store import Store
 
 __all__ = ["ChatPlaces", "PlaceRecord", "delete_some", "is_at", "note_seen", "place_columns", "storable_text"]
-
-_MOST_NOTES = 20
-"""Notes that wait for the next message, at most; the oldest go first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +34,6 @@ class PlaceRecord:
     place: Place
     conversation: str | None = None
     model: str | None = None
-    notes: tuple[str, ...] = ()
     active: float = 0.0
     """When the last turn ended; 0 before the first."""
 
@@ -72,8 +66,7 @@ class ChatPlaces:
             row = connection.execute(select(channel_place).where(is_at(channel_place, self._tenant, place))).first()
         if row is None:
             return PlaceRecord(place)
-        notes = tuple(json.loads(row.notes)) if row.notes else ()
-        return PlaceRecord(place, row.conversation, row.model, notes, row.active)
+        return PlaceRecord(place, row.conversation, row.model, row.active)
 
     def all(self, platform: str | None = None) -> list[PlaceRecord]:
         """Return all places, those that were used last first."""
@@ -83,7 +76,7 @@ class ChatPlaces:
         with self._database.read() as connection:
             rows = connection.execute(query.order_by(channel_place.c.active.desc())).all()
         return [
-            PlaceRecord(Place(row.platform, row.chat, row.topic), row.conversation, row.model, (), row.active)
+            PlaceRecord(Place(row.platform, row.chat, row.topic), row.conversation, row.model, row.active)
             for row in rows
         ]
 
@@ -117,23 +110,6 @@ class ChatPlaces:
         """Note the model that was chosen in a place."""
         self._change(place, model=model)
 
-    def add_note(self, place: Place, note: str) -> None:
-        """Keep something that the agent is told with the next message."""
-
-        def work(connection: Connection) -> None:
-            add_note_in(connection, self._tenant, place, note)
-
-        self._database.write(work)
-
-    def clear_notes(self, place: Place, count: int) -> None:
-        """Remove the oldest notes, which the agent was told."""
-
-        def work(connection: Connection) -> None:
-            left = _notes(connection, self._tenant, place)[count:]
-            _update_place(connection, self._tenant, place, notes=json.dumps(left) if left else None)
-
-        self._database.write(work)
-
     def conversations(self, place: Place) -> list[str]:
         """Return every conversation that a place was ever about, the newest first."""
         table = channel_conversation
@@ -164,7 +140,7 @@ class ChatPlaces:
         for row in connection.execute(select(known).where(mine)).all():
             _remember(connection, self._tenant, Place(platform, new, row.topic), row.conversation, row.ts)
         connection.execute(delete(known).where(mine))
-        for each in (channel_update, channel_answer, channel_question, channel_reminder):
+        for each in (channel_update, channel_answer, channel_question):
             here = and_(each.c.tenant == self._tenant, each.c.platform == platform, each.c.chat == old)
             connection.execute(update(each).where(here).values(chat=new))
         guest = channel_guest
@@ -179,13 +155,6 @@ def bind_in(connection: Connection, tenant: str, place: Place, conversation: str
     _update_place(connection, tenant, place, conversation=conversation)
     if conversation is not None:
         _remember(connection, tenant, place, conversation, now)
-
-
-def add_note_in(connection: Connection, tenant: str, place: Place, note: str) -> None:
-    """Keep a note for the next message, in a transaction that is under way."""
-    _ensure(connection, tenant, place)
-    notes = [*_notes(connection, tenant, place), storable_text(note)][-_MOST_NOTES:]
-    _update_place(connection, tenant, place, notes=json.dumps(notes, ensure_ascii=False))
 
 
 def note_seen(connection: Connection, tenant: str, place: Place, message: str) -> None:
@@ -213,11 +182,6 @@ def delete_some(connection: Connection, table: Table, condition: ColumnElement[b
 
 def _update_place(connection: Connection, tenant: str, place: Place, **values: Any) -> None:
     connection.execute(update(channel_place).where(is_at(channel_place, tenant, place)).values(**values))
-
-
-def _notes(connection: Connection, tenant: str, place: Place) -> list[str]:
-    found = connection.execute(select(channel_place.c.notes).where(is_at(channel_place, tenant, place))).scalar()
-    return json.loads(found) if found else []
 
 
 def _ensure(connection: Connection, tenant: str, place: Place) -> None:

@@ -24,13 +24,12 @@ from everlong.channels.commands import CHANNEL_COMMANDS, CommandReply, CommandRu
 from everlong.channels.conversations import ChatConversations, Seat, conversation_of
 from everlong.channels.delivery import Delivery, Sleep
 from everlong.channels.inbox import KEPT_SECONDS, Inbox
+from everlong.channels.lookups import search_tool
 from everlong.channels.outbox import Outbox, OutboxAnswer
 from everlong.channels.places import ChatPlaces
 from everlong.channels.platform import Inbound, Place, Platform, PlatformError
 from everlong.channels.platforms import channel_settings
 from everlong.channels.questions import Questions
-from everlong.channels.reminders import Reminders, search_tool
-from everlong.channels.resets import reset_reason, zone_for
 from everlong.channels.turns import STOPPED, ChatTurns, PromptFile, failure_text
 from everlong.errors import EverlongError, NotStored, StoreError
 from everlong.store import leases
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from everlong.config.channels import ChannelSettings
     from everlong.store import Store
 
-__all__ = ["Channel", "ChannelClock", "ChannelService", "deliver_now", "lease_key"]
+__all__ = ["Channel", "ChannelClock", "ChannelService", "lease_key"]
 
 T = TypeVar("T")
 _log = logging.getLogger("everlong.channels")
@@ -117,16 +116,14 @@ class Channel:
     ) -> None:
         self.platform, self._store, self._section = platform, store, settings.channels
         self._clock, self._threads = clock or ChannelClock(), turns
-        self._zone = zone_for(settings.channels.time_zone)
         self.places, self.outbox = ChatPlaces(store), Outbox(store, platform.name, self._clock.now)
         self.access = Access(store, platform.name, channel, self._clock.now)
         self.delivery = Delivery(platform, self.outbox, self.places, self._clock.sleep)
-        self.reminders = Reminders(store, self._zone, self._clock.now)
         self.questions = Questions(store, platform, self.delivery, self.access, _APPROVAL_SECONDS, self._clock.now)
         self.conversations = ChatConversations(store, settings, self.questions.ask, self._tools_for, opener=opener)
         self._attachments = Attachments(store, platform, self.delivery, self.conversations.folder)
         self._commands = CommandRunner(self.conversations, self.places, self.access, settings, self._clock.now)
-        self._turns = ChatTurns(self.outbox, self.places, self._zone, self._clock.now, COMPACTION_SECONDS)
+        self._turns = ChatTurns(self.outbox, self.places, self._clock.now, COMPACTION_SECONDS)
         self._lanes: dict[Place, _Lane] = {}
         self._inbox: Inbox | None = None
         self._is_connected = False
@@ -159,9 +156,8 @@ class Channel:
         await self.platform.run(self.receive, self.places.last_seen, self._known_places)
 
     async def tick(self) -> None:
-        """Do what is due: reminders, texts of `everlong channels send`, questions that ran out, pauses, pruning."""
+        """Do what is due: questions that ran out, pauses, pruning."""
         self.questions.expire()
-        await asyncio.to_thread(self.outbox.take_reminders, self._clock.now())
         for place in await asyncio.to_thread(self.outbox.places):
             self.wake(place)
         if self._clock.now() >= self._prune_at:
@@ -314,7 +310,7 @@ class Channel:
         """Return what is said to a command or to messages, whatever happens."""
         try:
             if answer.kind == "command":
-                return await self._in_thread(lambda: self._commands.run(events[-1]))
+                return await self._run_in_thread(lambda: self._commands.run(events[-1]))
             return CommandReply(await self._answer(answer, events, lane))
         except NotStored as error:
             return CommandReply(failure_text(error))
@@ -348,13 +344,9 @@ class Channel:
             fetched = await self._attachments.fetch(events)
             if fetched.refusal:
                 return fetched.refusal
-            if answer.conversation is None and await self._in_thread(lambda: self._reset_if_due(answer.place)):
-                for notice in await asyncio.to_thread(self.outbox.open, answer.place):
-                    if notice.state == "ready":
-                        await self.delivery.deliver(notice)
             if lane.is_stopping:
                 return STOPPED
-            return await self._in_thread(lambda: self._run_turn(answer, events, fetched.files, begin_stream))
+            return await self._run_in_thread(lambda: self._run_turn(answer, events, fetched.files, begin_stream))
         finally:
             lane.is_stopping = False
             is_over.set()
@@ -382,21 +374,6 @@ class Channel:
             self._attachments.assign(events, conversation_of(seat.agent))
             self.conversations.give_back(seat)
 
-    def _reset_if_due(self, place: Place) -> bool:
-        """Start a place anew if its rule says so; memory is flushed, and everybody hears that the session is over."""
-        record = self.places.get(place)
-        own = self._section.per_chat.get(place.chat)
-        rule = (own.reset if own is not None else None) or self._section.reset
-        why = reset_reason(rule, record.active, self._clock.now(), self._zone) if record.conversation else None
-        if why is None:
-            return False
-        notice = (
-            f"(New conversation after {why}. What I was to remember is kept; /resume {record.conversation} goes back.)"
-        )
-        self.conversations.start_anew(place)
-        self.outbox.unbind(place, notice)
-        return True
-
     def _prune(self) -> None:
         """Remove what was dealt with long ago, some at a time, so that nobody waits for the database."""
         assert self._inbox is not None  # noqa: S101 - `start` comes first
@@ -405,7 +382,7 @@ class Channel:
         most = max(prune(now - KEPT_SECONDS, _PRUNED_AT_ONCE) for prune in prunes)
         self._prune_at = now + (0.0 if most == _PRUNED_AT_ONCE else _PRUNE_SECONDS)
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def _run_in_thread(self, work: Callable[[], T]) -> T:
         """Run work in a thread of its own, as soon as fewer turns run than may."""
         async with self._threads:
             return await run_in_thread(work)
@@ -418,7 +395,7 @@ class Channel:
         return [record.place for record in self.places.all(self.platform.name)]
 
     def _tools_for(self, place: Place) -> Sequence[Tool]:
-        return [self.reminders.tool_for(place), search_tool(self._store, self.places, place)]
+        return [search_tool(self._store, self.places, place)]
 
 
 def _together(events: Sequence[Inbound]) -> int:
@@ -537,30 +514,6 @@ class ChannelService:
                 f"another process runs {name} on this store already; stop it first (everlong channels run, or serve)"
             )
         return taken
-
-
-async def deliver_now(store: Store, number: int, make: Callable[[], Platform]) -> bool:
-    """Deliver one answer from this process; return False if another one runs the platform and does it.
-
-    Args:
-        store: keeps the answer.
-        number: the answer.
-        make: makes the platform, which is connected only for this.
-    """
-    answer = Outbox(store, "").get(number)
-    name = answer.place.platform
-    held = await asyncio.to_thread(leases.take, store.database, lease_key(store.tenant, name), _LEASE_SECONDS)
-    if held is None:
-        return False
-    try:
-        platform = make()
-        try:
-            await Delivery(platform, Outbox(store, name), ChatPlaces(store)).deliver(answer)
-        finally:
-            await platform.close()
-    finally:
-        await asyncio.to_thread(leases.release, store.database, held)
-    return True
 
 
 def lease_key(tenant: str, name: str) -> str:

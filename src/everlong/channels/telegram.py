@@ -399,16 +399,16 @@ class TelegramPlatform:
         except Conflict as error:
             raise _UpdatesTaken(action, error.message) from None
         except (BadRequest, Forbidden) as error:
-            said = self._without_token(error.message)
+            said = self._hide_token(error.message)
             if not any(words in said.casefold() for words in no_error):
                 raise PlatformRefused(f"{action}: Telegram answered: {said}") from None
         except TelegramError as error:
-            said = self._without_token(error.message)
+            said = self._hide_token(error.message)
             if "(413)" in said or "too large" in said.casefold():
                 raise PlatformRefused(f"{action}: Telegram answered: {said}") from None
             raise PlatformUnreachable(f"{action}: {said}") from None
 
-    def _without_token(self, text: str) -> str:
+    def _hide_token(self, text: str) -> str:
         return text.replace(self._token, "<token>")
 
 

@@ -59,12 +59,12 @@ def utf16_length(text: str) -> int:
 # -- writing -----------------------------------------------------------------------------------------------------------
 def write_pieces(markdown: str, limit: int) -> list[str]:
     """Return Markdown as the HTML of messages, none of which shows more than a number of UTF-16 units."""
-    pieces = split(parse(markdown), limit, lambda block: utf16_length(read_piece(_written(block))[0]))
-    written = [_joined(blocks) for blocks in pieces]
+    pieces = split(parse(markdown), limit, lambda block: utf16_length(read_piece(_write(block))[0]))
+    written = [_join(blocks) for blocks in pieces]
     return [piece for piece in written if is_visible(read_piece(piece)[0])]
 
 
-def _joined(blocks: list[MarkupBlock]) -> str:
+def _join(blocks: list[MarkupBlock]) -> str:
     """Return the blocks of one message; neighbours of one quotation are one quotation."""
     text = ""
     for at, block in enumerate(blocks):
@@ -74,7 +74,7 @@ def _joined(blocks: list[MarkupBlock]) -> str:
             if goes_on:
                 text = text.removesuffix("</blockquote>")
             text += gap(before, block)
-        text += _written(block).removeprefix("<blockquote>") if goes_on else _written(block)
+        text += _write(block).removeprefix("<blockquote>") if goes_on else _write(block)
     return text
 
 
@@ -82,7 +82,7 @@ def _is_quoted(block: MarkupBlock) -> bool:
     return block.quote > 0 and block.kind != "code"
 
 
-def _written(block: MarkupBlock) -> str:
+def _write(block: MarkupBlock) -> str:
     if block.kind == "code":
         language = f' lang="{html.escape(block.language)}"' if block.language else ""
         before = f"{_INDENT * (block.indent - 1)}{block.marker}\n" if block.marker else ""
@@ -90,17 +90,17 @@ def _written(block: MarkupBlock) -> str:
     if block.kind == "rule":
         text = _RULE
     elif block.kind == "heading":
-        inner = "".join(_styled(span, outer="bold") for span in block.spans)
+        inner = "".join(_style(span, outer="bold") for span in block.spans)
         text = f"<b><u>{inner}</u></b>" if block.level == 1 else f"<b>{inner}</b>"
     else:
-        text = "".join(_styled(span) for span in block.spans)
+        text = "".join(_style(span) for span in block.spans)
     if block.indent:
         before = _INDENT * (block.indent - 1)
         text = f"{before}{block.marker} {text}" if block.marker else f"{before}{_INDENT}{text}"
     return f"<blockquote>{text}</blockquote>" if _is_quoted(block) else text
 
 
-def _styled(span: MarkupSpan, outer: str = "") -> str:
+def _style(span: MarkupSpan, outer: str = "") -> str:
     """Return a span with its tags. Telegram takes no other entity in code, and no code in a link."""
     text = html.escape(span.text, quote=False)
     if span.link.startswith(_LINKS):

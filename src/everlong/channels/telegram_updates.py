@@ -82,11 +82,11 @@ def _read_message(update: int, message: Message, is_edit: bool, bot: tuple[int, 
     attachments = tuple(_attachments(message))
     is_forwarded = message.forward_origin is not None or message.via_bot is not None
     if not text and not attachments:
-        text, is_forwarded = _described(message), True  # the name of a contact or place is nobody's sentence
+        text, is_forwarded = _describe(message), True  # the name of a contact or place is nobody's sentence
         if not text:
             return None
     is_private = message.chat.type == ChatType.PRIVATE
-    text, is_addressed = _addressed(message, text, bot)
+    text, is_addressed = _read_address(message, text, bot)
     reply = _reply(message)
     return Inbound(
         kind="edit" if is_edit else "message",
@@ -134,7 +134,7 @@ def _reply(message: Message) -> Message | None:
     return reply
 
 
-def _addressed(message: Message, text: str, bot: tuple[int, str]) -> tuple[str, bool]:
+def _read_address(message: Message, text: str, bot: tuple[int, str]) -> tuple[str, bool]:
     """Return the text without the bot's own name, and whether the message is for the bot."""
     bot_id, bot_name = bot
     command = _COMMAND.match(text)
@@ -180,7 +180,7 @@ def _attachments(message: Message) -> list[Attachment]:
     return found
 
 
-def _described(message: Message) -> str:
+def _describe(message: Message) -> str:
     """Return in words what was sent without any: a place, a contact, a poll."""
     if message.venue is not None:
         place = message.venue.location

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from everlong.channels.conversations import Seat, conversation_of
@@ -40,9 +40,7 @@ class PromptFile:
         return self.part is not None and self.part.get("type") == "image_url"
 
 
-def make_prompt(
-    events: Sequence[Inbound], files: Sequence[PromptFile], notes: Sequence[str], zone: tzinfo, *, can_see: bool = True
-) -> Prompt:
+def make_prompt(events: Sequence[Inbound], files: Sequence[PromptFile], *, can_see: bool = True) -> Prompt:
     """Return the prompt for messages that are answered together.
 
     Forwarded messages, files and what we add stand behind the person's words, in parts that are marked as not typed.
@@ -50,16 +48,13 @@ def make_prompt(
     Args:
         events: the messages, of one person.
         files: their files.
-        notes: what happened since the last turn.
-        zone: the time zone that times are told in.
         can_see: False to leave images out.
     """
     said = [event for event in events if event.text.strip()]
     words = "\n\n".join(event.text.strip() for event in said if not event.is_forwarded)
     last = events[-1]
     by = "" if last.is_private or not last.person.name else f"by {last.person.name}, "
-    beside = [f"[{by}{_when(last.sent_at, zone)}]"] if last.sent_at or by else []
-    beside += [f"[{note}]" for note in notes]
+    beside = [f"[{by}{_when(last.sent_at)}]"] if last.sent_at or by else []
     parts: list[dict[str, Any]] = [{"type": "text", "text": words}] if words else []
     for event in said:
         if event.is_forwarded:
@@ -73,18 +68,16 @@ def make_prompt(
     return [*parts, *added_parts("\n".join(beside))] or ""
 
 
-def _when(at: float, zone: tzinfo) -> str:
-    return f"{datetime.fromtimestamp(at, zone):%a %Y-%m-%d %H:%M}" if at else ""
+def _when(at: float) -> str:
+    return f"{datetime.fromtimestamp(at).astimezone():%a %Y-%m-%d %H:%M}" if at else ""
 
 
 class ChatTurns:
     """The turns of one platform's places; called in worker threads."""
 
-    def __init__(
-        self, outbox: Outbox, places: ChatPlaces, zone: tzinfo, clock: Callable[[], float], tidy_seconds: float
-    ) -> None:
+    def __init__(self, outbox: Outbox, places: ChatPlaces, clock: Callable[[], float], tidy_seconds: float) -> None:
         self._outbox, self._places = outbox, places
-        self._zone, self._clock, self._tidy_seconds = zone, clock, tidy_seconds
+        self._clock, self._tidy_seconds = clock, tidy_seconds
 
     def run(self, seat: Seat, answer: OutboxAnswer, events: Sequence[Inbound], files: Sequence[PromptFile]) -> str:
         """Return the agent's reply to messages; it stands in the conversation then.
@@ -95,33 +88,27 @@ class ChatTurns:
         """
         agent = seat.agent
         if answer.conversation == conversation_of(agent) and _has_grown(agent, answer):
-            text = _stored_reply(agent)
-            return text if text is not None else self._shown_text(seat, agent.run(None))
+            text = _find_reply(agent)
+            return text if text is not None else self._describe_end(seat, agent.run(None))
         agent.tidy(self._tidy_seconds)
-        record = self._places.get(answer.place)
         branch = agent.conversation.branch
         number, depth = (None, 0) if branch is None else (branch.id, branch.depth)
         self._outbox.begin(answer, conversation_of(agent), number, depth)
-        finished = self._run(seat, events, files, record.notes)
-        if record.notes:
-            self._places.clear_notes(answer.place, len(record.notes))
-        return self._shown_text(seat, finished)
+        return self._describe_end(seat, self._run(seat, events, files))
 
-    def _run(
-        self, seat: Seat, events: Sequence[Inbound], files: Sequence[PromptFile], notes: Sequence[str]
-    ) -> TurnFinished:
-        prompt = make_prompt(events, files, notes, self._zone, can_see=seat.can_see)
+    def _run(self, seat: Seat, events: Sequence[Inbound], files: Sequence[PromptFile]) -> TurnFinished:
+        prompt = make_prompt(events, files, can_see=seat.can_see)
         try:
             return seat.agent.run(prompt)
         except ProviderError as error:
             if error.may_retry or not seat.can_see or not any(file.is_image for file in files):
                 raise
         seat.agent.conversation.rewind()
-        finished = seat.agent.run(make_prompt(events, files, notes, self._zone, can_see=False))
+        finished = seat.agent.run(make_prompt(events, files, can_see=False))
         seat.can_see = False  # a model that takes no images refuses the whole request; other refusals come again
         return finished
 
-    def _shown_text(self, seat: Seat, finished: TurnFinished) -> str:
+    def _describe_end(self, seat: Seat, finished: TurnFinished) -> str:
         """Return what a person reads of a turn's end."""
         self._places.bind(seat.place, conversation_of(seat.agent), self._clock())
         self._places.touch(seat.place, self._clock())
@@ -140,7 +127,7 @@ def _has_grown(agent: Agent, answer: OutboxAnswer) -> bool:
     return at is not None and at.depth > answer.depth
 
 
-def _stored_reply(agent: Agent) -> str | None:
+def _find_reply(agent: Agent) -> str | None:
     """Return the reply with which a conversation ends; None if the model has yet to go on."""
     last = agent.conversation.messages[-1]
     return text_of(last).strip() or None if last.get("role") == "assistant" and not calls_of(last) else None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from everlong.cli.files import read_input
-from everlong.cli.output import counted, json_option, print_values, tracked
+from everlong.cli.output import counted, json_option, print_values, track
 
 if TYPE_CHECKING:
     from everlong.caching.simulation import Replay
@@ -33,10 +33,10 @@ def cache_sim_command(file: str, model: str | None, gap: float, as_json: bool) -
     from everlong.tokens import MessageCounter, counter_for  # noqa: PLC0415 - as above
 
     results: list[Replay] = []
-    for one in tracked(read_input(file).conversations, "simulating"):
+    for one in track(read_input(file).conversations, "simulating"):
         chosen = model or one.model or MODEL
         calls = requests_of(one.messages, one.tools, gap=gap)
-        results.append(replay(one.id or "", calls, chosen, count=MessageCounter(counter_for(chosen)).count_text))
+        results.append(replay(one.id or "", calls, chosen, counter=MessageCounter(counter_for(chosen))))
     prices = [_input_price(result) for result in results]
     if as_json:
         listed = [

@@ -76,7 +76,6 @@ class ChannelWishes:
     users: tuple[str, ...] = ()
     chats: tuple[str, ...] = ()
     guilds: tuple[str, ...] = ()
-    api_base: str | None = None
 
 
 def set_up_channel(name: str, wishes: ChannelWishes) -> None:
@@ -89,11 +88,8 @@ def set_up_channel(name: str, wishes: ChannelWishes) -> None:
         raise click.UsageError("--guild is for discord; a group of Telegram is named with --chat")
     is_asking = sys.stdin.isatty() and sys.stderr.isatty()
     settings = load_settings().settings
-    if wishes.api_base is not None:
-        own = channel_settings(name, settings.channels).model_copy(update={"api_base": wishes.api_base})
-        settings = settings.model_copy(update={"channels": settings.channels.model_copy(update={name: own})})
     token, identity, is_new = _find_bot(name, settings, is_asking=is_asking)
-    say(f"the bot is {_at(name, identity)} (id {identity.id})")
+    say(f"the bot is {_bot_name(name, identity)} (id {identity.id})")
     users, chats = list(wishes.users), list(wishes.chats)
     if not (users or chats or wishes.guilds or _has_list(name, settings)):
         if not is_asking:
@@ -111,7 +107,7 @@ def set_up_channel(name: str, wishes: ChannelWishes) -> None:
         _store(name, token)
     guide = CHANNELS[name]
     say(guide.group.replace("{id}", identity.id))
-    say("`everlong channels run` starts the bot, `everlong doctor --call` checks it")
+    say("`everlong channels run` starts the bot, `everlong doctor` checks it")
 
 
 # -- the bot -----------------------------------------------------------------------------------------------------------
@@ -157,7 +153,7 @@ def _ask(name: str, settings: Settings, token: str, question: Callable[[Platform
     return asyncio.run(run())
 
 
-def _at(name: str, identity: Identity) -> str:
+def _bot_name(name: str, identity: Identity) -> str:
     return f"@{identity.name}" if name == "telegram" else identity.name
 
 
@@ -175,7 +171,7 @@ def _ask_users(name: str, settings: Settings, token: str, identity: Identity) ->
         typed = str(click.prompt("Ids, or Enter", default="", show_default=False, err=True)).replace(",", " ").split()
         if typed:
             return typed
-        say(f"waiting for a message to {_at(name, identity)} (Ctrl-C leaves)")
+        say(f"waiting for a message to {_bot_name(name, identity)} (Ctrl-C leaves)")
         person = _ask(name, settings, token, _first_writer)
         if person is None:
             say(f"nobody wrote within {_WAIT_SECONDS:g} seconds")
@@ -231,9 +227,6 @@ def _write(name: str, settings: Settings, wishes: ChannelWishes, users: list[str
             listed = list(dict.fromkeys([*getattr(own, key), *added]))
             set_value(path, f"channels.{name}.{key}", json.dumps(listed))
             say(f"channels.{name}.{key} is now {', '.join(listed)}")
-    if wishes.api_base is not None:
-        set_value(path, f"channels.{name}.api_base", wishes.api_base)
-        say(f"channels.{name}.api_base is now {wishes.api_base}")
     set_value(path, f"channels.{name}.enabled", "true")
     say(f"channels.{name}.enabled is now true ({path})")
 

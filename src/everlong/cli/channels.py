@@ -22,14 +22,13 @@ from everlong.cli.trust import tell_notices
 from everlong.errors import ConfigError
 
 if TYPE_CHECKING:
-    from everlong.channels.platform import Place, Platform
+    from everlong.channels.platform import Platform
     from everlong.config import Settings
     from everlong.store import Store
 
 __all__ = ["channels_group"]
 
 _NAMES = click.Choice(["telegram", "discord"])
-_MOST_CHARS = 20_000
 
 
 @click.group("channels")
@@ -52,50 +51,14 @@ def run_command(until_eof: bool) -> None:
     settings = loaded.settings
     _log_to_stderr()
     with open_chosen_store(new=True) as store:
-        platforms = {name: _make_platform(name, settings) for name in _enabled(settings)}
+        platforms = {name: _make_platform(name, settings) for name in _enabled_names(settings)}
         _tell_empty_lists(store, settings, list(platforms))
         service = ChannelService(store, settings, platforms)
 
         def is_up() -> None:
             say(f"{' and '.join(platforms)}: ready")
 
-        asyncio.run(_until_stopped(lambda: service.run(is_up), until_eof=until_eof))
-
-
-@channels_group.command("send")
-@click.argument("platform", type=_NAMES)
-@click.argument("chat")
-@click.argument("text")
-@click.option("--topic", default="", help="The topic or thread in the chat.")
-@store_option
-def send_command(platform: str, chat: str, text: str, topic: str) -> None:
-    """Send TEXT to a CHAT; with "-" as TEXT, standard input is sent.
-
-    A running service delivers it; without one it is delivered here. The agent of the chat is told of it.
-    """
-    from everlong.channels.outbox import Outbox  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.channels.platform import Place  # noqa: PLC0415 - as above
-    from everlong.channels.service import deliver_now  # noqa: PLC0415 - as above
-
-    words = sys.stdin.read() if text == "-" else text
-    if not words.strip():
-        raise click.UsageError("the text is empty; nothing was sent")
-    if len(words) > _MOST_CHARS:
-        raise click.UsageError(f"the text has {len(words):,} characters; {_MOST_CHARS:,} can be sent at once")
-    settings = config.load_settings().settings
-    place = Place(platform, chat, topic)
-    with open_chosen_store(new=True) as store:
-        _check_known(store, settings, place)
-        outbox = Outbox(store, platform)
-        number = outbox.add(place, "sent", words, note=f"This message was sent here by the owner: {words[:2_000]}")
-        made = asyncio.run(deliver_now(store, number, lambda: _make_platform(platform, settings)))
-        state = outbox.get(number).state
-    if not made:
-        say("stored; the service that runs the channel delivers it")
-    elif state == "delivered":
-        say("delivered")
-    else:
-        raise click.ClickException(f"{platform} refused it; is the bot in that chat?")
+        asyncio.run(_run_until_stopped(lambda: service.run(is_up), until_eof=until_eof))
 
 
 @channels_group.command("list")
@@ -181,7 +144,7 @@ def _section(settings: Settings, name: str) -> Any:
     return channel_settings(name, settings.channels)
 
 
-def _enabled(settings: Settings) -> list[str]:
+def _enabled_names(settings: Settings) -> list[str]:
     names = [name for name in ("telegram", "discord") if _section(settings, name).enabled]
     if not names:
         raise ConfigError(
@@ -208,20 +171,6 @@ def _tell_empty_lists(store: Store, settings: Settings, names: list[str]) -> Non
             say(f"nobody may talk to the bot in {name} yet; let yourself in with: everlong channels pair {name}")
 
 
-def _check_known(store: Store, settings: Settings, place: Place) -> None:
-    """Raise an error for a chat that nobody has ever talked in: most likely a typo."""
-    from everlong.channels.access import Access  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.channels.places import ChatPlaces  # noqa: PLC0415 - as above
-
-    section = _section(settings, place.platform)
-    known = {*section.users, *section.chats, *(one.place.chat for one in ChatPlaces(store).all(place.platform))}
-    known |= {one.id for one in Access(store, place.platform, section).guests()}
-    if place.chat not in known:
-        raise click.ClickException(
-            f"the chat {place.chat} is not known; everlong channels list shows those in which the bot was spoken to"
-        )
-
-
 def _log_to_stderr() -> None:
     """Log what channels say; other libraries stay quiet, because their lines may hold a token."""
     handler = logging.StreamHandler()
@@ -232,7 +181,7 @@ def _log_to_stderr() -> None:
     log.propagate = False
 
 
-async def _until_stopped(run: Callable[[], Any], *, until_eof: bool) -> None:
+async def _run_until_stopped(run: Callable[[], Any], *, until_eof: bool) -> None:
     """Run a service until a signal, or the end of standard input, stops it."""
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(run())

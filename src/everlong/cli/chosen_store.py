@@ -98,13 +98,13 @@ def command(name: str, tenants: Literal["one", "each", "all"] = "one") -> Callab
     """
 
     def decorate(function: Callable[..., Any]) -> click.Command:
-        run = function if tenants == "all" else for_each_tenant(function, is_allowed=tenants == "each")
+        run = function if tenants == "all" else run_for_each_tenant(function, is_allowed=tenants == "each")
         return click.command(name, cls=_Subcommand)(run)
 
     return decorate
 
 
-def for_each_tenant(function: Callable[..., Any], *, is_allowed: bool = True) -> Callable[..., Any]:
+def run_for_each_tenant(function: Callable[..., Any], *, is_allowed: bool = True) -> Callable[..., Any]:
     """Return the command, run once for every tenant if the user says ``--all-tenants``."""
 
     @wraps(function)
@@ -163,26 +163,6 @@ def parse_time(_context: click.Context, _option: click.Parameter, value: str | N
         raise click.BadParameter(
             f"{value!r} is no time; write 2026-01-31, '2026-01-31 14:25', today, or how long ago: 30m, 12h, 7d"
         ) from None
-
-
-def message_filters(function: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a search that choose messages: role, tool, times."""
-    options = (
-        click.option(
-            "--role", type=click.Choice(["user", "assistant", "tool", "summary"]), help="Only what this role said."
-        ),
-        click.option("--tool", help="Only calls of this tool and its answers."),
-        click.option(
-            "--since",
-            callback=parse_time,
-            metavar="WHEN",
-            help="Only what was said at or after this time: 2026-01-31, or 7d for seven days ago.",
-        ),
-        click.option("--before", callback=parse_time, metavar="WHEN", help="Only what was said before this time."),
-    )
-    for option in reversed(options):
-        function = option(function)
-    return function
 
 
 # -- opening -----------------------------------------------------------------------------------------------------------
@@ -321,10 +301,10 @@ def find_conversation(store: Store, name: str) -> Conversation:
     try:
         return store.conversations.find(name)
     except NotStored as error:
-        raise _with_suggestions(store, name, error) from error
+        raise _suggest_names(store, name, error) from error
 
 
-def _with_suggestions(store: Store, name: str, error: Exception) -> Exception:
+def _suggest_names(store: Store, name: str, error: Exception) -> Exception:
     from difflib import get_close_matches  # noqa: PLC0415 - only for a name that was not found
 
     from everlong.store.transcripts import one_line  # noqa: PLC0415 - loads the database

@@ -7,24 +7,21 @@ The result goes to stdout or a file, in the format of the input; the report goes
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import everlong.context
 from everlong import config, providers
 from everlong.cli.files import read_input, write_output
-from everlong.cli.output import counted, print_values, say, tracked
+from everlong.cli.output import counted, print_values, say, track
 from everlong.cli.picture import print_changes
 from everlong.cli.trust import tell_notices
 from everlong.context.literals import is_summary, summary_body
 from everlong.context.report import compare_lists
-from everlong.context.text import one_line
 from everlong.errors import ConfigError, TargetUnreachable
-from everlong.model import whole_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +29,6 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import CompactionReport, ContextCompressor, Summarizer
     from everlong.model import Message
-    from everlong.providers.auxiliary import AskModel
     from everlong.wire import Transcript, TranscriptConversation
 
 
@@ -49,7 +45,6 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the conversation here, not to stdout.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
 @click.option("--diff", is_flag=True, help="Show what was kept, summarized and cleared instead of the conversation.")
-@click.option("--why", metavar="TEXT", help="Say where each line that contains TEXT is now, instead of the result.")
 def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     file: str,
     context_length: int | None,
@@ -61,7 +56,6 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     output: str | None,
     as_json: bool,
     diff: bool,
-    why: str | None,
 ) -> None:
     """Compact the conversation(s) in FILE, or in standard input for "-".
 
@@ -74,20 +68,16 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         {} if threshold is None else {"compression.threshold": threshold}, context_length, summarizer
     )
     compacted, reports = _compact(transcript, make_engine, model, budget, focus)
-    found = [] if why is None else _find_lines(transcript, compacted, why)
     if output:
         write_output(output, transcript.render(compacted))
         say(f"wrote {output}")
     if as_json:
-        print_values(_json_report(transcript, reports, found, compacted if diff else []))
+        print_values(_json_report(transcript, reports, compacted if diff else []))
     else:
         if diff:
             _print_changes(transcript, compacted)
-        _print_lines(transcript, found)
         _print_reports(transcript, reports)
-    if why is not None:
-        _tell_search(why, [line for lines in found for line in lines])
-    if not (output or diff or as_json or why is not None):
+    if not (output or diff or as_json):
         sys.stdout.write(transcript.render(compacted))
 
 
@@ -100,7 +90,7 @@ def _compact(
 ) -> tuple[list[list[Message]], list[CompactionReport]]:
     results: list[list[Message]] = []
     reports: list[CompactionReport] = []
-    for conversation in tracked(transcript.conversations, "compacting"):
+    for conversation in track(transcript.conversations, "compacting"):
         engine = make_engine(model or conversation.model)
         engine.overhead_tokens = engine.counter.count_tools(conversation.tools)
         target = None if budget is None else _subtract_overhead(budget, engine.overhead_tokens)
@@ -123,7 +113,7 @@ def _make_engines(
     loaded = config.load_settings(overrides)
     tell_notices(loaded)
     settings = loaded.settings
-    writer = None if summarizer is None else open_summarizer(summarizer, settings)
+    writer = None if summarizer is None else _open_summarizer(summarizer, settings)
     window = context_length or DEFAULT_CONTEXT_LENGTH
 
     @cache
@@ -137,14 +127,13 @@ def _make_engines(
     return engine_for
 
 
-def open_summarizer(name: str, settings: Settings, ask: AskModel | None = None) -> Summarizer:
+def _open_summarizer(name: str, settings: Settings) -> Summarizer:
     """Return the summarizer of a model that ``--summarizer`` names; of the configured one for ``auto``."""
     from everlong.providers.auxiliary import ask_plainly  # noqa: PLC0415 - most runs ask no model
 
-    ask = ask or ask_plainly
     if name != "auto":
-        return providers.ProviderSummarizer(providers.connect(name, settings), ask=ask)
-    found = providers.summarizer_for(settings, ask=ask)
+        return providers.ProviderSummarizer(providers.connect(name, settings), ask=ask_plainly)
+    found = providers.summarizer_for(settings, ask=ask_plainly)
     if found is None:
         raise ConfigError(
             "--summarizer auto finds no model: no provider has a key, and auxiliary.compression names none; "
@@ -161,17 +150,12 @@ def _subtract_overhead(budget: int, overhead: int) -> int:
 
 
 def _json_report(
-    transcript: Transcript,
-    reports: list[CompactionReport],
-    found: list[list[SoughtLine]],
-    compacted: list[list[Message]],
+    transcript: Transcript, reports: list[CompactionReport], compacted: list[list[Message]]
 ) -> dict[str, Any]:
-    """Return the reports, with the fate of each message and the lines that were looked for, if that was asked for."""
-    accounts: list[dict[str, Any]] = [{} for _ in reports]  # empty if not asked for
-    for account, lines in zip(accounts, found, strict=False):
-        account["lines"] = [line._asdict() for line in lines]
+    """Return the reports, with the fate of each message if there are compacted lists."""
+    accounts: list[dict[str, Any]] = [{} for _ in reports]
     for account, conversation, messages in zip(accounts, transcript.conversations, compacted, strict=False):
-        account["changes"] = _listed_changes(conversation.messages, messages)
+        account["changes"] = _list_changes(conversation.messages, messages)
     return {
         "format": transcript.kind,
         "tokens_before": sum(report.tokens_before for report in reports),
@@ -183,7 +167,7 @@ def _json_report(
     }
 
 
-def _listed_changes(before: list[Message], after: list[Message]) -> list[dict[str, Any]]:
+def _list_changes(before: list[Message], after: list[Message]) -> list[dict[str, Any]]:
     return [
         {"source": one.source, "fate": one.fate, "role": one.message["role"]} for one in compare_lists(before, after)
     ]
@@ -194,53 +178,6 @@ def _print_changes(transcript: Transcript, compacted: list[list[Message]]) -> No
         print_changes(conversation.messages, messages)
         for message in filter(is_summary, messages):
             click.echo(f"\n{summary_body(message)}\n")
-
-
-class SoughtLine(NamedTuple):
-    """A line of a conversation, and where it stands after the compaction."""
-
-    message: int
-    role: str
-    line: str
-    now: int | None
-    """The message of the result that has it; None if it is not in the context."""
-    in_summary: bool
-    """True if that message is the summary."""
-
-
-def find_lines(messages: Sequence[Message], result: Sequence[Message], text: str) -> Iterator[SoughtLine]:
-    """Yield the lines of a conversation that contain a text, in whatever case, with their place in the result."""
-    said = [one_line(whole_text(message)) for message in result]
-    for index, message in enumerate(messages):
-        for line in map(one_line, whole_text(message).splitlines()):
-            if text.casefold() in line.casefold():
-                now = next((place for place, words in enumerate(said) if line in words), None)
-                yield SoughtLine(index, message["role"], line, now, now is not None and is_summary(result[now]))
-
-
-def _find_lines(transcript: Transcript, compacted: list[list[Message]], text: str) -> list[list[SoughtLine]]:
-    pairs = zip(transcript.conversations, compacted, strict=True)
-    return [list(find_lines(conversation.messages, result, text)) for conversation, result in pairs]
-
-
-def _print_lines(transcript: Transcript, found: list[list[SoughtLine]]) -> None:
-    for conversation, lines in zip(transcript.conversations, found, strict=False):
-        for one in lines:
-            now = "not in the context"
-            if one.now is not None:
-                now = "in the summary" if one.in_summary else f"kept, message {one.now + 1} of the result"
-            click.echo(f"{_name(conversation, len(found))}message {one.message + 1}, {one.role}: {now}: {one.line}")
-
-
-def _tell_search(text: str, lines: list[SoughtLine]) -> None:
-    """Say how to find lines that are not in the context."""
-    if not lines:
-        say(f"no line contains {text!r}")
-    elif gone := sum(line.now is None for line in lines):
-        say(
-            f"{counted(gone, 'line')} of {len(lines):,} not in the context; in a stored conversation "
-            f'`everlong why "{text}"` and the model\'s own search find them'
-        )
 
 
 def _print_reports(transcript: Transcript, reports: list[CompactionReport]) -> None:

@@ -1,4 +1,4 @@
-"""``everlong config``: shows the settings in effect, sets one in a file, and names the files.
+"""``everlong config``: shows the settings in effect and their files, and sets one in a file.
 
 `everlong.config` has the rules; this module prints.
 """
@@ -30,22 +30,23 @@ def config_group() -> None:
 
 
 @config_group.command("show")
-@click.option("--origin", is_flag=True, help="Also show where each value comes from.")
 @json_option
-def show(origin: bool, as_json: bool) -> None:
-    """Print every setting with its value in effect."""
+def show(as_json: bool) -> None:
+    """Print the configuration files, and every setting with its value in effect and where that comes from."""
     loaded = config.load_settings()
     tell_notices(loaded)
     if as_json:
-        values = _without_passwords(loaded.settings.model_dump())
-        if origin:
-            values = {
-                ".".join(path): {"value": value, "origin": str(loaded.origins[".".join(path)])}
-                for path, value in _leaves(values)
-            }
-        print_values(values)
+        print_values(_hide_passwords(loaded.settings.model_dump()))
         return
-    click.echo("\n".join(_listing(loaded, origin)))
+    click.echo("\n".join([*_files(), *_listing(loaded)]))
+
+
+def _files() -> Iterator[str]:
+    """Yield the places of the configuration files, as comments of YAML."""
+    user, project = config.user_config_path(), config.project_config_path()
+    yield f"# your file: {user}{'' if user.is_file() else ' (does not exist)'}"
+    if project is not None:
+        yield f"# this folder's file: {project}"
 
 
 @config_group.command("set")
@@ -62,29 +63,12 @@ def set_(key: str, value: str, project: bool) -> None:
     else:
         path, note = config.user_config_path(), ""
         understood = config.set_value(path, key, value)
-    shown = json.dumps(_without_passwords(understood), ensure_ascii=False, default=str)
+    shown = json.dumps(_hide_passwords(understood), ensure_ascii=False, default=str)
     click.echo(f"{key} is now {shown} in {path}", err=True)
     if note:
         click.echo(f"note: {note}", err=True)
     for line in override_note(key, path):
         click.echo(line, err=True)
-
-
-@config_group.command("path")
-@json_option
-def path_(as_json: bool) -> None:
-    """Print where the configuration files are and whether they exist."""
-    user = config.user_config_path()
-    found = config.project_config_path()
-    files = {
-        "user": {"path": str(user), "exists": user.is_file()},
-        "project": {"path": str(found or config.new_project_config_path()), "exists": found is not None},
-    }
-    if as_json:
-        print_values(files)
-        return
-    for name, file in files.items():
-        click.echo(f"{name + ':':<9}{file['path']}{'' if file['exists'] else '  (does not exist)'}")
 
 
 def set_in_project(key: str, value: str) -> tuple[Path, Any, str]:
@@ -141,12 +125,12 @@ _IN_QUERY = re.compile(
 )
 
 
-def _without_passwords(value: Any) -> Any:
+def _hide_passwords(value: Any) -> Any:
     """Return settings without the passwords in addresses, because people copy the output into reports."""
     if isinstance(value, dict):
-        return {name: _without_passwords(one) for name, one in value.items()}
+        return {name: _hide_passwords(one) for name, one in value.items()}
     if isinstance(value, list):
-        return [_without_passwords(one) for one in value]
+        return [_hide_passwords(one) for one in value]
     if isinstance(value, str) and "://" in value:
         return _IN_QUERY.sub(r"\g<before>***", _PASSWORD.sub(r"\g<before>***", value))
     return value
@@ -162,13 +146,13 @@ def _leaves(values: dict[Any, Any], above: tuple[str, ...] = ()) -> Iterator[tup
             yield path, value
 
 
-def _listing(loaded: LoadedSettings, with_origin: bool) -> list[str]:
+def _listing(loaded: LoadedSettings) -> list[str]:
     """Return the settings as lines of YAML, with their origins in a column of comments."""
     from everlong.config.yaml_file import scalar_text  # noqa: PLC0415 - keeps `--help` quick
 
     rows: list[tuple[str, str]] = []
     open_sections: tuple[str, ...] = ()
-    for path, value in _leaves(_without_passwords(loaded.settings.model_dump())):
+    for path, value in _leaves(_hide_passwords(loaded.settings.model_dump())):
         above = path[:-1]
         for depth, name in enumerate(above):
             if open_sections[: depth + 1] != above[: depth + 1]:
@@ -177,4 +161,4 @@ def _listing(loaded: LoadedSettings, with_origin: bool) -> list[str]:
         text = f"{'  ' * len(above)}{scalar_text(path[-1])}: {scalar_text(value)}"
         rows.append((text, str(loaded.origins[".".join(path)])))
     width = max(len(text) for text, where in rows if where)
-    return [f"{text:<{width}}  # {where}" if with_origin and where else text for text, where in rows]
+    return [f"{text:<{width}}  # {where}" if where else text for text, where in rows]

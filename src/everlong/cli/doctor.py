@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import click
 
@@ -24,13 +24,12 @@ from everlong import __version__, config
 from everlong.cli.output import counted, fold, format_bytes, json_option
 from everlong.cli.screen import styled
 from everlong.config.paths import data_home
-from everlong.errors import ConfigError, EverlongError, StoreError
+from everlong.errors import ConfigError, EverlongError
 from everlong.extras import install_command, list_extras, packages_of
 from everlong.redaction import redact
 
 if TYPE_CHECKING:
     from everlong.config import Settings
-    from everlong.store.log_files import FileStamp
 
 __all__ = ["doctor_command"]
 
@@ -73,7 +72,7 @@ Check: TypeAlias = Callable[[DoctorSituation], Iterator[Finding]]
 
 
 @click.command("doctor")
-@click.option("--call", is_flag=True, help="Also contact servers: the model, for one token, the database, the bots.")
+@click.option("--call", is_flag=True, help="Also contact servers: the model, for one token, and the database.")
 @json_option
 def doctor_command(call: bool, as_json: bool) -> None:
     """Check the installation, the configuration, the model and the store; exit with 1 if anything fails.
@@ -228,18 +227,6 @@ def check_model(situation: DoctorSituation) -> Iterator[Finding]:
         connection.close()
 
 
-def check_summaries(situation: DoctorSituation) -> Iterator[Finding]:
-    """Check who writes summaries, in the chat and in the gateway."""
-    from everlong.providers import summarizer_for  # noqa: PLC0415 - may be broken
-
-    writer = summarizer_for(situation.settings)
-    yield Finding("ok", f"in the chat by {writer.name if writer else 'the main model'}")
-    if not _missing_packages("gateway"):
-        from everlong.gateway.summaries import describe_writer  # noqa: PLC0415 - may be broken
-
-        yield Finding("ok", f"in the gateway by {describe_writer(situation.settings)}")
-
-
 # -- data --------------------------------------------------------------------------------------------------------------
 
 
@@ -305,47 +292,11 @@ def check_embeddings(situation: DoctorSituation) -> Iterator[Finding]:
         yield Finding("ok", f"{embedder.model_id} gives vectors of {size} numbers")
 
 
-def check_archive(situation: DoctorSituation) -> Iterator[Finding]:
-    """Check whether a client will delete logs that are not archived."""
-    from everlong.cli.archive.formats import TITLES  # noqa: PLC0415 - may be broken
-    from everlong.cli.archive.places import days_until_deletion, log_folders  # noqa: PLC0415 - as above
-    from everlong.cli.archive.scan import unarchived_files  # noqa: PLC0415 - as above
-    from everlong.store.log_files import LogFiles  # noqa: PLC0415 - as above
-    from everlong.store.opening import location, open_store  # noqa: PLC0415 - as above
-
-    folders = [one for one in log_folders() if one.path.is_dir() and days_until_deletion(one.client) is not None]
-    if not folders:
-        yield Finding("ok", "no client that deletes its logs has any here")
-        return
-    where = location(situation.settings.store)
-    if "://" in str(where) and not situation.may_call:
-        yield Finding("ok", "the database was not contacted; everlong archive --once tells more")
-        return
-    stamps: dict[str, FileStamp] = {}
-    if "://" in str(where) or Path(where).expanduser().exists():
-        try:
-            with open_store(situation.settings.store) as store:
-                stamps = LogFiles(store).all_stamps()
-        except StoreError:  # the check of the store says what is wrong
-            return
-    for folder in folders:
-        days = days_until_deletion(folder.client) or 0
-        waiting = unarchived_files(stamps, folder)
-        if waiting:
-            logs = f"{counted(len(waiting), 'log')} of {TITLES[folder.client]}"
-            left = max(0.0, days - (time.time() - min(changed for _, changed in waiting)) / 86_400)
-            text = f"{logs} not archived; it deletes logs after {days} days, the oldest of these in {left:.0f}"
-            advice = "everlong archive --once imports them; everlong archive --install does it from now on"
-            yield Finding("warn", text, advice)
-        else:
-            yield Finding("ok", f"{TITLES[folder.client]}: all logs are archived")
-
-
 # -- channels and plugins ----------------------------------------------------------------------------------------------
 
 
 def check_channels(situation: DoctorSituation) -> Iterator[Finding]:
-    """Check the packages and the token of each channel that is switched on, and ask the platform if allowed."""
+    """Check the packages and the token of each channel that is switched on; `everlong setup` asks the platform."""
     from everlong.channels.platforms import PLATFORMS, channel_settings  # noqa: PLC0415 - may be broken
     from everlong.channels.tokens import find_token, token_source  # noqa: PLC0415 - as above
 
@@ -358,43 +309,31 @@ def check_channels(situation: DoctorSituation) -> Iterator[Finding]:
             text = f"{name} is switched on, but lacks {', '.join(missing)}"
             yield Finding("fail", text, install_command(name))
             continue
-        token = find_token(name)  # raises an error that says where to put one
+        find_token(name)  # raises an error that says where to put one
         listed = len(own.users) + len(own.chats) + len(getattr(own, "guilds", ()))
         text = f"{name}: a token from {token_source(name)}, {counted(listed, 'id')} on the list"
-        if situation.may_call:
-            text = f"{text}; the bot is {_ask_bot_name(name, token, channels)}"
         advice = f"everlong setup {name} --user ID; or let people in with a code: everlong channels pair {name}"
         yield Finding("ok", text) if listed else Finding("warn", f"{text}: only paired people may talk", advice)
 
 
-def _ask_bot_name(name: str, token: str, channels: Any) -> str:
-    """Ask a platform who the bot is."""
-    import asyncio  # noqa: PLC0415 - only calls need it
-
-    from everlong.channels.platforms import make_platform  # noqa: PLC0415 - may be broken
-
-    async def ask() -> str:
-        platform = make_platform(name, token, channels)
-        try:
-            return str((await asyncio.wait_for(platform.identify(), _CALL_SECONDS)).name)
-        finally:
-            await platform.close()
-
-    return asyncio.run(ask())
-
-
 def check_plugins(situation: DoctorSituation) -> Iterator[Finding]:
     """Check that the context engine and the plugins in use are there and can be loaded."""
-    from everlong.cli.plugins import ListedPlugin, check_plugin, missing_plugins  # noqa: PLC0415 - may be broken
+    from everlong.cli.plugins import ListedPlugin, load_plugin, missing_plugins  # noqa: PLC0415 - may be broken
+    from everlong.errors import PluginError  # noqa: PLC0415 - as above
     from everlong.plugins.manager import Plugins  # noqa: PLC0415 - as above
 
     plugins = Plugins(situation.settings)
     active = [one.found for one in ListedPlugin.of(plugins) if one.is_active]
     problems = [*missing_plugins(plugins)]
-    own = [found for found in active if found.origin != "built-in"]
-    problems += [f"{found.name}: {text}" for found in own for text in check_plugin(found).problems]
+    for found in active:
+        problems += [f"{found.name}: {found.problem}"] if found.problem else []
+        try:
+            load_plugin(found, situation.settings, problems.append)
+        except PluginError as error:
+            places = [line.strip() for line in error.traceback.splitlines() if line.startswith("  File ")]
+            problems.append(f"{error} ({places[-1]})" if places else str(error))
     for text in problems:
-        yield Finding("fail", text, "everlong plugins doctor tells more; everlong plugins list shows what is there")
+        yield Finding("fail", text, "mend the plugin, or choose another; everlong plugins list shows what is there")
     if not problems:
         used = ", ".join(found.name for found in active)
         yield Finding("ok", f"context.engine is {situation.settings.context.engine}; in use: {used}")
@@ -406,12 +345,10 @@ _CHECKS: dict[str, tuple[Check, str]] = {
     "sandbox": (check_sandbox, "install bubblewrap"),
     "keys": (check_keys, "correct providers in the settings"),
     "model": (check_model, "correct agent.model, the key or the address; everlong auth list shows the keys"),
-    "summaries": (check_summaries, "correct auxiliary.compression, or set its provider to auto"),
     "store": (check_store, "restore a backup, or name another file: everlong config set store.url PATH"),
     "disk": (check_disk, "mend the folder, or name another place: everlong config set store.url PATH"),
     "embeddings": (check_embeddings, "everlong config set search.embeddings PATH, PROVIDER:MODEL or off"),
-    "archive": (check_archive, "mend the store first; everlong archive --once tells more"),
     "channels": (check_channels, "everlong setup telegram or discord checks token and network"),
-    "plugins": (check_plugins, "everlong plugins doctor tells more"),
+    "plugins": (check_plugins, "everlong plugins list shows what is there"),
 }
 """The checks by the names that are printed, in their order, each with the advice for an error that it raises."""

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
     from everlong.wire import TranscriptConversation
 
 
+_LARGEST = 8
+"""Messages that are listed."""
+
+
 @click.command("inspect")
 @click.argument("file", required=False)
 @click.option("--model", help="Count tokens as this model does.  [default: the one the file names]")
-@click.option("--largest", type=click.IntRange(min=0), default=8, show_default=True, help="How many messages to list.")
 @click.option("--web", is_flag=True, help="Open the inspector in the browser, over FILE, a store, or your own store.")
 @click.option(
     "--port", type=click.IntRange(0, 65_535), default=0, help="With --web: the port.  [default: any free one]"
@@ -32,7 +35,6 @@ if TYPE_CHECKING:
 def inspect_command(
     file: str | None,
     model: str | None,
-    largest: int,
     web: bool,
     port: int,
     browser: bool,
@@ -60,7 +62,7 @@ def inspect_command(
     for conversation in transcript.conversations:
         chosen = model or conversation.model
         counter = counters.setdefault(chosen, MessageCounter(counter_for(chosen)))
-        figures.append(inspect_conversation(conversation, counter, largest))
+        figures.append(inspect_conversation(conversation, counter))
     if as_json:
         print_values({"format": transcript.kind, "conversations": figures})
         return
@@ -68,7 +70,7 @@ def inspect_command(
         _print(figure)
 
 
-def inspect_conversation(conversation: TranscriptConversation, counter: MessageCounter, largest: int) -> dict[str, Any]:
+def inspect_conversation(conversation: TranscriptConversation, counter: MessageCounter) -> dict[str, Any]:
     """Return the figures of one conversation as JSON-ready data."""
     from everlong.cli.picture import headline  # noqa: PLC0415 - keeps `everlong --help` quick
     from everlong.inspector.pages.tools import path_of, share_tokens  # noqa: PLC0415 - as above
@@ -80,7 +82,7 @@ def inspect_conversation(conversation: TranscriptConversation, counter: MessageC
         roles[message["role"]] += tokens
     schemas = counter.count_tools(conversation.tools)
     grouping = find_groups(messages)
-    order = sorted(range(len(messages)), key=lambda place: -counts[place])[:largest]
+    order = sorted(range(len(messages)), key=lambda place: -counts[place])[:_LARGEST]
     return {
         "id": conversation.id,
         "counter": counter.counter.name,

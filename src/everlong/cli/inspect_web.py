@@ -19,7 +19,7 @@ import click
 
 from everlong import config
 from everlong.cli.chosen_store import chosen_tenant, open_chosen_store, use_store
-from everlong.cli.output import counted, say, tracked
+from everlong.cli.output import counted, say, track
 from everlong.errors import ConfigError
 from everlong.extras import install_command
 from everlong.model import leading_system_count
@@ -59,7 +59,7 @@ def show_web(target: str | None, *, port: int, opens_browser: bool, model: str |
         return
     with (
         tempfile.TemporaryDirectory(prefix="everlong-inspect-") as folder,
-        _imported(target, Path(folder) / "store.db", model) as store,
+        _open_transcript(target, Path(folder) / "store.db", model) as store,
     ):
         serve_inspector(store, target, port=port, opens_browser=opens_browser, is_copy=True)
 
@@ -127,7 +127,7 @@ def _is_store(target: str) -> bool:
 
 
 @contextmanager
-def _imported(file: str, path: Path, model: str | None) -> Iterator[Store]:
+def _open_transcript(file: str, path: Path, model: str | None) -> Iterator[Store]:
     """Open a store of its own for the conversations of a file, with the requests that would have led to them."""
     from everlong.caching.simulation import MODEL  # noqa: PLC0415 - keeps `--help` quick
     from everlong.cli.files import read_input  # noqa: PLC0415 - as above
@@ -140,7 +140,7 @@ def _imported(file: str, path: Path, model: str | None) -> Iterator[Store]:
     with open_store(path, chosen_tenant(), waits_for_disk=False) as store:
         origin = ImportOrigin(Path(file).name, written, kind=transcript.kind)
         added = 0
-        for one in tracked(transcript.conversations, "reading"):
+        for one in track(transcript.conversations, "reading"):
             chosen = model or one.model or MODEL
             counter = MessageCounter(counter_for(chosen))
             sizes = counter.counts(one.messages)

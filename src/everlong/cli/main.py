@@ -34,7 +34,6 @@ _COMMANDS = {
         "everlong.cli.hook:hook_command",
         "Called by the hooks of clients: store a session, or tell where work stands.",
     ),
-    "import": ("everlong.cli.import_hermes:import_group", "Move in from another program."),
     "inspect": ("everlong.cli.inspect:inspect_command", "Show where the tokens of a conversation go."),
     "mcp": ("everlong.cli.mcp:mcp_command", "Serve stored conversations to other agents (MCP)."),
     "plugins": ("everlong.cli.plugins:plugins_group", "List plugins and choose the context engine."),

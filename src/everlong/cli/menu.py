@@ -55,7 +55,7 @@ def _pick_by_arrows(title: str, lines: Sequence[str], place: int) -> int | None:
     at = [place]
     keys = KeyBindings()
 
-    def drawn() -> StyleAndTextTuples:
+    def draw() -> StyleAndTextTuples:
         text: StyleAndTextTuples = [("bold", f"{title}\n")]
         for number, line in enumerate(lines):
             is_here = number == at[0]
@@ -87,7 +87,7 @@ def _pick_by_arrows(title: str, lines: Sequence[str], place: int) -> int | None:
         event.app.exit(result=None)
 
     # The window scrolls to the cursor, which is hidden.
-    here = FormattedTextControl(drawn, show_cursor=False, get_cursor_position=lambda: Point(0, at[0] + 1))
+    here = FormattedTextControl(draw, show_cursor=False, get_cursor_position=lambda: Point(0, at[0] + 1))
     body = Window(here, wrap_lines=True, always_hide_cursor=True)
     application: Application[int | None] = Application(Layout(body), key_bindings=keys, erase_when_done=True)
     with unguarded():  # it draws with escapes

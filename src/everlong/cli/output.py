@@ -28,7 +28,7 @@ __all__ = [
     "print_values",
     "progress_bar",
     "say",
-    "tracked",
+    "track",
     "working",
     "yes_option",
 ]
@@ -141,12 +141,12 @@ def progress_bar(doing: str) -> Iterator[Step]:
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-def tracked(items: Sequence[Item], doing: str) -> Iterator[Item]:
+def track(items: Sequence[Item], doing: str) -> Iterator[Item]:
     """Yield the items, with a bar on a terminal; `working` shows where there is only one, or no terminal."""
     if not _is_terminal() or len(items) <= 1:
         with working(doing):
             yield from items
         return
-    from rich.progress import track  # noqa: PLC0415 - only for a terminal
+    from rich.progress import track as show_bar  # noqa: PLC0415 - only for a terminal
 
-    yield from track(items, description=doing, console=console(stderr=True), transient=True)
+    yield from show_bar(items, description=doing, console=console(stderr=True), transient=True)

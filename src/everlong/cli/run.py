@@ -36,8 +36,6 @@ _MOST_IMAGE_BYTES = 20_000_000
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
 @click.option("-c", "--continue", "goes_on", is_flag=True, help="Continue the newest conversation of this folder.")
 @click.option("--resume", metavar="ID|TITLE", help="Continue this conversation.")
-@click.option("--title", help="A title for the session.  [default: the beginning of the prompt]")
-@click.option("--cwd", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Work in this folder.")
 @click.option(
     "--allow",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -54,7 +52,6 @@ _MOST_IMAGE_BYTES = 20_000_000
 @trust_option
 @click.option("--max-steps", type=click.IntRange(min=1), help="Stop after this many answers of the model.")
 @click.option("--max-cost", type=click.FloatRange(min=0), help="Stop after this many US dollars.")
-@click.option("--max-seconds", type=click.IntRange(min=1), help="Stop after this many seconds.")
 @store_option
 def run_command(prompt: str | None, **given: Any) -> None:
     """Work on one PROMPT with tools, in the current folder, until it is done.
@@ -64,7 +61,7 @@ def run_command(prompt: str | None, **given: Any) -> None:
     """
     said = _read_prompt(prompt, given["images"])
     is_watched = sys.stdin.isatty() and sys.stderr.isatty() and not given["as_json"]
-    settle_trust(given["cwd"], trusts=given["trust"], asks=is_watched)
+    settle_trust(trusts=given["trust"], asks=is_watched)
     loaded = config.load_settings(_limits(given))
     tell_notices(loaded)
     settings = loaded.settings
@@ -84,7 +81,7 @@ def run_command(prompt: str | None, **given: Any) -> None:
 
 def _limits(given: dict[str, Any]) -> dict[str, Any]:
     """Return the limits of the command line as settings."""
-    names = ("max_steps", "max_cost", "max_seconds")
+    names = ("max_steps", "max_cost")
     return {f"agent.{name}": given[name] for name in names if given[name] is not None}
 
 
@@ -109,15 +106,14 @@ def _make_options(store: Store, given: dict[str, Any]) -> AgentOptions:
     if given["goes_on"]:
         if resume is not None:
             raise click.UsageError("use --continue or --resume, not both")
-        resume, instead = newest_to_resume(store, given["cwd"] or Path.cwd(), "everlong run")
+        resume, instead = newest_to_resume(store, Path.cwd(), "everlong run")
         if resume is None:
             raise click.UsageError(f"{instead}; or leave --continue out")
     return everlong.agent.AgentOptions(
-        root=(given["cwd"] or Path.cwd()),
+        root=Path.cwd(),
         allowed=given["allow"],
         approver=everlong.agent.approve_everything if given["yes"] else ask_on_terminal,
         resume=resume,
-        title=given["title"],
     )
 
 

@@ -19,7 +19,6 @@ from everlong.cli.picture import console, fit
 from everlong.cli.screen import show_in_pager, styled
 from everlong.config import load_settings
 from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH
-from everlong.context.summarizers import ExtractiveSummarizer
 from everlong.errors import NotStored
 from everlong.lossless import LosslessEngine
 from everlong.lossless.graph import describe
@@ -31,11 +30,7 @@ from everlong.store.transcripts import one_line, plain
 from everlong.store.transcripts.parts import moment, name_of
 
 if TYPE_CHECKING:
-    from everlong.config import Settings
-    from everlong.context import Summarizer
     from everlong.lossless import SummaryNode
-    from everlong.model import Message
-    from everlong.providers.base import CallOptions, Provider, Reply
     from everlong.store import Branch, Conversation, Store
 
 __all__ = ["build_graphs", "graph_remarks", "show_graph", "show_summary"]
@@ -68,7 +63,10 @@ def show_graph(store: Store, one: Conversation, *, as_json: bool) -> None:
         print_json({"session": one.id, **figures, "forgotten": status.lost, "summaries": roots})
         return
     free = status.messages - status.covered
-    lines = [f"{name_of(one)}  {counted(status.messages, 'message')}", *_drawn(status, status.roots, in_context, free)]
+    lines = [
+        f"{name_of(one)}  {counted(status.messages, 'message')}",
+        *_draw(status, status.roots, in_context, free),
+    ]
     out = console()
     for line in lines:
         click.echo(fit(line, out.width) if out.is_terminal else line)  # a file or pipe has no width
@@ -92,14 +90,14 @@ def _children(status: GraphStatus, node: SummaryNode) -> list[SummaryNode]:
     return [child for child in status.graph.newest(node.made.children) if child is not None]
 
 
-def _drawn(
+def _draw(
     status: GraphStatus, nodes: Sequence[SummaryNode], in_context: set[str], free: int = 0, before: str = ""
 ) -> Iterator[str]:
     """Yield the lines of some neighbouring summaries, and of the messages after them that no summary covers."""
     for place, node in enumerate(nodes):
         is_last = place == len(nodes) - 1 and not free
         yield f"{before}{'└─' if is_last else '├─'} {_node_line(node, is_shown=node.id in in_context)}"
-        yield from _drawn(status, _children(status, node), in_context, before=f"{before}{'   ' if is_last else '│  '}")
+        yield from _draw(status, _children(status, node), in_context, before=f"{before}{'   ' if is_last else '│  '}")
     if free:
         yield f"{before}└─ {counted(free, 'message')} under no summary"
 
@@ -151,13 +149,10 @@ def _page_texts(page: dict[str, Any]) -> Iterator[str]:
 # -- building ----------------------------------------------------------------------------------------------------------
 
 
-def build_graphs(
-    store: Store, conversations: Sequence[Conversation], summarizer: str | None = None
-) -> list[dict[str, Any]]:
+def build_graphs(store: Store, conversations: Sequence[Conversation]) -> list[dict[str, Any]]:
     """Summarize all messages of conversations that no summary covers; return what was done for each.
 
-    The context that they are sent with stays as it is. A build that was interrupted goes on when it is run again. A
-    summarizer's model also writes those summaries again that the built-in summarizer wrote.
+    The context that they are sent with stays as it is. A build that was interrupted goes on when it is run again.
     """
     settings = load_settings().settings
     done: list[dict[str, Any]] = []
@@ -168,32 +163,11 @@ def build_graphs(
             at = _newest_place(store, one)
             if at is None:
                 continue
-            writer = None if summarizer is None else _open_counted(store, one, summarizer, settings)
-            engine = LosslessEngine(
-                DEFAULT_CONTEXT_LENGTH,
-                settings=settings.compression,
-                summarizer=writer,
-                model=one.model,
-            )
+            engine = LosslessEngine(DEFAULT_CONTEXT_LENGTH, settings=settings.compression, model=one.model)
             done.append({"session": one.id, **_build(store, at, engine, (step, before, total))})
             before += one.messages
             step(before, total)
     return done
-
-
-def _open_counted(store: Store, one: Conversation, summarizer: str, settings: Settings) -> Summarizer:
-    """Return the summarizer of a model; what its calls cost is stored with the conversation."""
-    from everlong.agent.model_calls import SideCalls  # noqa: PLC0415 - loads the agent
-    from everlong.cli.compress import open_summarizer  # noqa: PLC0415 - loads the providers
-
-    account = SideCalls(store, lambda: one.parts[-1], say)
-
-    def ask(provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
-        reply = provider.complete(messages, **call)
-        account.paid("summary", provider, reply.usage)
-        return reply
-
-    return open_summarizer(summarizer, settings, ask)
 
 
 def _build(store: Store, at: Branch, engine: LosslessEngine, progress: tuple[Step, int, int]) -> dict[str, Any]:
@@ -205,29 +179,8 @@ def _build(store: Store, at: Branch, engine: LosslessEngine, progress: tuple[Ste
         step(before + sum(leaves), total)
 
     store.build_graph(at, engine, note)
-    rewritten = _rewrite(store, at, engine)
     status = read_status(store, at)
-    return {
-        "leaves": len(leaves),
-        "rewritten": rewritten,
-        "messages": status.messages,
-        "covered": status.covered,
-        "failure": engine.author.failure,
-    }
-
-
-def _rewrite(store: Store, at: Branch, engine: LosslessEngine) -> int:
-    """Have the model write those summaries again that it has not written; return how many it did."""
-    if not engine.author.has_model:
-        return 0
-    graph, plain = store.graph(at), ExtractiveSummarizer.name
-    waiting = [(node.made.level, node.id) for node in graph.all() if plain == node.made.model or node.state != "good"]
-    done = 0
-    for _, ident in sorted(waiting):
-        node = graph.newest([ident])[0]
-        if node is not None and engine.author.has_model:
-            done += engine.rewrite(node)
-    return done
+    return {"leaves": len(leaves), "messages": status.messages, "covered": status.covered}
 
 
 # -- remarks -----------------------------------------------------------------------------------------------------------
@@ -242,7 +195,7 @@ def graph_remarks(store: Store) -> Iterator[str]:
         counts = {} if at is None else store.graph(at).count()
         build = f"`everlong sessions maintain --graph {one.id}`"
         if degraded := counts.get("degraded", 0):
-            yield f"{one.id}: degraded summaries: {degraded:,}; {build} with --summarizer auto writes them again"
+            yield f"{one.id}: degraded summaries: {degraded:,}"
         if at is not None and counts.get("void", 0):
             status = read_status(store, at)
             if status.covered < status.messages - (status.newer if status.shown else 0):

@@ -364,20 +364,15 @@ def backup(file: str, as_json: bool) -> None:
     metavar="SESSION",
     help="Instead, summarize this conversation for the lossless engine; may be given again.",
 )
-@click.option(
-    "--summarizer",
-    metavar="PROVIDER:MODEL",
-    help="With --graph: let this model write; auto for the configured one.  [default: the built-in summarizer]",
-)
 @json_option
-def maintain(everything: bool, graphs: tuple[str, ...], summarizer: str | None, as_json: bool) -> None:
+def maintain(everything: bool, graphs: tuple[str, ...], as_json: bool) -> None:
     """Index all messages, apply the retention settings, move large contents, and free disk space, for all tenants.
 
     Messages get the vectors that search.embeddings asks for. Messages that no session needs are removed. Large contents
     go where store.objects says; without that setting they come back into the database.
     """
-    if graphs or summarizer is not None:
-        _build_graphs(graphs, summarizer, as_json=as_json)
+    if graphs:
+        _build_graphs(graphs, as_json=as_json)
         return
     settings = store_settings()
     with open_chosen_store() as store:
@@ -414,20 +409,13 @@ def _move_contents(store: Store, settings: StoreSettings) -> large_objects.Moved
         return large_objects.move_large(store.database, settings.objects, LARGE_BYTES, step)
 
 
-def _build_graphs(names: tuple[str, ...], summarizer: str | None, *, as_json: bool) -> None:
+def _build_graphs(names: tuple[str, ...], *, as_json: bool) -> None:
     from everlong.cli.session_graph import build_graphs  # noqa: PLC0415 - loads the engine
 
-    if not names:
-        raise click.UsageError("--summarizer needs --graph SESSION")
     with open_chosen_store() as store:
-        done = build_graphs(store, [find_conversation(store, name) for name in names], summarizer)
+        done = build_graphs(store, [find_conversation(store, name) for name in names])
     if as_json:
         print_json(done)
     for one in done:
-        rewritten = f", {one['rewritten']:,} written again" if one["rewritten"] else ""
         under = f"{one['covered']:,} of {counted(one['messages'], 'message')} under summaries"
-        say(f"{one['session']}: {one['leaves']:,} new summaries of messages{rewritten}; {under}")
-        if one["failure"]:
-            say(f"{one['session']}: {one['failure']}; the built-in summarizer took over; run it again to ask the model")
-    if any(one["failure"] for one in done):
-        raise click.exceptions.Exit(1)
+        say(f"{one['session']}: {one['leaves']:,} new summaries of messages; {under}")

@@ -19,7 +19,6 @@ from everlong.cli.chosen_store import (
     command,
     find_conversation,
     index_pending,
-    message_filters,
     open_chosen_store,
     parse_time,
     print_json,
@@ -27,7 +26,7 @@ from everlong.cli.chosen_store import (
 from everlong.cli.output import counted, json_option, say
 from everlong.cli.screen import show_in_pager, styled
 from everlong.config import load_settings
-from everlong.errors import NotStored, QueryError
+from everlong.errors import NotStored
 from everlong.model import typed_words
 from everlong.store import Conversation
 from everlong.store.conversations import CompactionMark, ConversationLine
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
 __all__ = ["compactions", "hit_lines", "list_", "search", "show"]
 
 _FOLDER_CHARS = 28
+_SHOWN_CHARS, _PROMPT_CHARS = 2_000, 400
+"""Characters that are shown of each text of a conversation, and of its system prompt."""
 _ROLE_COLOURS = {"user": "blue", "assistant": "green", "tool": "yellow"}
 _INDEX_SECONDS = 2.0
 """Seconds a search may first spend on indexing new messages."""
@@ -63,8 +64,6 @@ _NARROW = "--session, --since or --before search less, and find more of it"
     metavar="WHEN",
     help="Only those active at or after this time: 2026-01-31, or 7d for seven days ago.",
 )
-@click.option("--before", callback=parse_time, metavar="WHEN", help="Only those that began before this time.")
-@click.option("--title", help="Only those with this in their title.")
 @click.option("--side", is_flag=True, help="Side requests of clients, and sub-agents, instead of conversations.")
 @click.option("--unanswered", is_flag=True, help="Conversations whose requests all failed, which are left out else.")
 @click.option(
@@ -159,25 +158,13 @@ def _first_words(store: Store, one: Conversation) -> str:
 @click.option(
     "--turn", type=click.IntRange(min=1), help="Only this message, in full, by the number that show and search print."
 )
-@click.option(
-    "--around", type=click.IntRange(min=0), default=0, help="With --turn: also this many messages before and after it."
-)
-@click.option(
-    "--chars",
-    type=click.IntRange(min=0),
-    default=2_000,
-    show_default=True,
-    help="Characters shown of each text; 0 for all.",
-)
 @click.option("--graph", is_flag=True, help="Instead, draw the summaries that the lossless engine keeps.")
 @json_option
-def show(session: str, turn: int | None, around: int, chars: int, graph: bool, as_json: bool) -> None:
+def show(session: str, turn: int | None, graph: bool, as_json: bool) -> None:
     """Show a conversation, named by its title, or by the id (or its beginning) of any of its parts.
 
     Marks show where it was compacted and which replies broke off. The id of a summary (s-…) shows what stands under it.
     """
-    if turn is None and around:
-        raise click.UsageError("--around needs --turn")
     with open_chosen_store() as store:
         if graph or session.startswith("s-"):
             from everlong.cli.session_graph import show_graph, show_summary  # noqa: PLC0415 - loads the engine
@@ -189,11 +176,11 @@ def show(session: str, turn: int | None, around: int, chars: int, graph: bool, a
             return
         one = find_conversation(store, session)
         if turn is not None:
-            _show_turn(store, one, turn, around, chars, as_json=as_json)
+            _show_turn(store, one, turn, as_json=as_json)
         elif as_json:
             print_json(_conversation_json(store, one))
         else:
-            show_in_pager(_render(store, one, chars))
+            show_in_pager(_render(store, one))
 
 
 def _conversation_json(store: Store, one: Conversation) -> dict[str, Any]:
@@ -204,11 +191,11 @@ def _conversation_json(store: Store, one: Conversation) -> dict[str, Any]:
             compactions.append({"before_message": len(messages), **line.to_dict()})
         else:
             messages.append(_line_json(line))
-    facts = _with_all_costs(store, one).to_dict() | {"system_prompt": store.conversations.system_prompt(one.id)}
+    facts = _add_all_costs(store, one).to_dict() | {"system_prompt": store.conversations.system_prompt(one.id)}
     return {"session": facts, "parts": list(one.parts), "messages": messages, "compactions": compactions}
 
 
-def _with_all_costs(store: Store, one: Conversation) -> Conversation:
+def _add_all_costs(store: Store, one: Conversation) -> Conversation:
     """Return a conversation with the tokens and cost of all its calls, as `everlong usage` reports them."""
     from everlong.agent.accounting import account  # noqa: PLC0415 - loads more than most commands here need
 
@@ -239,13 +226,13 @@ def _line_json(line: ConversationLine) -> dict[str, Any]:
     }
 
 
-def _render(store: Store, one: Conversation, chars: int) -> Iterator[str]:
+def _render(store: Store, one: Conversation) -> Iterator[str]:
     yield styled(name_of(one), bold=True) + "\n"
-    for name, value in facts_of(_with_all_costs(store, one)):
+    for name, value in facts_of(_add_all_costs(store, one)):
         yield f"{name + ':':<11} {value}\n"
     prompt = store.conversations.system_prompt(one.id)
     if prompt:
-        shown = _shorten(prompt, min(chars, 400) if chars else 0, "")
+        shown = _shorten(prompt, _PROMPT_CHARS, "")
         yield from ("\n", styled("system", bold=True), "\n", shown, "\n")
     tools: dict[str, str] = {}
     for line in store.conversations.entries(one.id):
@@ -253,7 +240,7 @@ def _render(store: Store, one: Conversation, chars: int) -> Iterator[str]:
             yield "\n" + styled(f"── {compaction_line(line)} ──", dim=True) + "\n"
             continue
         tools |= called_tools(line.entry.message)
-        yield from _render_message(one, line, chars, tools)
+        yield from _render_message(one, line, _SHOWN_CHARS, tools)
 
 
 def _render_message(one: Conversation, line: ConversationLine, chars: int, tools: dict[str, str]) -> Iterator[str]:
@@ -283,7 +270,7 @@ def _shorten(text: str, chars: int, rest: str) -> str:
     return plain(text[:chars]) + "\n" + styled(more, dim=True)
 
 
-def _show_turn(store: Store, one: Conversation, turn: int, around: int, chars: int, *, as_json: bool) -> None:
+def _show_turn(store: Store, one: Conversation, turn: int, *, as_json: bool) -> None:
     listed = [line for line in store.conversations.entries(one.id) if isinstance(line, ConversationLine)]
     place = next((at for at, line in enumerate(listed) if (line.turn or 0) >= turn), None)
     if place is None:
@@ -292,18 +279,14 @@ def _show_turn(store: Store, one: Conversation, turn: int, around: int, chars: i
     end = place + 1
     while end < len(listed) and listed[end].status is not None:  # replies to it that broke off have its number
         end += 1
-    window = listed[max(0, place - around) : end + around]
     if as_json:
-        shown = [_line_json(line) for line in window]
-        print_json(shown if around or len(shown) > 1 else shown[0])
+        shown = [_line_json(line) for line in listed[place:end]]
+        print_json(shown if len(shown) > 1 else shown[0])
         return
     tools: dict[str, str] = {}
-    for line in listed[: end + around]:
+    for line in listed[:end]:
         tools |= called_tools(line.entry.message)
-    sizes = [0 if any(line is meant for meant in listed[place:end]) else chars for line in window]
-    show_in_pager(
-        text for line, size in zip(window, sizes, strict=True) for text in _render_message(one, line, size, tools)
-    )
+    show_in_pager(text for line in listed[place:end] for text in _render_message(one, line, 0, tools))
 
 
 # -- search ------------------------------------------------------------------------------------------------------------
@@ -311,11 +294,18 @@ def _show_turn(store: Store, one: Conversation, turn: int, around: int, chars: i
 
 @command("search", "each")
 @click.argument("query", nargs=-1, required=True)
-@click.option("--phrase", "mode", flag_value="phrase", help="Find the whole query as a phrase of whole words.")
 @click.option("--substring", "mode", flag_value="substring", help="Find the whole query anywhere, also within words.")
 @click.option("--regex", "mode", flag_value="regex", help="The query is a regular expression; (?i) ignores case.")
 @click.option("--session", help="Only in this conversation.")
-@message_filters
+@click.option("--role", type=click.Choice(["user", "assistant", "tool", "summary"]), help="Only what this role said.")
+@click.option("--tool", help="Only calls of this tool and its answers.")
+@click.option(
+    "--since",
+    callback=parse_time,
+    metavar="WHEN",
+    help="Only what was said at or after this time: 2026-01-31, or 7d for seven days ago.",
+)
+@click.option("--before", callback=parse_time, metavar="WHEN", help="Only what was said before this time.")
 @click.option(
     "--by",
     type=click.Choice(["relevance", "time"]),
@@ -323,8 +313,7 @@ def _show_turn(store: Store, one: Conversation, turn: int, around: int, chars: i
     show_default=True,
     help="The order of the hits; by time, the newest first.",
 )
-@click.option("-n", "--limit", type=click.IntRange(1, 1_000), default=10, show_default=True, help="Hits on a page.")
-@click.option("--page", type=click.IntRange(min=1), default=1, help="Which page to show, counted from 1.")
+@click.option("-n", "--limit", type=click.IntRange(1, 1_000), default=10, show_default=True, help="The most hits.")
 @json_option
 def search(  # noqa: PLR0913, PLR0917 - one parameter per option
     query: tuple[str, ...],
@@ -336,7 +325,6 @@ def search(  # noqa: PLR0913, PLR0917 - one parameter per option
     before: float | None,
     by: str,
     limit: int,
-    page: int,
     as_json: bool,
 ) -> None:
     """Find messages, tool calls, results and summaries about QUERY.
@@ -353,33 +341,23 @@ def search(  # noqa: PLR0913, PLR0917 - one parameter per option
             before=before,
         )
         options = {"mode": mode or "auto", "order": by, "filters": filters, "limit": limit, "seconds": _SEARCH_SECONDS}
-        shown = _find_page(store, " ".join(query), options, page)
+        shown = store.search(" ".join(query), **options)
     if as_json:
         hits = [hit.to_dict() for hit in shown.hits]
         print_json({"hits": hits, "more": shown.cursor is not None, "is_partial": shown.is_partial})
         return
-    _print_page(shown, limit * (page - 1), page)
+    _print_page(shown, limit)
 
 
-def _find_page(store: Store, text: str, options: dict[str, Any], number: int) -> Page:
-    """Return a page of hits by its number."""
-    shown = store.search(text, **options)
-    for _ in range(number - 1):
-        if shown.cursor is None:
-            raise QueryError(f"there is no page {number}; the search has fewer hits")
-        shown = store.search(text, cursor=shown.cursor, **options)
-    return shown
-
-
-def _print_page(shown: Page, before: int, page: int) -> None:
-    for number, hit in enumerate(shown.hits, start=before + 1):
+def _print_page(shown: Page, limit: int) -> None:
+    for number, hit in enumerate(shown.hits, start=1):
         click.echo("\n".join(hit_lines(number, hit)))
     if not shown.hits:
         say("nothing was found" + (f" in {_SEARCH_SECONDS:g} seconds; {_NARROW}" if shown.is_partial else ""))
     elif shown.is_partial:
         say(f"these were found in {_SEARCH_SECONDS:g} seconds; {_NARROW}")
     if shown.cursor is not None and shown.hits:
-        say(f"{counted(len(shown.hits), 'hit')} shown; --page {page + 1} shows more")
+        say(f"{counted(len(shown.hits), 'hit')} shown; --limit {limit * 5} shows more")
 
 
 def hit_lines(number: int, hit: Hit) -> list[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.archive.formats import format_of_log
-from everlong.cli.archive.log_import import LogImport
+from everlong.cli.archive.log_import import LogImport, describe_outcomes
 from everlong.cli.archive.places import LogFolder
 from everlong.cli.chosen_store import (
     command,
@@ -158,7 +158,7 @@ def import_(paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
                     outcomes.update(result)
                     step(done, len(files))
         except KeyboardInterrupt:
-            say(f"stopped after {_describe(outcomes)}; run it again to go on")
+            say(f"stopped after {describe_outcomes(outcomes)}; run it again to go on")
             raise
         finally:
             _say_skipped(skipped)
@@ -168,7 +168,8 @@ def import_(paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
     if as_json:
         built = {} if graphs is None else {"graphs": graphs}
         print_json({"files": len(files), "messages": added, **_figures(outcomes), **built, "skipped": skipped})
-    say(f"read {counted(len(files) - len(skipped), 'file')}: {_describe(outcomes)}; {counted(added, 'new message')}")
+    read, fresh = counted(len(files) - len(skipped), "file"), counted(added, "new message")
+    say(f"read {read}: {describe_outcomes(outcomes)}; {fresh}")
     if graphs is not None:
         say(f"built {counted(len(graphs), 'graph')} of summaries")
     if skipped:
@@ -282,12 +283,6 @@ def _count_messages(store: Store) -> int:
 
 def _figures(outcomes: Counter[str]) -> dict[str, Any]:
     return {name: outcomes[name] for name in ("new", "grown", "known", "empty")}
-
-
-def _describe(outcomes: Counter[str]) -> str:
-    words = {"new": "new", "grown": "grown", "known": "already there", "empty": "empty"}
-    said = [f"{outcomes[name]:,} {word}" for name, word in words.items() if outcomes[name]]
-    return f"{counted(sum(outcomes.values()), 'conversation')}" + (f" ({', '.join(said)})" if said else "")
 
 
 def _say_skipped(skipped: list[dict[str, str]]) -> None:

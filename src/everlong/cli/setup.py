@@ -30,11 +30,6 @@ NAMES = (
     "pi",
     "aider",
     "cline",
-    "llm",
-    "mini-swe-agent",
-    "langchain",
-    "openai-sdk",
-    "anthropic-sdk",
 )
 CHANNEL_NAMES = ("telegram", "discord")
 
@@ -49,13 +44,12 @@ CHANNEL_NAMES = ("telegram", "discord")
     help="Set up hooks instead of the gateway: they store each session, and tell a new one where work stands.",
 )
 @click.option("--url", metavar="URL", help="The gateway's address.  [default: that of gateway.host and gateway.port]")
-@click.option("--model", metavar="NAME", help="The model to use (claude-code, llm).")
+@click.option("--model", metavar="NAME", help="The model to use (claude-code).")
 @click.option(
     "--user", "users", multiple=True, metavar="ID", help="A person who may talk to the bot (telegram, discord)."
 )
 @click.option("--chat", "chats", multiple=True, metavar="ID", help="A chat in which everybody may (telegram, discord).")
 @click.option("--guild", "guilds", multiple=True, metavar="ID", help="A server in which everybody may (discord).")
-@click.option("--api-base", metavar="URL", help="The address of the platform's API (telegram, discord).")
 def setup_command(
     client: str | None,
     write: bool,
@@ -67,9 +61,8 @@ def setup_command(
 ) -> None:
     """Point CLIENT at the gateway: show the settings it needs, or write them. Without CLIENT: choose Everlong's model.
 
-    Everything else in its file stays as it is, comments too. Writing twice changes nothing. For a library, the lines of
-    code are shown. With telegram or discord: set up the bot that people talk to; its token is asked for, or read from
-    standard input.
+    Everything else in its file stays as it is, comments too. Writing twice changes nothing. With telegram or
+    discord: set up the bot that people talk to; its token is asked for, or read from standard input.
     """
     if client in CHANNEL_NAMES:
         if write or undo or hooks or url or model:
@@ -80,7 +73,7 @@ def setup_command(
         set_up_channel(client, ChannelWishes(**channel))
         return
     if any(channel.values()):
-        raise click.UsageError("--user, --chat, --guild and --api-base are for telegram and discord")
+        raise click.UsageError("--user, --chat and --guild are for telegram and discord")
     if client is None:
         _choose_model()
     else:
@@ -104,11 +97,6 @@ def _set_up_client(client: str, *, write: bool, undo: bool, hooks: bool, url: st
     _check_options(chosen, model)
     settings = gateway_settings({})
     gateway = client_gateway(settings, _address(settings, url), model=model)
-    if chosen.format is None:
-        if write or undo:
-            raise click.UsageError(f"{chosen.title} has no configuration file; put the lines of code into your program")
-        click.echo(chosen.code(gateway))
-        return
     file = chosen.file(os.environ, Path.home())
     if undo:
         say(file.undo(_possible_settings(chosen, gateway, file)))
@@ -121,16 +109,12 @@ def _set_up_client(client: str, *, write: bool, undo: bool, hooks: bool, url: st
         _write(chosen, gateway, file)
     else:
         _show(chosen, gateway, file)
-    if not undo:
-        _suggest_threshold(settings)
 
 
 def _check_options(client: Client, model: str | None) -> None:
     """Raise a `UsageError` for options that do not go together."""
     if model is not None and not client.takes_model:
-        raise click.UsageError(
-            f"--model is for claude-code and llm; choose the model of {client.title} in its own settings"
-        )
+        raise click.UsageError(f"--model is for claude-code; choose the model of {client.title} in its own settings")
 
 
 def _set_up_hooks(client: Client, *, write: bool, undo: bool) -> None:
@@ -169,16 +153,6 @@ def _choose_model() -> None:
         raise click.UsageError("there is no terminal to choose on; say: everlong config set agent.model PROVIDER:MODEL")
     if not choose_model():
         raise click.exceptions.Exit(1)
-
-
-def _suggest_threshold(settings: Settings) -> None:
-    """Suggest the automatic threshold of compaction where another is set."""
-    if settings.compression.threshold != "auto":
-        share = f"{100 * float(settings.compression.threshold):g} %"
-        say(
-            f"compaction starts at {share} of the window; `everlong config set compression.threshold auto` lets it "
-            "follow growth, pauses, tool output and prices"
-        )
 
 
 def client_gateway(settings: Settings, address: str, model: str | None = None) -> GatewayAddress:

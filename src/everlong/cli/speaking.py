@@ -63,14 +63,14 @@ class PlainSpeaker:
         elif isinstance(event, e.Notice):
             self._note(f"note: {event.text}")
         elif isinstance(event, e.TurnFinished):
-            self._finished(event)
+            self._print_end(event)
 
     def _word(self, text: str) -> None:
         if self._streams and text:
             click.echo(visible(text) if self._is_terminal else text, nl=False)
             self._is_midline = not text.endswith("\n")
 
-    def _finished(self, event: TurnFinished) -> None:
+    def _print_end(self, event: TurnFinished) -> None:
         self._end_line()
         if not self._streams and event.text:
             click.echo(visible(event.text) if self._is_terminal else event.text)

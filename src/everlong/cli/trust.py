@@ -82,17 +82,16 @@ def remove(path: Path) -> None:
 # -- in commands that work in a folder --------------------------------------------------------------------------------
 
 
-def settle_trust(root: Path | None, *, trusts: bool, asks: bool) -> None:
+def settle_trust(*, trusts: bool, asks: bool) -> None:
     """Ask once whether to trust a folder that has settings or instructions of its own.
 
     Args:
-        root: The folder to work in, if it is not the current one.
         trusts: True if the user says yes on the command line.
         asks: True if somebody is there to answer. Otherwise a folder that is not trusted stays so.
     """
     from everlong.config.trust import folder_wishes, folders_at, is_decided, remember_folder  # noqa: PLC0415 - keeps `--help` quick
 
-    for folder in dict.fromkeys([*folders_at(), *(folders_at(root) if root is not None else ())]):
+    for folder in folders_at():
         wishes = folder_wishes(folder)
         if not wishes:
             continue
@@ -112,9 +111,11 @@ def tell_notices(loaded: LoadedSettings) -> None:
 
 def _ask_user(wishes: FolderWishes) -> bool | None:
     """Ask whether the user trusts a folder; return None if there is no answer."""
+    from everlong.agent.approval import discard_typed  # noqa: PLC0415 - keeps `--help` quick
+
     for line in _describe_wishes(wishes):
         click.echo(line, err=True)
-    _forget_typed()
+    discard_typed(sys.stdin)
     while True:
         click.echo("Do you trust this folder? [y]es, [n]o (asked once): ", nl=False, err=True)
         answer = sys.stdin.readline()
@@ -143,16 +144,6 @@ def _describe_wishes(wishes: FolderWishes) -> Iterator[str]:
         yield f"  instructions for the model: {', '.join(wishes.instructions)}"
     if wishes.plugins:
         yield f"  plugins, each to be trusted on its own (everlong plugins trust): {', '.join(wishes.plugins)}"
-
-
-def _forget_typed() -> None:
-    """Throw away what was typed before the question was there: it is no answer to it."""
-    try:
-        import termios  # noqa: PLC0415 - there is none on Windows
-
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
-    except (ImportError, OSError, ValueError):
-        return
 
 
 def _escape(text: str) -> str:

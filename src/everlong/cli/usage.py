@@ -18,10 +18,10 @@ from everlong.agent.commands.books import add_row, money, new_table, print_books
 from everlong.cli.chosen_store import (
     all_tenants_option,
     find_conversation,
-    for_each_tenant,
     open_chosen_store,
     parse_time,
     print_json,
+    run_for_each_tenant,
     store_option,
     tenant_option,
 )
@@ -52,7 +52,7 @@ _REQUEST_HEADS = ("sent", "read", "paid", "would be", "read", "paid")
 @store_option
 @tenant_option
 @all_tenants_option
-@for_each_tenant
+@run_for_each_tenant
 def usage_command(since: float | None, by: By, session: str | None, audit: bool, as_json: bool) -> None:
     """Show what models cost: tokens by kind, US dollars, and the effect of caching and compactions.
 

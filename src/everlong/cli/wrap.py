@@ -82,14 +82,14 @@ def wrap_command(command: tuple[str, ...], port: int | None, upstream: str | Non
 
 
 def _run_through_gateway(wrapped: _WrappedGateway, client: Client | None, command: tuple[str, ...]) -> int:
-    from everlong.cli.clients.client import ClientRun, around_proxies, base_urls  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.cli.clients.client import ClientRun, base_urls, no_proxy_variables  # noqa: PLC0415 - keeps `--help` quick
     from everlong.gateway.formats import path_of_folder  # noqa: PLC0415 - as above
 
     gateway = client_gateway(wrapped.settings, wrapped.address)
     program = Path(command[0]).stem.lower() if client is None else client.name
     is_own = not program.startswith(_RUNNERS)
     gateway = replace(gateway, address=wrapped.address + path_of_folder(Path.cwd(), program if is_own else ""))
-    run = ClientRun(list(command), {**os.environ, **around_proxies(os.environ), **base_urls(gateway)})
+    run = ClientRun(list(command), {**os.environ, **no_proxy_variables(os.environ), **base_urls(gateway)})
     with nullcontext(run) if client is None else client.prepare_run(gateway, run, Path.home()) as ready:
         return _run_program(tuple(ready.command), ready.env)
 
@@ -207,7 +207,7 @@ class _WrappedGateway:
         update = {"host": "127.0.0.1", "port": port, "keys": {}}
         settings = self.settings.model_copy(update={"gateway": own.model_copy(update=update)})
         # The terminal is the program's; without a file there is no log.
-        log = GatewayLog(None) if own.log_file is None else open_log(own.log_file, own.log_level)
+        log = GatewayLog(None) if own.log_file is None else open_log(own.log_file)
         return HostedGateway(settings, self._routes, self._database, log)
 
     def _database(self) -> Database:

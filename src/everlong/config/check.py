@@ -16,7 +16,7 @@ from everlong.config.listing import PLUGINS, catalog, named_section, named_setti
 from everlong.config.settings import Settings
 from everlong.errors import ConfigError
 
-__all__ = ["Problem", "problems_in", "raise_problems", "shown"]
+__all__ = ["Problem", "problems_in", "raise_problems", "spell"]
 
 
 class Problem(NamedTuple):
@@ -62,7 +62,7 @@ def unknown_setting(key: str, place: str) -> Problem:
     return Problem(key, f"{key} ({place}) is not a setting; {advice}")
 
 
-def shown(value: object, limit: int = 60) -> str:
+def spell(value: object, limit: int = 60) -> str:
     """Return a value as JSON for a message: shortened, and with unprintable characters escaped."""
     try:
         text = json.dumps(value, ensure_ascii=False, default=str)
@@ -95,12 +95,12 @@ def _is_plugin(key: str) -> bool:
 def _sentence(key: str, detail: Any, place: str, remedy: str) -> str:
     named = named_setting(key)
     if named is not None:
-        return f"{key} ({place}) is {shown(detail['input'])}, but must be {named[1].allowed}; {remedy}"
+        return f"{key} ({place}) is {spell(detail['input'])}, but must be {named[1].allowed}; {remedy}"
     if named_section(key) is not None and detail["type"] != "extra_forbidden":
-        return f"{key} ({place}) is {shown(detail['input'])}, but must be a section with settings of its own; {remedy}"
+        return f"{key} ({place}) is {spell(detail['input'])}, but must be a section with settings of its own; {remedy}"
     if detail["type"] == "extra_forbidden" or not (key in sections() or key in catalog() or _is_plugin(key)):
         return unknown_setting(key, place).sentence
-    value = shown(detail["input"])
+    value = spell(detail["input"])
     if key == PLUGINS:
         return f"{key} ({place}) is {value}, but must be a mapping of plugin names to their own settings; {remedy}"
     if key in sections():

@@ -11,10 +11,10 @@ from typing import Any
 
 from ruamel.yaml.error import YAMLError
 
-from everlong.config.check import problems_in, raise_problems, shown, unknown_setting
+from everlong.config.check import problems_in, raise_problems, spell, unknown_setting
 from everlong.config.files import write_whole
 from everlong.config.listing import NAMED, PLUGINS, catalog, named_setting, named_settings, sections
-from everlong.config.load import without_empty_sections
+from everlong.config.load import drop_empty_sections
 from everlong.config.settings import Settings
 from everlong.config.yaml_file import parse_document, parse_value, read_text, set_in_text
 from everlong.errors import ConfigError
@@ -56,18 +56,18 @@ def _parse_setting(steps: list[str], text: str) -> Any:
     parsed = parse_value(text)
     if steps[0] == PLUGINS and ".".join(steps) not in catalog():
         return parsed
-    problems = problems_in(_nested(steps, parsed), lambda _: "command line", "give another value")
+    problems = problems_in(_nest(steps, parsed), lambda _: "command line", "give another value")
     # A model may be called "4" or "gpt: fast", which YAML takes for a number and a mapping.
-    if problems and text.strip() and not problems_in(_nested(steps, text), lambda _: "", ""):
+    if problems and text.strip() and not problems_in(_nest(steps, text), lambda _: "", ""):
         parsed, problems = text, []
     raise_problems(problems)
-    found: Any = Settings.model_validate(_nested(steps, parsed))
+    found: Any = Settings.model_validate(_nest(steps, parsed))
     for name in steps:
         found = found[name] if isinstance(found, dict) else getattr(found, name)
     return found
 
 
-def _nested(steps: list[str], value: Any) -> dict[str, Any]:
+def _nest(steps: list[str], value: Any) -> dict[str, Any]:
     for name in reversed(steps):
         value = {name: value}
     return dict(value)
@@ -81,7 +81,7 @@ def _values_with(values: dict[str, Any], steps: list[str], value: Any, path: Pat
         if not isinstance(below, dict | None):
             above = ".".join(steps[:depth])
             raise ConfigError(
-                f"{'.'.join(steps)} cannot be set, because {above} in {path} is {shown(below)}, not a section; "
+                f"{'.'.join(steps)} cannot be set, because {above} in {path} is {spell(below)}, not a section; "
                 f"remove {above} from the file first",
                 ".".join(steps),
             )
@@ -92,7 +92,7 @@ def _values_with(values: dict[str, Any], steps: list[str], value: Any, path: Pat
 
 
 def _check(values: dict[str, Any], path: Path) -> None:
-    problems = problems_in(without_empty_sections(values), lambda _: str(path), "correct the file, then set it again")
+    problems = problems_in(drop_empty_sections(values), lambda _: str(path), "correct the file, then set it again")
     raise_problems(problems)
 
 

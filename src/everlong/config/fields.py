@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 __all__ = [
-    "COUNT",
     "DatabaseUrl",
     "Flag",
     "Name",
@@ -24,11 +23,14 @@ __all__ = [
     "Threshold",
     "WebAddress",
     "Whole",
+    "count",
+    "flag",
+    "optional_count",
     "setting",
 ]
 
-COUNT = "a whole number from 1 to 1,000,000,000"
-"""The words for `Whole` numbers from 1."""
+_MOST = 1_000_000_000
+"""The most that a whole number can be."""
 
 
 def _not_bool(value: object) -> object:
@@ -76,7 +78,7 @@ def _object_url(value: str) -> str:
     return value.rstrip("/")
 
 
-def _listed(value: object) -> object:
+def _split_names(value: object) -> object:
     # One name needs no brackets, and an environment variable has no other form for several: "a, b".
     if isinstance(value, str):
         inner = value.strip().removeprefix("[").removesuffix("]")
@@ -85,11 +87,11 @@ def _listed(value: object) -> object:
 
 
 Flag: TypeAlias = Annotated[bool, BeforeValidator(_not_number)]
-Whole: TypeAlias = Annotated[int, BeforeValidator(_not_bool), Field(le=1_000_000_000)]
+Whole: TypeAlias = Annotated[int, BeforeValidator(_not_bool), Field(le=_MOST)]
 Ratio: TypeAlias = Annotated[float, BeforeValidator(_not_bool), Field(allow_inf_nan=False)]
 Price: TypeAlias = Annotated[float, BeforeValidator(_not_bool), Field(ge=0.0, allow_inf_nan=False)]
 Name: TypeAlias = Annotated[str, AfterValidator(_name)]
-Names: TypeAlias = Annotated[list[Name], BeforeValidator(_listed)]
+Names: TypeAlias = Annotated[list[Name], BeforeValidator(_split_names)]
 WebAddress: TypeAlias = Annotated[Name, AfterValidator(_web_address)]
 DatabaseUrl: TypeAlias = Annotated[Name, AfterValidator(_database_url)]
 ObjectUrl: TypeAlias = Annotated[Name, AfterValidator(_object_url)]
@@ -101,6 +103,21 @@ Threshold: TypeAlias = Annotated[
 def setting(default: Any, allowed: str, description: str, **limits: Any) -> Any:
     """Return a field that says in words what it allows, for error messages and for ``config show``."""
     return Field(default, description=description, json_schema_extra={"allowed": allowed}, **limits)
+
+
+def flag(*, default: bool, description: str) -> Any:
+    """Return a field that is true or false."""
+    return setting(default, "true or false", description)
+
+
+def count(default: int, description: str, least: int = 1, most: int = _MOST) -> Any:
+    """Return a field for a whole number."""
+    return setting(default, f"a whole number from {least} to {most:,}", description, ge=least, le=most)
+
+
+def optional_count(default: int | None, description: str) -> Any:
+    """Return a field for a whole number from 1, or null."""
+    return setting(default, f"a whole number from 1 to {_MOST:,}, or null", description, ge=1)
 
 
 class Section(BaseModel):

@@ -13,7 +13,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from everlong.config.channels import PlaceSettings
 from everlong.config.settings import KeySettings, ModelSettings, ProviderSettings, RouteSettings, Settings
 
 __all__ = ["NAMED", "SettingInfo", "catalog", "named_section", "named_setting", "named_settings", "nearest", "sections"]
@@ -26,7 +25,6 @@ NAMED: dict[str, type[BaseModel]] = {
     "providers": ProviderSettings,
     "gateway.routes": RouteSettings,
     "gateway.keys": KeySettings,
-    "channels.per_chat": PlaceSettings,
 }
 """Sections with one part per name that a user chooses; names may contain dots."""
 

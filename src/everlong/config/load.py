@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from everlong.config.check import Problem, problems_in, raise_problems, shown, unknown_setting
+from everlong.config.check import Problem, problems_in, raise_problems, spell, unknown_setting
 from everlong.config.listing import NAMED, PLUGINS, catalog, named_setting, nearest, sections
 from everlong.config.paths import project_config_path, user_config_path
 from everlong.config.settings import Settings
@@ -93,7 +93,7 @@ def load_settings(
     values: dict[str, Any] = {}
     origins: dict[str, Origin] = {}
     for layer in layers:
-        values = _merged(values, layer.values)
+        values = _merge(values, layer.values)
         origins.update(layer.origins)
     settings = Settings.model_validate(values)
     # A mapping may have replaced a value of the same name, or a value a mapping: only remaining keys have an origin.
@@ -131,7 +131,7 @@ def _project_layer(path: Path, env: Mapping[str, str]) -> _Layer:
         if may_set(key):
             _put(values, key, value, "")
         else:
-            refused.append(shown(key).strip('"'))
+            refused.append(spell(key).strip('"'))
     notices: tuple[str, ...] = ()
     if refused:
         notices = (
@@ -143,7 +143,7 @@ def _project_layer(path: Path, env: Mapping[str, str]) -> _Layer:
 
 
 def _document_layer(path: Path, kind: Literal["project", "user"], document: Document) -> _Layer:
-    values = without_empty_sections(document.values)
+    values = drop_empty_sections(document.values)
 
     def place(key: str) -> str:
         line = document.lines.get(key)
@@ -170,7 +170,7 @@ def _env_layer(env: Mapping[str, str]) -> _Layer:
             problems.append(_unknown_variable(variable, key))
             continue
         problems.extend(_put(values, key, value, f"env {variable}"))
-        origins[_shortened(key)] = Origin("env", variable)
+        origins[_shorten_key(key)] = Origin("env", variable)
     place = {key: str(origin) for key, origin in origins.items()}
     problems.extend(problems_in(values, lambda key: place.get(key, "env"), "change or unset the variable"))
     return _Layer(values, origins, problems)
@@ -181,14 +181,14 @@ def _flag_layer(overrides: Mapping[str, Any]) -> _Layer:
     problems: list[Problem] = []
     for key, value in overrides.items():
         if isinstance(value, Mapping) and isinstance(values.get(key), dict):
-            values[key] = _merged(values[key], dict(value))
+            values[key] = _merge(values[key], dict(value))
         else:
             problems.extend(_put(values, key, value, "flag"))
     problems.extend(problems_in(values, lambda _: "flag", "give another value"))
     return _Layer(values, {key: Origin("flag") for key, _ in leaves(values)}, problems)
 
 
-def without_empty_sections(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def drop_empty_sections(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the values without empty sections, whose lines may all be commented out."""
     kept = {}
     for name, value in values.items():
@@ -196,7 +196,7 @@ def without_empty_sections(values: dict[str, Any], prefix: str = "") -> dict[str
         if value is None and key in sections():
             continue
         inner = isinstance(value, dict) and key in sections() and key != PLUGINS
-        kept[name] = without_empty_sections(value, f"{key}.") if inner else value
+        kept[name] = drop_empty_sections(value, f"{key}.") if inner else value
     return kept
 
 
@@ -206,23 +206,23 @@ def _put(values: dict[str, Any], key: str, value: Any, place: str) -> list[Probl
     for name in above:
         inner = inner.setdefault(name, {})
         if not isinstance(inner, dict):
-            return [Problem(key, f"{key} ({place}) cannot be set, because {name} is {shown(inner)}, not a section")]
+            return [Problem(key, f"{key} ({place}) cannot be set, because {name} is {spell(inner)}, not a section")]
     inner[last] = value
     return []
 
 
-def _merged(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
+def _merge(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
     result = dict(lower)
     for name, value in upper.items():
         below = result.get(name)
         if isinstance(value, dict) and isinstance(below, dict):
-            result[name] = _merged(below, value)
+            result[name] = _merge(below, value)
         else:
             result[name] = value
     return result
 
 
-def _shortened(key: str) -> str:
+def _shorten_key(key: str) -> str:
     return ".".join(key.split(".")[:DEPTH])
 
 

@@ -12,7 +12,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
 
 from everlong.config.channels import ChannelsSettings
 from everlong.config.fields import (
-    COUNT,
     DatabaseUrl,
     Flag,
     Name,
@@ -24,6 +23,9 @@ from everlong.config.fields import (
     Threshold,
     WebAddress,
     Whole,
+    count,
+    flag,
+    optional_count,
     setting,
 )
 from everlong.config.values import (
@@ -80,41 +82,22 @@ class AgentSettings(Section):
         "A model file that the agent serves by itself and talks to, where neither agent.model nor the command line "
         "names a model.",
     )
-    max_output_tokens: Whole | None = setting(
-        None,
-        "a whole number from 1 to 1,000,000,000, or null",
-        "The most tokens of one answer; null for 16,384, and never more than a quarter of the window.",
-        ge=1,
+    max_output_tokens: Whole | None = optional_count(
+        None, "The most tokens of one answer; null for 16,384, and never more than a quarter of the window."
     )
-    max_steps: Whole | None = setting(
-        200, "a whole number from 1 to 1,000,000,000, or null", "The most answers of the model to one prompt.", ge=1
-    )
+    max_steps: Whole | None = optional_count(200, "The most answers of the model to one prompt.")
     max_cost: Price | None = setting(
         None, "a number from 0, or null", "The most US dollars that one prompt may cost, where prices are known."
     )
-    max_seconds: Whole | None = setting(
-        None, "a whole number from 1 to 1,000,000,000, or null", "The most seconds that one prompt may take.", ge=1
-    )
-    instructions_tokens: Whole = setting(
-        4_000,
-        "a whole number from 0 to 1,000,000,000",
-        "How much of AGENTS.md or CLAUDE.md goes into the system prompt; 0 for nothing.",
-        ge=0,
-    )
+    max_seconds: Whole | None = optional_count(None, "The most seconds that one prompt may take.")
     sandbox: Literal["auto", "on", "off"] = setting(
         "auto",
         "auto, on or off",
         "Whether commands run in the system's sandbox: where there is one, always (else they are refused), or never.",
     )
-    ask_in_sandbox: Flag = setting(
+    ask_in_sandbox: Flag = flag(
         default=True,
-        allowed="true or false",
         description="Whether commands in the sandbox are asked about too; those that want the network always are.",
-    )
-    theme: Literal["auto", "dark", "light"] = setting(
-        "auto",
-        "auto, dark or light",
-        "The chat's colours: for a dark or a light terminal, or as COLORFGBG tells its background.",
     )
     tools: AgentToolsSettings = AgentToolsSettings()
 
@@ -149,26 +132,19 @@ class KeySettings(Section):
     sha256: Digest | None = setting(
         None, "64 hexadecimal digits, or null", "The key's SHA-256, where the key itself is not to be known here."
     )
-    requests_per_minute: Whole | None = setting(
-        None, f"{COUNT}, or null", "The most requests in a minute; null for no limit.", ge=1
-    )
-    concurrent_requests: Whole | None = setting(
-        None, f"{COUNT}, or null", "The most requests at a time; null for no limit.", ge=1
-    )
+    requests_per_minute: Whole | None = optional_count(None, "The most requests in a minute; null for no limit.")
+    concurrent_requests: Whole | None = optional_count(None, "The most requests at a time; null for no limit.")
     dollars_per_day: Price | None = setting(
         None,
         "a number from 0, or null",
         "The most US dollars in a day (UTC), where prices are known; null for no limit.",
     )
-    other_paths: Flag = setting(
+    other_paths: Flag = flag(
         default=False,
-        allowed="true or false",
         description="Whether paths that the gateway does not know go on with the gateway's own upstream key.",
     )
-    inspect: Flag = setting(
-        default=False,
-        allowed="true or false",
-        description="Whether the key opens the inspector, which shows its conversations in a browser.",
+    inspect: Flag = flag(
+        default=False, description="Whether the key opens the inspector, which shows its conversations in a browser."
     )
 
 
@@ -176,7 +152,7 @@ class GatewaySettings(Section):
     """The gateway of ``everlong serve``."""
 
     host: Name = setting("127.0.0.1", "a host name or an address", "Where the gateway listens.")
-    port: Whole = setting(8642, "a whole number from 0 to 65,535", "The port; 0 for any free one.", ge=0, le=65_535)
+    port: Whole = count(8642, "The port; 0 for any free one.", least=0, most=65_535)
     hosts: Name | None = setting(
         None,
         "host names with commas between them, or null",
@@ -201,41 +177,20 @@ class GatewaySettings(Section):
         "own, built-in, or a model as provider:model",
         "Who writes summaries: each conversation's own model with its client's key, nobody, or a model of yours.",
     )
-    summaries_per_day: Whole = setting(
-        1_000,
-        "a whole number from 0 to 1,000,000,000",
-        "The most summaries in a day (UTC) that conversations' own models are asked for.",
-        ge=0,
+    summaries_per_day: Whole = count(
+        1_000, "The most summaries in a day (UTC) that conversations' own models are asked for.", least=0
     )
     keys: dict[Name, KeySettings] = setting(
         {}, "a mapping of names to keys", "Who may use the gateway; whoever reaches it where there are none."
     )
-    new_blocks: Whole = setting(
-        3_000,
-        COUNT,
-        "The most blocks (messages, or parts of them) in one request that the gateway has not stored yet.",
-        ge=1,
-    )
-    drain_seconds: Whole = setting(
-        30,
-        "a whole number from 0 to 1,000,000,000",
-        "How long requests under way may go on when the gateway is told to stop.",
-        ge=0,
-    )
+    drain_seconds: Whole = count(30, "How long requests under way may go on when the gateway is told to stop.", least=0)
     when_full: Literal["refuse", "pass"] = setting(
         "refuse",
         "refuse or pass",
         "What becomes of requests that neither the journal nor the database can keep: refused with 503, or passed on.",
     )
-    log_level: Literal["debug", "info", "warning", "error"] = setting(
-        "info", "debug, info, warning or error", "What is logged: info for a line for each request."
-    )
     log_file: Name | None = setting(None, "the path of a file, or null", "Where log lines go; null for stderr.")
-    tracing: Flag = setting(
-        default=False,
-        allowed="true or false",
-        description="Whether each request is told to OpenTelemetry as a span.",
-    )
+    tracing: Flag = flag(default=False, description="Whether each request is told to OpenTelemetry as a span.")
 
 
 class PluginsSettings(BaseModel):
@@ -271,7 +226,7 @@ class CompressionSettings(Section):
     120000
     """
 
-    enabled: Flag = setting(DEFAULTS.enabled, "true or false", "Whether conversations are compacted at all.")
+    enabled: Flag = flag(default=DEFAULTS.enabled, description="Whether conversations are compacted at all.")
     threshold: Threshold = setting(
         DEFAULTS.threshold,
         "a number from 0.0 to 1.0, or auto",
@@ -284,17 +239,13 @@ class CompressionSettings(Section):
         ge=0.10,
         le=0.80,
     )
-    protect_last_n: Whole = setting(
-        DEFAULTS.protect_last_n,
-        "a whole number from 1 to 1,000,000,000",
-        "How many of the newest messages are kept even if they exceed the tail's token budget.",
-        ge=1,
+    protect_last_n: Whole = count(
+        DEFAULTS.protect_last_n, "How many of the newest messages are kept even if they exceed the tail's token budget."
     )
-    protect_first_n: Whole = setting(
+    protect_first_n: Whole = count(
         DEFAULTS.protect_first_n,
-        "a whole number from 0 to 1,000,000,000",
         "How many of the oldest messages are always kept; 3 means system prompt and first exchange.",
-        ge=0,
+        least=0,
     )
     summary_ratio: Ratio = setting(
         DEFAULTS.summary_ratio,
@@ -303,35 +254,24 @@ class CompressionSettings(Section):
         ge=0.0,
         le=1.0,
     )
-    summary_min_tokens: Whole = setting(
-        DEFAULTS.summary_min_tokens,
-        "a whole number from 1 to 1,000,000,000",
-        "The least number of tokens that a summary aims for.",
-        ge=1,
+    summary_min_tokens: Whole = count(
+        DEFAULTS.summary_min_tokens, "The least number of tokens that a summary aims for."
     )
-    summary_max_tokens: Whole = setting(
-        DEFAULTS.summary_max_tokens,
-        "a whole number from 1 to 1,000,000,000",
-        "The most tokens that a summary may take, however large the window.",
-        ge=1,
+    summary_max_tokens: Whole = count(
+        DEFAULTS.summary_max_tokens, "The most tokens that a summary may take, however large the window."
     )
-    prune_min_chars: Whole = setting(
+    prune_min_chars: Whole = count(
         DEFAULTS.prune_min_chars,
-        "a whole number from 0 to 1,000,000,000",
         "Old tool results longer than this many characters are cleared before summarizing.",
-        ge=0,
+        least=0,
     )
-    minimum_context_length: Whole = setting(
+    minimum_context_length: Whole = count(
         DEFAULTS.minimum_context_length,
-        "a whole number from 0 to 1,000,000,000",
         "Floor in tokens below which the default threshold does not fall on small windows.",
-        ge=0,
+        least=0,
     )
-    failure_cooldown_seconds: Whole = setting(
-        DEFAULTS.failure_cooldown_seconds,
-        "a whole number from 0 to 1,000,000,000",
-        "How many seconds the summary model is left alone after it failed.",
-        ge=0,
+    failure_cooldown_seconds: Whole = count(
+        DEFAULTS.failure_cooldown_seconds, "How many seconds the summary model is left alone after it failed.", least=0
     )
 
     def values(self) -> CompressionValues:
@@ -406,22 +346,15 @@ class ContextSettings(Section):
         "compressor, lcm, or the name of an installed engine",
         "Name of the context engine; an engine is active only if it is named here.",
     )
-    engine_seconds: Whole = setting(
-        60,
-        "a whole number from 1 to 1,000,000,000",
-        "How many seconds one call of an engine that is not built in may take; then the built-in one takes over.",
-        ge=1,
+    engine_seconds: Whole = count(
+        60, "How many seconds one call of an engine that is not built in may take; then the built-in one takes over."
     )
 
 
 class MemorySettings(Section):
     """Memory beyond one session, and its provider."""
 
-    enabled: Flag = setting(
-        default=True,
-        allowed="true or false",
-        description="Whether anything is remembered beyond a session at all.",
-    )
+    enabled: Flag = flag(default=True, description="Whether anything is remembered beyond a session at all.")
     provider: Name | None = setting(
         None, "the name of a memory provider, or null for none", "The one external memory provider to use."
     )
@@ -430,9 +363,8 @@ class MemorySettings(Section):
         "project or everywhere",
         "Where notes that an agent takes are shown: in the folder that it worked in, or in every one.",
     )
-    flush: Flag = setting(
+    flush: Flag = flag(
         default=True,
-        allowed="true or false",
         description="Whether a model is asked what to remember before a compaction and at a session's end.",
     )
 
@@ -445,29 +377,21 @@ class StoreSettings(Section):
         "the path of a file, postgresql://user@host/database, or null",
         "The database that holds all conversations: a SQLite file or a server; null for the usual file.",
     )
-    redact: Flag = setting(
+    redact: Flag = flag(
         default=False,
-        allowed="true or false",
         description="Whether keys, tokens and passwords are taken out of messages before they are stored.",
     )
-    retention_days: Whole | None = setting(
-        None,
-        "a whole number from 1 to 1,000,000,000, or null",
-        "Ended sessions older than this many days are deleted; null keeps everything.",
-        ge=1,
+    retention_days: Whole | None = optional_count(
+        None, "Ended sessions older than this many days are deleted; null keeps everything."
     )
-    retention_megabytes: Whole | None = setting(
-        None,
-        "a whole number from 1 to 1,000,000,000, or null",
-        "The oldest ended sessions are deleted when the store is larger; null keeps everything.",
-        ge=1,
+    retention_megabytes: Whole | None = optional_count(
+        None, "The oldest ended sessions are deleted when the store is larger; null keeps everything."
     )
-    partitions: Whole = setting(
+    partitions: Whole = count(
         0,
-        "a whole number from 0 to 256",
         "Into how many partitions, by tenant, the large tables of a PostgreSQL store are divided when it is created.",
-        ge=0,
-        le=256,
+        least=0,
+        most=256,
     )
     objects: ObjectUrl | None = setting(
         None,
@@ -499,9 +423,7 @@ class McpSettings(Section):
 class ModelSettings(Section):
     """Window and prices of one model, for models that the catalogue does not know or has wrong."""
 
-    context_length: Whole | None = setting(
-        None, "a whole number from 1 to 1,000,000,000, or null", "The model's window in tokens.", ge=1
-    )
+    context_length: Whole | None = optional_count(None, "The model's window in tokens.")
     input_price: Price | None = setting(
         None, "a number from 0, or null", "US dollars for a million tokens of plain input."
     )

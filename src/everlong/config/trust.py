@@ -47,7 +47,6 @@ __all__ = [
 
 ALLOWED = frozenset(
     {
-        "agent.instructions_tokens",
         "context.engine",
         "context.engine_seconds",
     }
@@ -141,7 +140,7 @@ def folder_wishes(folder: Path, env: Mapping[str, str] | None = None) -> FolderW
         digest = "" if text is None else _digest(text)
         for key, value in leaves(parse_document(text, str(path)).values if text is not None else {}):
             if may_set(key):
-                settings.append((_printable(key), _shown(value)))
+                settings.append((_printable(key), _describe_value(value)))
             else:
                 ignored.append(_printable(key))
     except ConfigError as error:
@@ -162,7 +161,7 @@ def _plugins(folder: Path) -> Iterator[str]:
         yield from (name for name in names if name[0] not in "._" and name != "context_engine")
 
 
-def _shown(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     return "…" if isinstance(value, dict | list) else _printable(str(value))
 
 

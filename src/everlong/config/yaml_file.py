@@ -232,7 +232,7 @@ def _kind(value: object) -> str:
 def set_in_text(text: str, path: Sequence[str], value: Any) -> str:
     """Return YAML text with the value at ``path`` set; comments, order and quotes stay, spacing may change.
 
-    Missing mappings on the way are added. An empty path is the whole document.
+    Missing mappings on the way are added.
 
     Raises:
         ValueError: a comment would be lost.
@@ -242,9 +242,6 @@ def set_in_text(text: str, path: Sequence[str], value: Any) -> str:
 
     def assign(document: Any) -> Any:
         nonlocal present
-        if not path:
-            present = document
-            return _restyle(document, value)
         document = CommentedMap() if document is None else document
         inner, below = document, ""
         for name in path[:-1]:
@@ -305,11 +302,11 @@ def _edit_text(text: str, edit: Callable[[Any], Any]) -> str:
         return ""
     if document is not None:
         yaml.dump(document, buffer)
-    result = mark + above + _with_nulls(body, buffer.getvalue())
+    result = mark + above + _restore_nulls(body, buffer.getvalue())
     return result.replace("\n", "\r\n") if "\r\n" in text else result
 
 
-def _with_nulls(before: str, after: str) -> str:
+def _restore_nulls(before: str, after: str) -> str:
     """Return a text written anew with the nulls of the text before, which the library leaves out."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     for tag, start, end, at, until in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():

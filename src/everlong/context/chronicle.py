@@ -72,8 +72,14 @@ Later turns need one in seven of the names that somebody wrote, and one in seven
 """
 _USERS = 3.0
 """A line of the user is worth this many lines of others."""
-_RECENT = 1.0
+_RECENT = 1.5
 """The newest lines are worth this share more than the oldest; with 2, single facts of chats fall from .66 to .58."""
+_PROSE = 0.2
+"""Each word beside the names makes a line worth this share more, up to six: words tell what the names are about.
+
+Without it, .627 of the names that later turns need stand with the words that they stood with, instead of .645.
+"""
+_MOST_WORDS = 6
 _LONGEST_SOURCE = 70
 """Characters of a command above the lines that are quoted of it."""
 _SETTLED = 0.999
@@ -97,6 +103,7 @@ _QUOTED_TURN = re.compile(r'"(?P<words>.*)" \(turn (?P<number>\d+)\)$', re.DOTAL
 _TURN_LINE = re.compile(
     r'- turn (?P<number>\d+), (?:"(?P<words>.*?)"|the goal|the newest request)(?: → (?P<came>.*))?$', re.DOTALL
 )
+_PLAIN_WORD = re.compile(r"(?<![\w.(/-])[A-Za-z]{3,}(?![\w(/.=-])")
 _LINE_BREAK = re.compile(r"(?<=[}\]]), (?=[\[{\"])|(?<=[.!?]) +(?=[A-Z*`])")
 
 
@@ -548,8 +555,8 @@ def _is_filler(words: str) -> bool:
 
 
 def _pieces(line: str) -> Iterable[str]:
-    """Return a line as it is, a long one by its records or sentences, each whole; nothing if it has no words."""
-    line = line.strip()
+    """Return a line without runs of spaces, a long one by its records or sentences; nothing if it has no words."""
+    line = one_line(line)
     if len(line) > _LONGEST_LINE:
         return filter(_has_words, map(str.strip, _LINE_BREAK.split(line)))
     return (line,) if _has_words(line) else ()
@@ -705,6 +712,7 @@ class _LineChoice:
 
     def _worth(self, place: int, line: QuotedLine) -> float:
         value = sum(1.0 if name in self.said else _UNSAID for name in line.names if name not in self.known)
+        value *= 1 + _PROSE * min(_MOST_WORDS, len(_PLAIN_WORD.findall(line.text)))
         recent = 1 + _RECENT * (place + 1) / len(self.sources)
         return self.sources[place].factor * value * recent / (self._cost(place, line) + 8)
 

@@ -51,7 +51,7 @@ from everlong.errors import TargetUnreachable
 from everlong.model import Message, leading_system_count, text_of, typed_words, with_content, with_part_appended
 from everlong.tokens import MessageCounter
 
-_TAIL_SHARE_OF_TARGET = 0.33
+_TAIL_SHARE_OF_TARGET = 0.36
 _LEAST_TAIL_SHARE = 0.01
 _REQUEST_SHARE = 3
 """The first request stays whole unless it takes more than one in this many tokens of the result."""

@@ -109,7 +109,8 @@ class ContextCompressor(ContextEngine):
         self._waiting = Waiting()
         self._fixed_and_head = (0, 0)
         """The tokens that every request of this conversation carries: its fixed part, and the first exchange."""
-        self._prepared: WrittenSummary | None = None
+        self.prepared: WrittenSummary | None = None
+        """A summary that `prepare` has written; the next `compress` takes it."""
         self._set_window(context_length)
 
     @property
@@ -276,11 +277,13 @@ class ContextCompressor(ContextEngine):
     def prepare(self, messages: list[Message]) -> None:
         """Write the summary of a conversation now, which may take a while.
 
-        The next `compress` of that conversation, which may have grown meanwhile, then asks no model.
+        The next `compress` of that conversation, which will have grown, then asks no model. So the summary covers all
+        but the newest answer: what is new now need not be in the tail then.
         """
         self._writer.last = None
-        self._run_for(self.request_for(checked_messages(messages))).run()
-        self._prepared = self._writer.last
+        with self.keeping(1):
+            self._run_for(replace(self.request_for(checked_messages(messages)), least_tokens=0)).run()
+        self.prepared = self._writer.last
 
     def compress(
         self,
@@ -316,9 +319,9 @@ class ContextCompressor(ContextEngine):
             memory_context=memory_context,
             target_tokens=target_tokens,
             originals=originals,
-            written=self._prepared,
+            written=self.prepared,
         )
-        self._prepared = None
+        self.prepared = None
         return self._compact(request, current_tokens)
 
     def _compact(self, request: CompactionRequest, current_tokens: int | None) -> list[Message]:

@@ -38,8 +38,8 @@ _LINE_BYTES = bytes(0x0A if byte == 0x0A else _CHUNK_BYTES[byte] for byte in ran
 _NO_ENDS = "".join(sorted(_ANYWHERE - {*_characters("a{0}")}))
 _ONLY_STARTS = re.compile(f"[{re.escape(''.join({*_characters('{0}a')} - {*_characters('a{0}a')}))}]")
 _STARTS, _ENDS = frozenset(_characters("{0}a")), frozenset(_characters("a{0}"))
-_SPELLS = re.compile(r"[A-Za-z0-9_]")
-_MARKS_ALONE = "".join(mark for mark in sorted(_ANYWHERE) if not _SPELLS.match(mark)).encode()
+_MARKS = "".join(sign for sign in sorted(_ANYWHERE) if not sign.isalnum() and sign != "_")
+_MARK_BYTES = _MARKS.encode()
 _LONGEST_REMEMBERED = 400
 
 
@@ -48,7 +48,7 @@ class _Remembered(dict[bytes, tuple[str, ...]]):
 
     def __missing__(self, chunk: bytes) -> tuple[str, ...]:
         # Most new runs are plain words or punctuation, which name nothing.
-        is_plain = chunk.isalpha() if chunk.islower() else not chunk[:1].isalnum() and not chunk.strip(_MARKS_ALONE)
+        is_plain = chunk.isalpha() if chunk.islower() else not chunk[:1].isalnum() and not chunk.strip(_MARK_BYTES)
         found = () if is_plain else _named_in(chunk.decode("ascii"))
         if len(chunk) <= _LONGEST_REMEMBERED:
             if len(self) >= _MOST_REMEMBERED:
@@ -115,7 +115,7 @@ def _entity(raw: str) -> str:
         return token if not token.isalpha() or _is_identifier(token) else ""
     if token in _COMMON or not _MARK.search(token) or _is_hyphenated_word(token):
         return ""
-    return token if token[0].isalnum() or _SPELLS.search(token) else ""
+    return token if token[0].isalnum() or token.strip(_MARKS) else ""
 
 
 def _is_identifier(word: str) -> bool:

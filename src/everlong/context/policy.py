@@ -437,9 +437,9 @@ class Waiting:
     stuck_at: int = 0
     """The tokens that the last unhelpful compaction left."""
 
-    def sent(self, tokens: int, pace: Pace, prices: Prices) -> None:
-        """Take in a request of ``tokens`` that was sent."""
-        self.paid += prices.cache_read * max(0, tokens - pace.usual_need)
+    def sent(self, tokens: int, pace: Pace, prices: Prices, requests: float = 1) -> None:
+        """Take in a request of ``tokens`` that was sent, or several of that size."""
+        self.paid += requests * prices.cache_read * max(0, tokens - pace.usual_need)
 
     def compacted(self, tokens: int, saved_share: float = 1.0) -> None:
         """Take in a compaction that left ``tokens`` and saved a share of them."""

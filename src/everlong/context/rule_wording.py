@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 _LONGEST_RULE = 600
@@ -187,15 +187,17 @@ _JAPANESE = (
 )
 _OTHERS = (_GERMAN, _FRENCH, _SPANISH, _PORTUGUESE, _RUSSIAN)
 _COMMON = _words("the you your is are i my it to of and with for at this that please from")
-"""A sentence with one of these words is English; making the patterns of the others takes time."""
-_CJK = tuple(re.compile(one) for one in (_CHINESE, _JAPANESE))
+"""A sentence with one of these words is English."""
+_CJK = (_CHINESE, _JAPANESE)
 _AT_MOST = r"max\w*|máximo|at most|no more than|no máximo|не больше"
 _IF = r"wenn|falls|quand|si|cuando|quando|se|если|когда"
 
 
 @cache
-def _pattern(words: _Language) -> re.Pattern[str]:
-    """Return the pattern of a rule in a language."""
+def _pattern(words: _Language | str) -> re.Pattern[str]:
+    """Return the pattern of a rule in a language; making one takes time, so that most are never made."""
+    if isinstance(words, str):
+        return re.compile(words)
     rule = words.rule.replace("VERB", words.verb).replace("NOT", words.order)
     lead = rf"(?:(?:{words.lead})\b[\s,:.!–—-]*){{0,4}}"
     near = r"(?:(?! (?:that|which|die|der|das|qui|que|котор\w+) )[^;:,])*?"
@@ -218,8 +220,8 @@ def is_rule(sentence: str) -> bool:
     if len(sentence) > _LONGEST_RULE or sentence.endswith(("?", "？")):
         return False
     others = _OTHERS if _COMMON.isdisjoint(_WORD.findall(sentence.lower())) else ()
-    patterns = chain(map(_pattern, (_ENGLISH, *others)), () if sentence.isascii() else _CJK)
-    return any(pattern.match(sentence) for pattern in patterns)
+    languages = (_ENGLISH, *others, *(() if sentence.isascii() else _CJK))
+    return any(_pattern(language).match(sentence) for language in languages)
 
 
 # -- sentences ---------------------------------------------------------------------------------------------------------

@@ -1,9 +1,9 @@
 """The compaction of conversations: ahead of time if possible, or while a request waits because it would not fit.
 
-`everlong.context.policy` decides when a compaction is due. One that is made ahead begins after an answer. While its
-summary is being written, requests go on under the old view; then the conversation is compacted as far as it has come by
-now, and requests wait for that moment. A request that would not fit, or was refused as too long, waits longer; if the
-summary takes too long, it is compacted without a model.
+`everlong.context.policy` decides when a compaction is due. Its summary is begun after an answer, so early that it is
+there by then. Requests go on under the old view until the compaction is due; then the conversation is compacted as far
+as it has come. A request that would not fit, or was refused as too long, waits; if the summary takes too long, it is
+compacted without a model.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from everlong.agent.tools.recall import HiddenTool
 from everlong.context import ContextCompressor
 from everlong.context.oversized import SpillLimits
-from everlong.context.policy import CACHE_SECONDS, HYGIENE_MESSAGES, Habits, Waiting, overflow_target
+from everlong.context.policy import CACHE_SECONDS, HYGIENE_MESSAGES, NEAR_THRESHOLD, Habits, Waiting, overflow_target
 from everlong.context.summarizers import ExtractiveSummarizer
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, TargetUnreachable
 from everlong.gateway.recall import can_hide, reader_of, recall_tools
 from everlong.gateway.requests import AWAY_SECONDS, RelayedRequest, header_text
-from everlong.gateway.summaries import Earlier, Summaries, spent_by
+from everlong.gateway.summaries import Earlier, PreparedSummary, Summaries, spent_by
 from everlong.gateway.window import RequestSize, Windows, lower_answer, read_request, tokens_in, tokens_of
 from everlong.lossless import LosslessEngine
 from everlong.lossless.frontier import sizes_for
@@ -36,6 +36,7 @@ from everlong.tokens import MessageCounter, counter_for
 if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import Summarizer
+    from everlong.context.summarizers import WrittenSummary
     from everlong.gateway.body import Draft
     from everlong.gateway.conversations import AppliedView, LiveConversation
     from everlong.gateway.engines import Engines, GatewayPlugins, HostedEngine
@@ -71,8 +72,10 @@ _NEWEST = 0.3
 """Weight of the newest summary in the mean seconds of a model's summaries."""
 _SPARE = 1.25
 """Factor by which a summary may take longer, or the conversation grow faster, than before."""
-_SOONEST = 0.65
-"""Share of the threshold from which on a compaction may begin; it leaves at most .6 of the threshold."""
+_SOONEST = 0.5
+"""Share of the threshold from which on a summary may begin; of a shorter conversation nobody knows if it needs one."""
+_MOST_PREPARED = 1_000
+"""Conversations whose summaries are kept in memory until they are due."""
 _OWN_SHARE = 0.9
 """Share of those seconds that a conversation's own model may take, so that the rest is left for the compaction."""
 _MOST_SPILLED = 24_000_000
@@ -122,6 +125,9 @@ class ConversationCompactor:
         """The mean seconds of the last summaries, by provider and model of the conversation."""
         self._made: set[int] = set()
         """Conversations that were compacted ahead and have not sent a request since."""
+        self._due: dict[int, tuple[RelayedRequest, ConversationTurn, RequestSize]] = {}
+        """Conversations in `_ahead` that are to be compacted once their summary is there, with their newest request."""
+        self._prepared: dict[int, PreparedSummary] = {}
 
     async def close(self) -> None:
         """Wait a while for the compactions under way."""
@@ -151,7 +157,7 @@ class ConversationCompactor:
         if relayed.engine is not None and not is_under_way:
             is_due = await self._ask_engine(relayed, partial(_ask_before, relayed, turn, size)) or is_due
         elif relayed.engine is None and size.is_considered and self._is_cold(turn):
-            is_due = is_due or self._is_due(relayed, turn, size, True)
+            is_due = is_due or self._is_due(turn, size, is_cold=True)
         conversation.sent_at = self._clock()
         if is_due and self._is_on:
             await self._shrink_to_fit(relayed, turn, size)
@@ -197,12 +203,17 @@ class ConversationCompactor:
         size = self._size_for(relayed, turn, tokens + output)
         self._waiting_in(turn, size).sent(tokens, size.pace, size.prices)
         ident = conversation.branch.id
+        if ident in self._made:  # this answer came to the last request before
+            return
+        is_due = self._is_due(turn, size)
+        if is_due and ident not in self._preparing:
+            self._due[ident] = (relayed, turn, size)
         if ident in self._ahead:
             return
         choose = partial(self._summaries.ahead, relayed, size.window - size.tokens)
-        if self._is_due(relayed, turn, size, False):
+        if is_due or (self._find_prepared(turn) is None and self._is_due_soon(relayed, turn, size)):
             self._begin_compaction(relayed, turn, size, "threshold", choose)
-        elif self.is_lossless and size.tokens - conversation.ahead_at >= self._leaf_tokens(size):
+        elif self.is_lossless and size.tokens - conversation.ahead_at >= sizes_for(size.window).leaf:
             conversation.ahead_at = size.tokens
             self._preparing.add(ident)
             task = self._ahead[ident] = asyncio.create_task(self._work_ahead(relayed, turn, size, choose))
@@ -219,10 +230,6 @@ class ConversationCompactor:
         task = asyncio.create_task(count())
         self._hearing.add(task)
         task.add_done_callback(self._hearing.discard)
-
-    def _leaf_tokens(self, size: RequestSize) -> int:
-        """Return the size of what the lossless engine summarizes at a time."""
-        return sizes_for(size.window).leaf
 
     async def _work_ahead(
         self,
@@ -370,17 +377,30 @@ class ConversationCompactor:
             conversation.waiting, conversation.waiting_under = Waiting(left=None if view is None else size.tokens), view
         return conversation.waiting
 
-    def _is_due(self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize, is_cold: bool) -> bool:
-        waiting, asks, pace = self._waiting_in(turn, size), self._summaries.asks_model, size.pace
-        ahead = int(_AHEAD * size.window)
-        if asks and not pace.is_set:  # early enough for its summary, but not before a compaction would save much
-            grown = turn.conversation.growth.in_seconds(_SPARE * self._expected_seconds(relayed, turn))
-            soonest = max(int(_SOONEST * pace.threshold), (waiting.left or 0) + pace.step // 2)
-            ahead = max(ahead, min(grown, pace.room - soonest))
-        if not size.is_considered and size.tokens < pace.room - ahead:
+    def _is_due(
+        self, turn: ConversationTurn, size: RequestSize, *, is_cold: bool = False, seconds: float = 0.0
+    ) -> bool:
+        """Return whether a conversation is to be compacted, now or if it goes on as before for so many seconds."""
+        waiting, pace = self._waiting_in(turn, size), size.pace
+        grown, steps = turn.conversation.growth.in_seconds(seconds)
+        tokens, ahead = size.tokens + grown, int(_AHEAD * size.window)
+        if tokens < min(pace.threshold, pace.room - ahead):
             return False
-        reason = waiting.reason(size.tokens, pace, size.prices, asks_model=asks, is_cold=is_cold, ahead=ahead)
-        return reason is None
+        meanwhile = Waiting(waiting.left, waiting.paid)
+        meanwhile.sent(size.tokens + grown // 2, pace, size.prices, steps)
+        asks = self._summaries.asks_model
+        return meanwhile.reason(tokens, pace, size.prices, asks_model=asks, is_cold=is_cold, ahead=ahead) is None
+
+    def _is_due_soon(self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize) -> bool:
+        """Return whether a summary begun now would be there just in time, and the conversation is worth one."""
+        pace, left = size.pace, self._waiting_in(turn, size).left or 0
+        if pace.is_set or not self._summaries.asks_model:
+            return False
+        # The lossless engine compacts at once, and its summaries are written piece by piece.
+        soonest = NEAR_THRESHOLD if self.is_lossless else _SOONEST
+        if size.tokens < max(int(soonest * pace.threshold), left + pace.step // 2):
+            return False
+        return self._is_due(turn, size, seconds=_SPARE * self._expected_seconds(relayed, turn))
 
     def _expected_seconds(self, relayed: RelayedRequest, turn: ConversationTurn) -> float:
         """Return the seconds that the next summary of a conversation will probably take."""
@@ -479,23 +499,44 @@ class ConversationCompactor:
         under: AppliedView | None,
         target: int | None,
     ) -> None:
-        is_ahead = reason == "threshold"
+        ident, is_ahead = turn.conversation.branch.id, reason == "threshold"
         await relayed.wait_until_stored(turn)
         if turn.conversation.view != under:
             return  # it was compacted while the request was under way
-        summarizer, engine = choose(), None
+        prepared = self._find_prepared(turn)
+        summarizer = choose() if prepared is None else None
         try:
             if is_ahead and summarizer is not None and relayed.engine is None:
                 work, began = partial(self._write_summary, relayed, turn, size, summarizer), self._clock()
-                engine = await asyncio.get_running_loop().run_in_executor(self._patient, work)
-                self._note_seconds(relayed, turn, began)
-            await self._compact(relayed, turn, reason, size, summarizer, target=target, engine=engine)
+                written = await asyncio.get_running_loop().run_in_executor(self._patient, work)
+                if written is not None or self.is_lossless:
+                    self._note_seconds(relayed, turn, began)
+                if written is not None:
+                    prepared = PreparedSummary(written, spent_by(summarizer), turn.conversation.view_id)
+            if is_ahead and ident not in self._due and relayed.engine is None and not self.is_lossless:
+                self._keep_prepared(ident, prepared)
+                return
+            self._prepared.pop(ident, None)
+            newest = self._due.get(ident, (relayed, turn, size)) if is_ahead else (relayed, turn, size)
+            await newest[0].wait_until_stored(newest[1])
+            await self._compact(*newest[:2], reason, newest[2], summarizer, target=target, prepared=prepared)
             if is_ahead:
                 if len(self._made) >= _MOST_MADE:  # their requests find the view when they are stored
                     self._made.clear()
-                self._made.add(turn.conversation.branch.id)
+                self._made.add(ident)
         finally:
             await self.keep_receipts(relayed, turn, summarizer)
+
+    def _keep_prepared(self, ident: int, prepared: PreparedSummary | None) -> None:
+        if len(self._prepared) >= _MOST_PREPARED:
+            del self._prepared[next(iter(self._prepared))]
+        if prepared is not None:
+            self._prepared[ident] = prepared
+
+    def _find_prepared(self, turn: ConversationTurn) -> PreparedSummary | None:
+        """Return the summary that was written ahead for a conversation, unless it got another view since."""
+        prepared = self._prepared.get(turn.conversation.branch.id)
+        return prepared if prepared is not None and prepared.under == turn.conversation.view_id else None
 
     async def keep_receipts(self, relayed: RelayedRequest, turn: ConversationTurn, writer: Summarizer | None) -> None:
         """Store what a writer of summaries was paid for a conversation."""
@@ -507,19 +548,20 @@ class ConversationCompactor:
 
     def _write_summary(
         self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize, summarizer: Summarizer
-    ) -> ContextCompressor:
-        """Have the summary of a conversation written; return the engine that has it."""
+    ) -> WrittenSummary | None:
+        """Have the summary of a conversation written; return it, unless the engine keeps it in its graph."""
         store, at = relayed.conversations.recorder.store, turn.conversation.branch
         engine = self._compressor(relayed, turn, size)
         messages = store.tagged_context(at) if isinstance(engine, LosslessEngine) else see(store, at).messages
         self._prepare(engine, turn, size, summarizer, messages)
         engine.prepare(messages)
-        return engine
+        return engine.prepared
 
     def _on_done(self, ident: int, task: asyncio.Task[None]) -> None:
         if self._ahead.get(ident) is task:
             del self._ahead[ident]
             self._preparing.discard(ident)
+            self._due.pop(ident, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a conversation could not be compacted: %s", type(error).__name__)
 
@@ -530,9 +572,10 @@ class ConversationCompactor:
         under_way = self._ahead.get(turn.conversation.branch.id)
         if under_way is None:
             summarizer = self._choose_summarizer(relayed, turn, size)
-            if summarizer is not None:
+            if summarizer is not None or self._find_prepared(turn) is not None:
                 under_way = self._begin_compaction(relayed, turn, size, reason, lambda: summarizer, target)
         if under_way is not None:
+            self._due[turn.conversation.branch.id] = (relayed, turn, size)
             await asyncio.wait([under_way], timeout=_WAIT_SECONDS)
             await self._catch_up(relayed, turn)
         if len(turn.sent(relayed.dialect)) >= (turn.drafted or len(turn.body)):
@@ -564,12 +607,12 @@ class ConversationCompactor:
         summarizer: Summarizer | None = None,
         *,
         target: int | None = None,
-        engine: ContextCompressor | None = None,
+        prepared: PreparedSummary | None = None,
     ) -> None:
-        work = partial(self._run, relayed, turn, reason, size, summarizer, target, engine)
+        work = partial(self._run, relayed, turn, reason, size, summarizer, target, prepared)
         relayed.account.compactions.append(reason)
         outcome = "failed"
-        asks, began = summarizer is not None and engine is None, self._clock()
+        asks, began = summarizer is not None and prepared is None, self._clock()
         try:
             # A slow engine must not hold up other conversations.
             workers = self._patient if asks or relayed.engine is not None else self._workers
@@ -595,22 +638,24 @@ class ConversationCompactor:
         size: RequestSize,
         summarizer: Summarizer | None,
         target: int | None,
-        engine: ContextCompressor | None,
+        prepared: PreparedSummary | None,
     ) -> str:
         """Compact a conversation, and return the outcome; not in the loop's thread."""
         conversation, recorder = turn.conversation, relayed.conversations.recorder
-        if _is_late(recorder, conversation, engine):
+        if _is_late(recorder, conversation, prepared):
             recorder.store.undo(recorder.newest_place(conversation))
         elif recorder.catch_up(conversation) and target is None:
             return "unchanged"  # it was compacted while this request came
         occasion = Occasion(reason, conversation.session, turn.model, str(size.window))
         messages = see(recorder.store, conversation.branch).messages
-        with relayed.engine or nullcontext(engine) as ready:
+        with relayed.engine or nullcontext() as ready:
             chosen = ready or self._compressor(relayed, turn, size)
-            if engine is None or chosen is not engine:
-                self._prepare(chosen, turn, size, summarizer, messages)
+            self._prepare(chosen, turn, size, summarizer, messages)
             options: dict[str, Any] = {"current_tokens": size.tokens, "force": reason == "overflow"}
             options["spent"] = partial(spent_by, summarizer)
+            if prepared is not None:
+                compressors_in(chosen)[-1].prepared = prepared.written
+                options["spent"] = lambda: prepared.spent
             if target is not None:
                 options["target_tokens"] = max(1, target - compressors_in(chosen)[-1].overhead_tokens)
             options |= _place_options(recorder, conversation, chosen, reason)
@@ -706,9 +751,9 @@ def _compact_to_target(
         return recorder.compact(conversation, engine, occasion, **{**options, "target_tokens": unreachable.least})
 
 
-def _is_late(recorder: ConversationRecorder, conversation: LiveConversation, engine: ContextCompressor | None) -> bool:
-    """Return whether an engine has a model's summary for which a request could not wait, and got lines instead."""
-    if engine is None or isinstance(engine, LosslessEngine) or engine.left_alone:
+def _is_late(recorder: ConversationRecorder, conversation: LiveConversation, prepared: PreparedSummary | None) -> bool:
+    """Return whether a model's summary is there for which a request could not wait, and got lines instead."""
+    if prepared is None or not prepared.written.prose:
         return False
     if recorder.view_in_force(conversation.branch) in {None, conversation.view_id}:
         return False

@@ -97,6 +97,7 @@ class Growth(NamedTuple):
 
     tokens: float = 0.0
     seconds: float = 0.0
+    steps: float = 0.0
     at: float | None = None
     """The time of its last answer, on the monotonic clock."""
 
@@ -105,11 +106,12 @@ class Growth(NamedTuple):
         if self.at is None or tokens <= 0:  # the first one, or the first under another view
             return self._replace(at=now)
         seconds = min(now - self.at, _LONGEST_STEP)
-        return Growth(_OLDER * self.tokens + tokens, _OLDER * self.seconds + seconds, now)
+        return Growth(_OLDER * self.tokens + tokens, _OLDER * self.seconds + seconds, _OLDER * self.steps + 1, now)
 
-    def in_seconds(self, seconds: float) -> int:
-        """Return the tokens by which the conversation will grow in so many seconds."""
-        return int(seconds * self.tokens / max(self.seconds, _SHORTEST_STEP))
+    def in_seconds(self, seconds: float) -> tuple[int, float]:
+        """Return the tokens by which the conversation will grow in so many seconds, and in how many steps."""
+        share = seconds / max(self.seconds, _SHORTEST_STEP)
+        return int(share * self.tokens), share * self.steps
 
 
 @dataclass(slots=True)

@@ -44,7 +44,7 @@ from everlong.gateway.engines import Engines, GatewayPlugins
 from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless
 from everlong.gateway.journal import Journal, JournalEntry
 from everlong.gateway.recall import can_hide, can_offer, choose_tools, offer_tools, reader_of
-from everlong.gateway.recorder import ConversationRecorder
+from everlong.gateway.recorder import NEW_BLOCKS, ConversationRecorder
 from everlong.gateway.requests import (
     AGAIN_SECONDS,
     AWAY_SECONDS,
@@ -178,7 +178,7 @@ class Gateway:
             self._backlog,
             self._compactor.windows.cost,
             self.budget,
-            settings.gateway.new_blocks,
+            NEW_BLOCKS,
         )
         self._marking = CacheMarkers(settings.prompt_caching)
         self._bypass = Bypass(self.relay, routes, self._marking, self._compactor.windows.cost, self.budget)
@@ -758,8 +758,9 @@ class Gateway:
         key = (tenant, dialect.name)
         if key not in self._conversations:
             recorder = ConversationRecorder(self._store_of(tenant), dialect)
-            most = self.settings.gateway.new_blocks
-            self._conversations[key] = TenantConversations(recorder, self._writer, self._journal, self._memory, most)
+            self._conversations[key] = TenantConversations(
+                recorder, self._writer, self._journal, self._memory, NEW_BLOCKS
+            )
         return self._conversations[key]
 
 

@@ -47,6 +47,8 @@ __all__ = [
 ]
 
 
+NEW_BLOCKS = 3_000
+"""The most blocks (messages, or parts of them) of one request that are not stored yet; storing them takes a moment."""
 _STATUSES = "('open', 'done', 'failed', 'cancelled')"
 """All statuses of turns, named because the index over their times begins with them."""
 
@@ -543,7 +545,7 @@ def _remembered(conversation: LiveConversation, places: dict[int, BodyPlace]) ->
 def too_much_new(most: int) -> Refused:
     """Return the refusal of a request that brings more new blocks at once than others can wait for."""
     said = f"more than {most:,} blocks (messages, or parts of them) of this request are new, which is the most at once"
-    return Refused(413, f"{said}; gateway.new_blocks says how many may come", close=True)
+    return Refused(413, said, close=True)
 
 
 def rest_of(read: Read) -> bytes:

@@ -112,12 +112,12 @@ class GatewayLog:
                 self._dropped += len(lines)
 
 
-def open_log(path: str | None, level: str, *, as_json: bool = False) -> GatewayLog:
+def open_log(path: str | None, *, as_json: bool = False) -> GatewayLog:
     """Return a log in a file, or on stderr; a terminal gets lines for people unless JSON is asked for."""
     if path is None:
-        return GatewayLog(sys.stderr.buffer, level, for_people=sys.stderr.isatty() and not as_json)
+        return GatewayLog(sys.stderr.buffer, for_people=sys.stderr.isatty() and not as_json)
     try:
-        return GatewayLog(Path(path).expanduser().open("ab"), level)
+        return GatewayLog(Path(path).expanduser().open("ab"))
     except OSError as error:
         raise ConfigError(
             f"the log file {path} cannot be written: {error.strerror or error}; choose another with gateway.log_file",

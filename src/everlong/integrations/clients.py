@@ -246,11 +246,11 @@ class ClientConversations:
         """Carry a request to its answer; any other request of the client goes out as it is."""
         form, given = format_of(str(options.url)), options.json_data
         headers = _headers(options, defaults)
-        options = self._without_own_headers(options, headers)
+        options = self._drop_own_headers(options, headers)
         if form is None or not isinstance(given, Mapping):
             return (yield _Send(options))
         body: Body = yield _Work(partial(_whole_body, given, options.extra_json, self.absent))  # it may read files
-        options = _with_body(options, body)
+        options = _replace_body(options, body)
         is_off = str(headers.get(_SWITCH_HEADER, "")).lower() == "off"
         read = None if is_off else form.read(body)
         if read is None:
@@ -328,8 +328,8 @@ class ClientConversations:
         if hidden:
             body = form.with_tools(body, hidden)
         if form.takes_markers and hides:
-            body = self._marked(body, options.json_data, fitted.engine, model, is_view=is_view)
-        sent = _with_body(options, body)
+            body = self._mark(body, options.json_data, fitted.engine, model, is_view=is_view)
+        sent = _replace_body(options, body)
         return _Draft(sent, body, fitted, hidden, read.messages, conversation, keeper)
 
     def answered(self, form: ClientFormat, draft: _Draft, whole: dict[str, Any]) -> _Draft:
@@ -340,7 +340,7 @@ class ClientConversations:
         body = form.with_entries(draft.body, lookup_entries(form.api, whole, results))
         fitted = draft.fitted._replace(room=max(0, draft.fitted.room - used))
         return _Draft(
-            _with_body(draft.options, body),
+            _replace_body(draft.options, body),
             body,
             fitted,
             draft.tools,
@@ -374,7 +374,7 @@ class ClientConversations:
             window = Catalogue().info(ModelName(provider, model), endpoint_for(provider)).context_length
         return ContextCompressor(window, model=model or None)
 
-    def _marked(
+    def _mark(
         self, body: Body, original: Mapping[str, Any], engine: ContextEngine, model: str, *, is_view: bool
     ) -> Body:
         """Return a body with cache markers: the caller's own as long as they hold, else markers of our own."""
@@ -390,7 +390,7 @@ class ClientConversations:
             self._caches[engine] = cache
         return cache.apply(body)
 
-    def _without_own_headers(self, options: Any, headers: Mapping[str, Any]) -> Any:
+    def _drop_own_headers(self, options: Any, headers: Mapping[str, Any]) -> Any:
         """Return the options without the headers that are for Everlong."""
         own = [name for name in (_NAME_HEADER, _SWITCH_HEADER) if name in headers]
         if not own:
@@ -448,7 +448,7 @@ def _file_text(data: Any) -> Any:
     return b64encode(content.encode() if isinstance(content, str) else content).decode("ascii")
 
 
-def _with_body(options: Any, body: Body) -> Any:
+def _replace_body(options: Any, body: Body) -> Any:
     changed = options.model_copy()
     changed.json_data, changed.extra_json = body, None
     return changed

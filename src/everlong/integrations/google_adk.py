@@ -127,7 +127,7 @@ class EverlongPlugin(BasePlugin):
         prompt = request.config.system_instruction
         own: list[Message] = [{"role": "system", "content": prompt}] if isinstance(prompt, str) and prompt else []
         pairs = _pairs(whole)
-        declared = [tool.model_dump(mode="json", exclude_none=True) for tool in _declared(request)]
+        declared = [tool.model_dump(mode="json", exclude_none=True) for tool in _declare(request)]
         fitted = self._keeper.fit(
             [*own, *(message for message, _ in pairs)],
             conversation=name,
@@ -141,7 +141,7 @@ class EverlongPlugin(BasePlugin):
         messages, originals = fitted.messages, Originals(pairs)
         if own and messages and messages[0]["role"] == "system":
             request.config.system_instruction, messages = text_of(messages[0]), messages[1:]
-        request.contents = _joined([_piece(message, originals) for message in messages])
+        request.contents = _join([_piece(message, originals) for message in messages])
 
 
 class _HistoryTool(BaseTool):
@@ -168,7 +168,7 @@ def _conversation(context: Any) -> str:
     return f"{session.app_name}/{session.user_id}/{session.id}/{context.agent_name}"
 
 
-def _declared(request: LlmRequest) -> list[types.Tool]:
+def _declare(request: LlmRequest) -> list[types.Tool]:
     return [tool for tool in request.config.tools or () if isinstance(tool, types.Tool)]
 
 
@@ -245,7 +245,7 @@ def _piece(message: Message, originals: Originals[_Piece]) -> _Piece:
     return _Piece(types.Content(role=role, parts=parts), tuple(parts))
 
 
-def _joined(pieces: Sequence[_Piece]) -> list[types.Content]:
+def _join(pieces: Sequence[_Piece]) -> list[types.Content]:
     """Return pieces as contents: whole ones as the same objects, and parts of one content together."""
     found: list[types.Content] = []
     for _, group in groupby(pieces, key=lambda piece: id(piece.owner)):

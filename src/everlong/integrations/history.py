@@ -206,7 +206,7 @@ class HistoryKeeper:
         if self._store is not None and request.at is not None:
             return self._store.context(request.at)
         history, start = request.history, request.start
-        return [*_with_note(history[:start], line.note), *line.view, *history[start + line.covered :]]
+        return [*_add_note(history[:start], line.note), *line.view, *history[start + line.covered :]]
 
     def _shorten(self, line: _HistoryLine, request: _Request, refusals: int) -> _HistoryLine:
         """Compact a conversation; one that was refused as too long is cut further each time."""
@@ -239,7 +239,7 @@ class HistoryKeeper:
         if self._counter.total(shorter) >= self._counter.total(current):
             return line
         end = leading_system_count(shorter)
-        note = line.note + _note_between(_with_note(history[:start], line.note), shorter[:end])
+        note = line.note + _note_between(_add_note(history[:start], line.note), shorter[:end])
         return line._replace(covered=len(history) - start, view=tuple(map(without_thinking, shorter[end:])), note=note)
 
     def _spill(
@@ -371,7 +371,7 @@ def _is_due(engine: ContextEngine, messages: list[Message], size: int) -> bool:
     return engine.should_compress_preflight(messages) or engine.should_compress(size)
 
 
-def _with_note(system: list[Message], note: str) -> list[Message]:
+def _add_note(system: list[Message], note: str) -> list[Message]:
     if not note or not system:
         return system
     return [*system[:-1], with_part_appended(system[-1], note)]

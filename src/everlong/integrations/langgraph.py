@@ -91,15 +91,15 @@ class CheckpointTrimmer:
         where = config.get("configurable") or {}
         name = f"{where.get('thread_id', '')}/{where.get('checkpoint_ns', '')}"
         pairs = [(message_of(message), message) for message in given]
-        before, start = self._before(given)
+        before, start = self._find_stored(given)
         fitted = self._keeper.fit([*before, *(message for message, _ in pairs[start:])], conversation=name)
         if len(fitted.messages) >= len(given):
             return checkpoint
         originals = Originals(pairs)
         shorter = [original_of(message, originals) for message in fitted.messages]
-        return {**checkpoint, "channel_values": {**values, self._channel: self._marked(shorter, fitted)}}
+        return {**checkpoint, "channel_values": {**values, self._channel: self._mark(shorter, fitted)}}
 
-    def _before(self, given: Sequence[BaseMessage]) -> tuple[list[Any], int]:
+    def _find_stored(self, given: Sequence[BaseMessage]) -> tuple[list[Any], int]:
         """Return the stored messages that a trimmed list stands for, and the number of its messages."""
         from everlong.store import Branch  # noqa: PLC0415 - only those with a store load it
 
@@ -109,18 +109,18 @@ class CheckpointTrimmer:
         at = Branch(mark["branch"], bytes.fromhex(mark["head"]), mark["depth"])
         return [entry.message for entry in self._store.entries(at)], mark["messages"]
 
-    def _marked(self, shorter: list[Any], fitted: Fitted) -> list[Any]:
+    def _mark(self, shorter: list[Any], fitted: Fitted) -> list[Any]:
         """Return a trimmed list whose first message says where the whole of it is stored."""
         if fitted.at is None:
             return shorter
         at = {"branch": fitted.at.id, "head": fitted.at.head.hex(), "depth": fitted.at.depth}
-        plain = [_without_mark(message) for message in shorter]
+        plain = [_strip_mark(message) for message in shorter]
         first = plain[0]
         told = {**first.additional_kwargs, _MARK: {**at, "messages": len(plain)}}
         return [first.model_copy(update={"additional_kwargs": told}), *plain[1:]]
 
 
-def _without_mark(message: Any) -> Any:
+def _strip_mark(message: Any) -> Any:
     if _MARK not in message.additional_kwargs:
         return message
     rest = {name: value for name, value in message.additional_kwargs.items() if name != _MARK}

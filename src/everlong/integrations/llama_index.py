@@ -156,7 +156,7 @@ def _make_send(kind: Any, method: str) -> Any:
             fitting = given if rescue.window is None else self.everlong_memory.fit(given, rescue)
             try:
                 answer = getattr(kind, method)(self, fitting, *args, **options)
-                return _with_first_piece(answer) if "stream" in method else answer
+                return _wait_for_first_piece(answer) if "stream" in method else answer
             except Exception as error:
                 if not rescue.takes(error):
                     raise
@@ -174,7 +174,7 @@ def _make_send_async(kind: Any, method: str) -> Any:
             fitting = given if rescue.window is None else await asyncio.to_thread(memory.fit, given, rescue)
             try:
                 answer = await getattr(kind, method)(self, fitting, *args, **options)
-                return await _with_first_piece_async(answer) if "stream" in method else answer
+                return await _wait_for_first_piece_async(answer) if "stream" in method else answer
             except Exception as error:
                 if not rescue.takes(error):
                     raise
@@ -182,13 +182,13 @@ def _make_send_async(kind: Any, method: str) -> Any:
     return send
 
 
-def _with_first_piece(stream: Iterable[Any]) -> Iterator[Any]:
+def _wait_for_first_piece(stream: Iterable[Any]) -> Iterator[Any]:
     """Return a stream whose first piece has come: a refusal is raised only then."""
     pieces = iter(stream)
     return chain(list(islice(pieces, 1)), pieces)
 
 
-async def _with_first_piece_async(stream: AsyncIterable[Any]) -> AsyncIterator[Any]:
+async def _wait_for_first_piece_async(stream: AsyncIterable[Any]) -> AsyncIterator[Any]:
     """Return an asynchronous stream whose first piece has come."""
     pieces = aiter(stream)
     first = [piece async for piece in _first(pieces)]

@@ -111,7 +111,7 @@ class EverlongHistory(AbstractCapability[Any]):
         self._fitted.put(named, fitted)
         originals = Originals(pairs)
         pieces = [_piece(message, originals) for message in fitted.messages]
-        return _joined(pieces, last), fitted
+        return _join(pieces, last), fitted
 
 
 class _KeptModel(WrapperModel):
@@ -238,7 +238,7 @@ def _piece(message: Message, originals: Originals[_Piece]) -> _Piece:
     return _Piece(ModelRequest(parts=[part]), part)
 
 
-def _joined(pieces: Sequence[_Piece], last: ModelRequest | None) -> list[ModelMessage]:
+def _join(pieces: Sequence[_Piece], last: ModelRequest | None) -> list[ModelMessage]:
     """Return pieces as messages: whole ones as the same objects, and parts of one request together."""
     found: list[ModelMessage] = []
     for _, group in groupby(pieces, key=lambda piece: id(piece.owner)):

@@ -306,11 +306,6 @@ class LosslessEngine(ContextCompressor):
         with self._lock:
             return GraphBuilder(self._run_for(self.request_for([])), on_leaf).build(spans, last)
 
-    def rewrite(self, node: SummaryNode) -> bool:
-        """Have the model write a summary again; return whether it did."""
-        with self._lock:
-            return self.author.has_model and mend(node, self._graph, self.author, self._sizes_in_units())
-
     # -- tools ---------------------------------------------------------------------------------------------------------
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:

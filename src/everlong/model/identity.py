@@ -28,8 +28,7 @@ from everlong.model.message import SYSTEM_ROLES, Message, calls_of
 
 Side = Literal["a", "u"]
 
-_REMINDER_ENDS = ("</system-reminder>", "</system_reminder>")
-_REMINDER = re.compile(r"\s*<(system-reminder|system_reminder)>.*</\1>\s*", re.DOTALL)
+_REMINDER_TAGS = {"<system-reminder>": "</system-reminder>", "<system_reminder>": "</system_reminder>"}
 _LEFT_OUT = frozenset({"cache_control", "index"})
 _NOT_PLAIN = _LEFT_OUT | {"is_error"}
 _LONG_NUMBER = re.compile(r"\d{16}")
@@ -176,7 +175,18 @@ def blocks_of(message: Message) -> list[HashedBlock]:
 
 def _has_identity(text: str) -> bool:
     """Return whether a text is part of a message's identity; empty texts and clients' reminders are not."""
-    return bool(text) and not (text.endswith(_REMINDER_ENDS) and _REMINDER.fullmatch(text))
+    return bool(text) and not is_reminder(text)
+
+
+def is_reminder(text: str) -> bool:
+    """Return whether a text is nothing but a client's reminders, one or several."""
+    rest = text.strip()
+    while end := next((end for tag, end in _REMINDER_TAGS.items() if rest.startswith(tag)), ""):
+        _, closed, rest = rest.partition(end)
+        if not closed:
+            return False
+        rest = rest.lstrip()
+    return not rest
 
 
 def _identities(parts: Sequence[dict[str, Any]]) -> Iterable[bytes]:

@@ -25,15 +25,15 @@ __all__ = [
     "FaultKind",
     "Unusable",
     "as_flag",
-    "as_given",
-    "as_kept",
     "as_schemas",
     "as_status",
     "as_text",
-    "checked_output",
+    "check_output",
+    "copy_for_plugin",
+    "copy_message_for_plugin",
     "figures_of",
-    "given_list",
     "name_of",
+    "restore_marks",
     "wanted_arguments",
 ]
 
@@ -54,19 +54,19 @@ class Checked(NamedTuple):
     repairs: list[str]
 
 
-def checked_output(source: Sequence[Message], output: Any) -> Checked:
+def check_output(source: Sequence[Message], output: Any) -> Checked:
     """Return the list that an engine made of ``source``, mended if need be; sound messages stay the same objects.
 
     Raises:
         Unusable: it cannot be mended.
     """
-    messages = _as_messages(source, output)
+    messages = _check_messages(source, output)
     repairs: list[str] = []
     prompts = leading_system_count(source)
     if prompts and not leading_system_count(messages):
         messages = [*source[:prompts], *messages]
         repairs.append("dropped the system prompt")
-    mended = _with_latest_request(source, messages)
+    mended = _put_back_request(source, messages)
     if mended is not messages:
         messages = mended
         repairs.append("dropped the user's latest message")
@@ -78,7 +78,7 @@ def checked_output(source: Sequence[Message], output: Any) -> Checked:
     return Checked(messages, repairs)
 
 
-def _as_messages(source: Sequence[Message], output: Any) -> list[Message]:
+def _check_messages(source: Sequence[Message], output: Any) -> list[Message]:
     try:
         messages = checked_messages(output)
     except MessageError as error:
@@ -95,7 +95,7 @@ def _as_messages(source: Sequence[Message], output: Any) -> list[Message]:
     return messages
 
 
-def _with_latest_request(source: Sequence[Message], messages: list[Message]) -> list[Message]:
+def _put_back_request(source: Sequence[Message], messages: list[Message]) -> list[Message]:
     """Return the list with the user's latest message in it; the same list if it is there already."""
     at = latest_user_index(source)
     if at is None:
@@ -109,7 +109,7 @@ def _with_latest_request(source: Sequence[Message], messages: list[Message]) -> 
     return [*messages[:place], latest, *messages[place:]]
 
 
-def as_given(message: Message) -> Message:
+def copy_message_for_plugin(message: Message) -> Message:
     """Return a copy of a message as plugins know it: without the store's mark, and several text parts as one text.
 
     Recalled memories and additions of hooks are parts of their own, but many plugins expect the content to be a text.
@@ -121,17 +121,17 @@ def as_given(message: Message) -> Message:
     return given
 
 
-def given_list(messages: Sequence[Message]) -> list[Message]:
+def copy_for_plugin(messages: Sequence[Message]) -> list[Message]:
     """Return copies of messages as plugins know them."""
-    return [as_given(message) for message in messages]
+    return [copy_message_for_plugin(message) for message in messages]
 
 
-def as_kept(message: Message, origin: Message | None) -> Message:
+def restore_marks(message: Message, origin: Message | None) -> Message:
     """Return a copy of a returned message, with the mark and the parts of its origin, if it has one."""
     kept = copy.deepcopy(message)
     if origin is None:
         return kept
-    if "content" in origin and kept.get("content") == as_given(origin).get("content"):
+    if "content" in origin and kept.get("content") == copy_message_for_plugin(origin).get("content"):
         kept["content"] = copy.deepcopy(origin["content"])
     return {**kept, TAG: origin[TAG]} if origin.get(TAG) is not None else kept
 

@@ -29,14 +29,14 @@ from everlong.plugins.checking import (
     FaultKind,
     Unusable,
     as_flag,
-    as_kept,
     as_schemas,
     as_status,
     as_text,
-    checked_output,
+    check_output,
+    copy_for_plugin,
     figures_of,
-    given_list,
     name_of,
+    restore_marks,
     wanted_arguments,
 )
 from everlong.plugins.running import Failed, Overrun, Runner
@@ -196,7 +196,7 @@ class GuardedEngine(ContextEngine):
     def should_compress_preflight(self, messages: list[Message]) -> bool:
         """Ask both engines, the one inside with a copy; the fallback calibrates itself by the messages."""
         otherwise = self.fallback.should_compress_preflight(messages)
-        given = given_list(messages)
+        given = copy_for_plugin(messages)
         said = self._try(
             "should_compress_preflight",
             lambda: as_flag(self._call("should_compress_preflight", given) or False),
@@ -208,7 +208,7 @@ class GuardedEngine(ContextEngine):
         """Ask the engine inside with a copy of the messages."""
         if not hasattr(type(self.inner), "has_content_to_compress"):
             return True
-        given = given_list(messages)
+        given = copy_for_plugin(messages)
         return self._try(
             "has_content_to_compress",
             lambda: as_flag(self._call("has_content_to_compress", given)),
@@ -255,14 +255,14 @@ class GuardedEngine(ContextEngine):
 
     def _compress_inside(self, messages: list[Message], wishes: dict[str, Any]) -> _Compacted:
         """Compact copies without the store's marks; runs in the engine's thread."""
-        plain, given = given_list(messages), given_list(messages)
+        plain, given = copy_for_plugin(messages), copy_for_plugin(messages)
         origins = {id(one): message for copies in (plain, given) for one, message in zip(copies, messages, strict=True)}
         made = self._call("compress", list(given), **wishes)
         try:
-            checked = checked_output(plain, made)
+            checked = check_output(plain, made)
         except Unusable as wrong:
             return _Compacted([], [], str(wrong))
-        kept = [as_kept(message, origins.get(id(message))) for message in checked.messages]
+        kept = [restore_marks(message, origins.get(id(message))) for message in checked.messages]
         return _Compacted(kept, checked.repairs, "")
 
     def _accept(self, messages: list[Message], found: _Compacted) -> list[Message] | None:
@@ -312,7 +312,7 @@ class GuardedEngine(ContextEngine):
 
     def on_session_end(self, session_id: str, messages: list[Message]) -> None:
         """Tell both engines, the one inside with a copy of the messages."""
-        given = given_list(messages)
+        given = copy_for_plugin(messages)
         self.fallback.on_session_end(session_id, messages)
         self._tell("on_session_end", session_id, given)
 
@@ -347,7 +347,7 @@ class GuardedEngine(ContextEngine):
         """Return the tool's answer, or an error for the model."""
         given, facts = copy.deepcopy(args), copy.deepcopy(kwargs)
         if isinstance(facts.get("messages"), list):
-            facts["messages"] = given_list(facts["messages"])
+            facts["messages"] = copy_for_plugin(facts["messages"])
         before = self._count
         answer = self._try(
             "handle_tool_call",

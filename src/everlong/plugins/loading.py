@@ -173,7 +173,7 @@ class ImportScope:
         try:
             module = builtins.__import__(wanted, globals, locals, fromlist or ("*",), 0)
         except ModuleNotFoundError as error:
-            raise _renamed(name, wanted, error) from None
+            raise _rename_error(name, wanted, error) from None
         if fromlist:
             return module
         below = name.partition(".")[2]
@@ -280,10 +280,10 @@ class _Importlib(ModuleType):
         try:
             return importlib.import_module(wanted or name, package)
         except ModuleNotFoundError as error:
-            raise _renamed(name, wanted, error) from None
+            raise _rename_error(name, wanted, error) from None
 
 
-def _renamed(name: str, wanted: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
+def _rename_error(name: str, wanted: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
     """Return the error with the name that the plugin used, if that module itself is missing."""
     if not wanted or error.name != wanted:
         return error

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from everlong.context import ContextEngine
     from everlong.providers.auxiliary import AskModel
 
-__all__ = ["BUILT_IN", "BUILT_IN_LOSSLESS", "LOSSLESS", "Plugins", "UntrustedPlugin", "chooses_lossless", "named"]
+__all__ = ["BUILT_IN", "BUILT_IN_LOSSLESS", "LOSSLESS", "Plugins", "UntrustedPlugin", "chooses_lossless", "engine_name"]
 
 BUILT_IN = "compressor"
 """The name that always means the built-in engine."""
@@ -153,7 +153,7 @@ class Plugins:
                 self.warn(str(error))
             except PluginError as error:
                 self.failed[name] = self.failed[found.name] = error
-                self.warn(f"{error}; {instead}; see: everlong plugins doctor {found.name}")
+                self.warn(f"{error}; {instead}")
                 return None
             else:
                 self.failed.pop(name, None)
@@ -197,10 +197,10 @@ class Plugins:
             llm=self.llm,
             manifest=found.manifest,
             warn=self.warn,
-            inside=self._inside,
+            inside=self._wrap_in_host,
         )
 
-    def _inside(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_in_host(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function that runs inside this host."""
 
         @wraps(function)
@@ -244,10 +244,9 @@ class Plugins:
         try:
             made = self._make_engine(wanted, context_length)
         except PluginError as error:
-            name = self._chosen.name if self._chosen is not None else wanted
             self.failed[wanted] = error
             instead = "engine of that name" if wanted == LOSSLESS else "compressor"
-            self.warn(f"{error}; the built-in {instead} is used; see: everlong plugins doctor {name}")
+            self.warn(f"{error}; the built-in {instead} is used")
             return None
         return made
 
@@ -260,7 +259,7 @@ class Plugins:
                 self.warn(self._not_found(wanted, ""))
             return None
         engine = make_engine(offer.offered, context_length, offer.plugin)
-        name = named(engine)
+        name = engine_name(engine)
         if chosen is None and name != wanted:
             if wanted == LOSSLESS:
                 return None
@@ -323,7 +322,7 @@ def chooses_lossless(settings: Settings) -> bool:
     return all(one.origin == "built-in" for one in Plugins(settings).named(LOSSLESS))
 
 
-def named(engine: ContextEngine) -> str:
+def engine_name(engine: ContextEngine) -> str:
     """Return an engine's name; that of its class where it has none."""
     try:
         name: object = engine.name

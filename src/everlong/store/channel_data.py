@@ -17,7 +17,6 @@ from everlong.store.schema import (
     channel_conversation,
     channel_file,
     channel_place,
-    channel_reminder,
     channel_update,
 )
 
@@ -39,11 +38,7 @@ def drop_channel_data(connection: Connection, tenant: str, conversation: str) ->
     paths = list(connection.execute(select(files.c.path).where(stored)).scalars())
     places = channel_place
     bound = and_(places.c.tenant == tenant, places.c.conversation == conversation)
-    for row in connection.execute(select(places).where(bound)).all():
-        at = channel_reminder.c
-        here = and_(at.tenant == tenant, at.platform == row.platform, at.chat == row.chat, at.topic == row.topic)
-        connection.execute(delete(channel_reminder).where(here))
-    connection.execute(update(places).where(bound).values(conversation=None, notes=None, active=0.0))
+    connection.execute(update(places).where(bound).values(conversation=None, active=0.0))
     for table in (channel_answer, channel_conversation, channel_file):
         gone = and_(table.c.tenant == tenant, table.c.conversation == conversation)
         connection.execute(delete(table).where(gone))

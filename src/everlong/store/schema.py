@@ -39,7 +39,6 @@ __all__ = [
     "channel_guest",
     "channel_place",
     "channel_question",
-    "channel_reminder",
     "channel_update",
     "compaction",
     "content",
@@ -462,7 +461,6 @@ channel_place = Table(  # a chat or a topic of a messaging service, and the conv
     Column("topic", String, primary_key=True),  # empty where the chat has none
     Column("conversation", String),  # null before the first message, and after a reset
     Column("model", String),  # chosen there with /model
-    Column("notes", Text),  # JSON: what the agent is told with the next message
     Column("seen", String, nullable=False),  # the newest message that was stored
     Column("active", Float(53), nullable=False),
     Index("ix_channel_place_conversation", "tenant", "conversation"),
@@ -502,7 +500,7 @@ channel_update = Table(  # what came in; a row stays when its words are gone, so
     sqlite_autoincrement=True,
 )
 
-channel_answer = Table(  # what goes out: an answer of the agent, of a command, a reminder
+channel_answer = Table(  # what goes out: an answer of the agent or of a command
     "channel_answer",
     metadata,
     Column("id", _Serial, primary_key=True, autoincrement=True),
@@ -510,7 +508,7 @@ channel_answer = Table(  # what goes out: an answer of the agent, of a command, 
     Column("platform", String, nullable=False),
     Column("chat", String, nullable=False),
     Column("topic", String, nullable=False),
-    Column("kind", String, nullable=False),  # turn, command, notice, reminder or sent
+    Column("kind", String, nullable=False),  # turn, command or notice
     Column("state", String, nullable=False),  # working, ready, delivered or failed
     Column("conversation", String),
     Column("branch", _Serial),  # where the conversation stood before the turn; null where it had no message
@@ -550,23 +548,6 @@ channel_question = Table(  # a tool call that somebody is asked about with butto
     Column("state", String, nullable=False),  # open or closed
     Column("expires", Float(53), nullable=False),
     Index("ix_channel_question_state", "tenant", "platform", "state"),
-)
-
-channel_reminder = Table(
-    "channel_reminder",
-    metadata,
-    Column("id", _Serial, primary_key=True, autoincrement=True),
-    Column("tenant", String, nullable=False),
-    Column("platform", String, nullable=False),
-    Column("chat", String, nullable=False),
-    Column("topic", String, nullable=False),
-    Column("conversation", String),
-    Column("text", Text, nullable=False),
-    Column("due", Float(53), nullable=False),
-    Column("ts", Float(53), nullable=False),
-    Index("ix_channel_reminder_due", "tenant", "platform", "due"),
-    Index("ix_channel_reminder_conversation", "tenant", "conversation"),
-    sqlite_autoincrement=True,
 )
 
 channel_guest = Table(  # people and chats that were let in besides those of the settings

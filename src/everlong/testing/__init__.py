@@ -15,18 +15,16 @@ if TYPE_CHECKING:
         Ask as Ask,
         Call as Call,
         Fault as Fault,
-        ManualClock as ManualClock,
         ModelServer as ModelServer,
         Record as Record,
         ScriptedModel as ScriptedModel,
         ScriptedTurn as ScriptedTurn,
-        random_faults as random_faults,
     )
 
 __all__, __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "engine_contract": "EngineContract check_engine",
-        "server": "Answer Ask Call Fault ManualClock ModelServer Record ScriptedModel ScriptedTurn random_faults",
+        "server": "Answer Ask Call Fault ModelServer Record ScriptedModel ScriptedTurn",
     },
 )

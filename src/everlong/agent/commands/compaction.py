@@ -13,7 +13,7 @@ from everlong.model import is_system, text_of
 
 if TYPE_CHECKING:
     from everlong.agent import Agent
-    from everlong.caching.editing import EditDecision
+    from everlong.caching.rules import ModelRules
     from everlong.context import CompactionReport
 
 _MOST_GONE = 12
@@ -63,7 +63,7 @@ def _describe_kept(report: CompactionReport, wanted: int, threshold: int) -> str
 
 def _preview(desk: Desk, focus: str) -> None:
     """Show what a compaction would do, on a copy and without a model, so that it costs nothing."""
-    from everlong.caching.editing import worth_editing  # noqa: PLC0415 - the prompt comes before this is loaded
+    from everlong.caching.rules import model_rules  # noqa: PLC0415 - the prompt comes before this is loaded
     from everlong.lossless import LosslessEngine  # noqa: PLC0415 - as above
 
     agent = desk.agent
@@ -98,26 +98,30 @@ def _preview(desk: Desk, focus: str) -> None:
         desk.show.line(f"  − and {len(gone) - _MOST_GONE} more", "dim")
     cache = agent.asker.cache
     is_cold = cache is None or cache.choice.strategy != "ledger" or cache.is_cold()
-    decision = worth_editing(before - after, after, is_cold=is_cold, model=agent.connection.model)
+    rules = None if is_cold else model_rules(agent.connection.model)
     price = agent.connection.info.prices.input if agent.connection.info.prices is not None else None
-    for line in _describe_cost(decision, before, price):
+    for line in _describe_cost(before, after, rules, price):
         desk.show.line(line)
 
 
-def _describe_cost(decision: EditDecision, tokens: int, price: float | None) -> Iterator[str]:
-    """Yield what a compaction would cost and save; in US dollars where the price of a million tokens is known."""
+def _describe_cost(before: int, after: int, rules: ModelRules | None, price: float | None) -> Iterator[str]:
+    """Yield what a compaction would cost and save; in US dollars where the price of a million tokens is known.
+
+    ``rules`` are those of the model's cache; None if the provider holds nothing of the conversation.
+    """
 
     def amount(fresh: float) -> str:
         return f"{fresh:,.0f} tokens" if price is None else f"${fresh * price / 1e6:.4f} ({fresh:,.0f} tokens)"
 
-    yield f"cost: a model that writes the summary reads {amount(tokens)}"
-    if not decision.rewrite_cost:
-        yield f"cache: nothing is cached now, so nothing is lost; requests have {decision.gain_tokens:,} tokens less"
+    yield f"cost: a model that writes the summary reads {amount(before)}"
+    if rules is None:
+        yield f"cache: nothing is cached now, so nothing is lost; requests have {before - after:,} tokens less"
         return
-    calls = max(1, math.ceil(decision.break_even_calls))
+    cost, saving = (rules.write["5m"] - rules.read) * after, rules.read * (before - after)
+    calls = max(1, math.ceil(cost / saving)) if saving > 0 else 1
     yield (
-        f"cache: {decision.rewrite_tokens:,} tokens are cached anew, {amount(decision.rewrite_cost)} more at once; "
-        f"each later request saves {amount(decision.saving_per_call)}, so it pays after {counted(calls, 'request')}"
+        f"cache: {after:,} tokens are cached anew, {amount(cost)} more at once; "
+        f"each later request saves {amount(saving)}, so it pays after {counted(calls, 'request')}"
     )
 
 

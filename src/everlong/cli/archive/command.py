@@ -40,16 +40,12 @@ _INTERVAL = 5.0
     type=click.Path(path_type=Path, file_okay=False),
     help="Also the logs in this folder, of whatever client; may be repeated.",
 )
-@click.option("--install", is_flag=True, help="Run it at every login, as a user service (systemd, launchd).")
-@click.option("--uninstall", is_flag=True, help="Remove that service.")
 @json_option
 @store_option
 def archive_command(
     once: bool,
     clients: tuple[str, ...],
     folders: tuple[Path, ...],
-    install: bool,
-    uninstall: bool,
     as_json: bool,
 ) -> None:
     """Import the logs of other clients before those delete them, and go on while the clients write.
@@ -58,14 +54,6 @@ def archive_command(
     The clients' files are never changed. Importing twice adds nothing, and a conversation that went through the gateway
     appears once.
     """
-    if install or uninstall:
-        from everlong.cli.archive.service import install_service, uninstall_service  # noqa: PLC0415 - seldom needed
-
-        if install and uninstall:
-            raise click.UsageError("use --install or --uninstall, not both")
-        for line in install_service() if install else uninstall_service():
-            say(line)
-        return
     if as_json and not once:
         raise click.UsageError("--json reports one import, so it needs --once")
     chosen = _choose(clients, folders)
@@ -140,10 +128,10 @@ def _stop_signals() -> Iterator[threading.Event]:
 
 
 def _describe(result: ScanResult) -> str:
-    words = {"new": "new", "grown": "grown", "known": "already there", "empty": "empty"}
-    said = [f"{result.outcomes[name]:,} {word}" for name, word in words.items() if result.outcomes[name]]
+    from everlong.cli.archive.log_import import describe_outcomes  # noqa: PLC0415 - loads the database
+
     text = f"read {result.changed:,} of {counted(result.files, 'log')}"
-    text += f": {counted(sum(result.outcomes.values()), 'conversation')} ({', '.join(said)})" if said else ""
+    text += f": {describe_outcomes(result.outcomes)}" if result.outcomes.total() else ""
     return text + (f"; {counted(result.broken, 'line')} could not be read" if result.broken else "")
 
 

@@ -46,12 +46,7 @@ def read_opencode(path: Path, state: Mapping[str, Any], *, is_quiet: bool = True
             if not is_quiet and messages and _is_open(messages[-1][0]):
                 messages.pop()
             yield [read_opencode_session(session, messages)], {"since": last}
-        yield from _noted({"since": newest})
-
-
-def _noted(state: dict[str, Any]) -> Lineages:
-    """Yield nothing but what is to be noted at the end."""
-    yield [], state
+        yield [], {"since": newest}
 
 
 def _is_open(message: Mapping[str, Any]) -> bool:
@@ -86,15 +81,15 @@ def read_hermes(path: Path, state: Mapping[str, Any], *, is_quiet: bool = True) 
         newest = connection.execute("SELECT MAX(id) FROM messages").fetchone()[0] or 0
         rows = connection.execute("SELECT DISTINCT session_id FROM messages WHERE id > ?", (last,)).fetchall()
         changed = {row["session_id"] for row in rows}
-        for lineage in hermes_lineages(sessions):
+        for lineage in _hermes_lineages(sessions):
             if last and changed.isdisjoint(one["id"] for one in lineage):
                 continue
             runs = [read_hermes_session(one, _hermes_messages(connection, one["id"])) for one in lineage]
             yield runs, {"last": last}
-        yield from _noted({"last": newest})
+        yield [], {"last": newest}
 
 
-def hermes_lineages(sessions: Mapping[str, Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
+def _hermes_lineages(sessions: Mapping[str, Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
     """Yield the lineages: a session and the children in which compactions let it go on."""
     children: dict[str, str] = {}
     for ident, one in sessions.items():

@@ -1,4 +1,4 @@
-"""The formats of log files: which one a file has, told by its first bytes, and the names of the clients."""
+"""The formats of log files: which one a file has, told by its first bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from everlong.wire.logs.gemini import is_gemini_line, is_gemini_session, read_ge
 from everlong.wire.logs.log import LogRun, parse_line
 from everlong.wire.logs.pi import is_pi_line, read_pi
 
-__all__ = ["LINE_LOGS", "TITLES", "LineLog", "LogFormat", "check_database", "format_of_log", "open_database"]
+__all__ = ["LINE_LOGS", "LineLog", "LogFormat", "check_database", "format_of_log", "open_database"]
 
 LogFormat = Literal["claude-code", "codex", "pi", "aider", "gemini", "gemini-lines", "cline", "opencode", "hermes"]
 
@@ -38,18 +38,6 @@ LINE_LOGS: Mapping[LogFormat, LineLog] = {
     "gemini-lines": LineLog(is_gemini_line, read_gemini_lines),
     "claude-code": LineLog(is_claude_code_line, read_claude_code),
 }
-
-TITLES = {
-    "claude-code": "Claude Code",
-    "codex": "Codex",
-    "opencode": "opencode",
-    "gemini": "Gemini CLI",
-    "pi": "pi",
-    "cline": "Cline",
-    "aider": "aider",
-    "hermes": "Hermes",
-}
-"""The clients whose logs are read, by name."""
 
 _HEAD = 1 << 16
 _FIRST_LINE = 64 << 20

@@ -20,6 +20,7 @@ from everlong.cli.archive.databases import read_hermes, read_opencode
 from everlong.cli.archive.formats import LogFormat, check_database, format_of_log
 from everlong.cli.archive.log_content import read_log_file
 from everlong.cli.archive.places import is_clients_own
+from everlong.cli.output import counted
 from everlong.errors import TranscriptError
 from everlong.store.imports import Imported, ImportOrigin
 from everlong.store.log_files import FileStamp, KnownLog, LogFiles
@@ -30,7 +31,7 @@ from everlong.wire.logs.log import LogRun
 if TYPE_CHECKING:
     from everlong.store import Store
 
-__all__ = ["FileImport", "LogImport", "stamp_of"]
+__all__ = ["FileImport", "LogImport", "describe_outcomes", "stamp_of"]
 
 _QUIET = 2.0
 """Seconds without a change after which what stands at the end of a log is taken for complete."""
@@ -58,6 +59,13 @@ class FileImport:
         self.outcomes[found.outcome] += 1
         if found.outcome in {"new", "grown"} and found.session is not None:
             self.sessions.append(found.session)
+
+
+def describe_outcomes(outcomes: Counter[str]) -> str:
+    """Return how many conversations there were, and what became of them, in words."""
+    words = {"new": "new", "grown": "grown", "known": "already there", "empty": "empty"}
+    said = [f"{outcomes[name]:,} {word}" for name, word in words.items() if outcomes[name]]
+    return counted(outcomes.total(), "conversation") + (f" ({', '.join(said)})" if said else "")
 
 
 def stamp_of(path: Path, status: os.stat_result | None = None) -> FileStamp:
@@ -110,19 +118,18 @@ class LogImport:
         folder = os.path.realpath(path.parent)
         return ImportOrigin(name, written, self.source, folder, is_apart=not self._is_named(path))
 
-    def add(self, path: Path, *, is_growing: bool = False, form: LogFormat | None = None) -> FileImport | None:
+    def add(self, path: Path, *, is_growing: bool = False) -> FileImport | None:
         """Import what is new in a file; return None if it is no log of a client that is known.
 
         Args:
             path: The file.
             is_growing: Whether the client may be writing it now: then its last message waits until it is complete.
-            form: Its format, where that is known.
 
         Raises:
             OSError: The file cannot be read.
             TranscriptError: It is damaged.
         """
-        form = format_of_log(path) if form is None else form
+        form = format_of_log(path)
         if form is None:
             return None
         done = FileImport("gemini" if form == "gemini-lines" else form)

@@ -1,4 +1,4 @@
-"""The places where clients keep their logs, and how long they keep them.
+"""The places where clients keep their logs.
 
 A log in one of these places is its client's. A log anywhere else belongs to the folder that it lies in: a clone or a
 download brings it along, and it may claim to be from any other folder.
@@ -6,7 +6,6 @@ download brings it along, and it may claim to be from any other folder.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,13 +15,11 @@ from typing import NamedTuple
 
 from everlong.config.files import is_regular
 
-__all__ = ["AIDER", "LogFolder", "days_until_deletion", "is_clients_own", "log_folders"]
+__all__ = ["AIDER", "LogFolder", "is_clients_own", "log_folders"]
 
 AIDER = ".aider.chat.history.md"
 """The file that aider keeps in each folder that it works in."""
 _VSCODE = "saoudrizwan.claude-dev"
-_CLEANUP_DAYS = 30
-"""The days after which Claude Code deletes a log, unless it is told another number."""
 
 
 class LogFolder(NamedTuple):
@@ -92,38 +89,3 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     if pattern[0] == "**":
         return _matches(parts, pattern[1:]) or _matches(parts[1:], pattern)
     return fnmatchcase(parts[0], pattern[0]) and _matches(parts[1:], pattern[1:])
-
-
-def days_until_deletion(client: str, env: Mapping[str, str] | None = None, home: Path | None = None) -> int | None:
-    """Return the days after which a client deletes its logs; None if it keeps them."""
-    own = os.environ if env is None else env
-    house = Path.home() if home is None else home
-    if client == "claude-code":
-        named = own.get("CLAUDE_CONFIG_DIR", "").strip()
-        folder = Path(named).expanduser() if named else house / ".claude"
-        days = _setting(folder / "settings.json", "cleanupPeriodDays")
-        return int(days) if isinstance(days, int | float) and not isinstance(days, bool) else _CLEANUP_DAYS
-    if client == "gemini":
-        return _gemini_days(house / ".gemini" / "settings.json")
-    return None
-
-
-def _gemini_days(path: Path) -> int | None:
-    general = _setting(path, "general")
-    retention = general.get("sessionRetention") if isinstance(general, dict) else None
-    told = retention if isinstance(retention, dict) else {}
-    if told.get("enabled") is False:
-        return None
-    age = told.get("maxAge", "30d")
-    scale = {"h": 1 / 24, "d": 1, "w": 7, "m": 30}
-    if isinstance(age, str) and age[:-1].isdigit() and age[-1] in scale:
-        return max(1, int(int(age[:-1]) * scale[age[-1]]))
-    return _CLEANUP_DAYS
-
-
-def _setting(path: Path, name: str) -> object:
-    try:
-        value = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return None
-    return value.get(name) if isinstance(value, dict) else None

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 
-from everlong.cli.archive.formats import format_of_log
 from everlong.cli.archive.log_import import FileImport, LogImport, stamp_of
 from everlong.cli.archive.places import AIDER, LogFolder
 from everlong.errors import EverlongError, StoreError
@@ -21,7 +20,7 @@ from everlong.store.schema import session
 if TYPE_CHECKING:
     from everlong.store import Store
 
-__all__ = ["Scan", "ScanResult", "unarchived_files"]
+__all__ = ["Scan", "ScanResult"]
 
 _REST = 20
 """A log that grows is read whole each time, and then rests this many times as long: that takes 5 % of a core."""
@@ -90,7 +89,7 @@ class Scan:
             is_stopped: Asked after each log whether to leave the others to a later run.
         """
         result = ScanResult()
-        waiting = list(self._changed(result))
+        waiting = list(self._find_changed(result))
         total, done = sum(stamp.size for _, stamp in waiting), 0
         progress(0, total)
         for path, stamp in waiting:
@@ -110,7 +109,7 @@ class Scan:
                 break
         return result
 
-    def _changed(self, result: ScanResult) -> Iterator[tuple[Path, FileStamp]]:
+    def _find_changed(self, result: ScanResult) -> Iterator[tuple[Path, FileStamp]]:
         known = self._files.all_stamps()
         seen: set[str] = set()
         for folder in [*self._folders, *folders_of_conversations(self._store)]:
@@ -146,28 +145,3 @@ class Scan:
         result.outcomes.update(found.outcomes)
         result.sessions += found.sessions
         result.broken += found.broken
-
-
-def unarchived_files(known: Mapping[str, FileStamp], folder: LogFolder) -> list[tuple[Path, float]]:
-    """Return the logs of a folder that are not imported up to their end, with the times of their last change.
-
-    Args:
-        known: The stamps of the logs that are imported, by file.
-        folder: The folder.
-    """
-    found: list[tuple[Path, float]] = []
-    for path in folder.files():
-        try:
-            stamp = stamp_of(path)
-        except OSError:
-            continue
-        if known.get(str(path.absolute())) != stamp and stamp.size and _is_log(path):
-            found.append((path, stamp.mtime / 1e9))
-    return found
-
-
-def _is_log(path: Path) -> bool:
-    try:
-        return format_of_log(path) is not None
-    except OSError:
-        return False

@@ -1,24 +1,20 @@
 """Files in a prompt: ``@path`` gives the model a file along with the words, and so does the path of an image.
 
-Terminals paste the path of a file that is dropped on them, with quotes or backslashes around its spaces. They paste
-only text, so a picture in the clipboard becomes a file first.
+Terminals paste the path of a file that is dropped on them, with quotes or backslashes around its spaces.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import secrets
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from everlong.agent.attachments import MOST_BYTES, MOST_IMAGE_BYTES, file_part, is_cut, is_image
 from everlong.cli.output import format_bytes
-from everlong.processes import system_program
 
-__all__ = ["attach_files", "save_clipboard_image"]
+__all__ = ["attach_files"]
 
 _MENTION = re.compile(r"(?<!\S)@(\"[^\"\n]+\"|\S+)")
 _IMAGE_PATH = re.compile(
@@ -27,14 +23,6 @@ _IMAGE_PATH = re.compile(
     r"|(?<!\S)\"(?P<double>[^\"\n]+\.(?:png|jpe?g|gif|webp))\"(?!\S)",
     re.IGNORECASE,
 )
-_CLIPBOARD_PROGRAMS = (
-    ("wl-paste", "--no-newline", "--type", "image/png"),
-    ("xclip", "-selection", "clipboard", "-target", "image/png", "-out"),
-    ("pngpaste", "-"),
-)
-"""The programs that print the clipboard's picture: of Wayland, of X11, and of macOS."""
-_CLIPBOARD_SECONDS = 2.0
-_PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def attach_files(text: str, root: Path, note: Callable[[str], None]) -> str | list[dict[str, Any]]:
@@ -94,22 +82,3 @@ def _read(path: Path, name: str, root: Path, note: Callable[[str], None]) -> dic
     else:
         note(f"with {name}, {format_bytes(size)}" + (", of which the beginning" if is_cut(data, size) else ""))
     return part
-
-
-def save_clipboard_image(folder: Path) -> Path | None:
-    """Write the picture in the clipboard to a private file in a folder and return its path; None without a picture."""
-    for program, *arguments in _CLIPBOARD_PROGRAMS:
-        path = system_program(program)
-        if path is None:
-            continue
-        try:
-            done = subprocess.run([path, *arguments], capture_output=True, check=False, timeout=_CLIPBOARD_SECONDS)  # noqa: S603 - one of the above
-        except (OSError, subprocess.TimeoutExpired):
-            continue
-        if done.stdout.startswith(_PNG):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            saved = folder / f"pasted-{secrets.token_hex(4)}.png"
-            saved.touch(mode=0o600)
-            saved.write_bytes(done.stdout)
-            return saved
-    return None

@@ -36,11 +36,9 @@ __all__ = ["chat_command", "talk_plainly"]
 @local_option()
 @click.option("-c", "--continue", "goes_on", is_flag=True, help="Continue the newest conversation of this folder.")
 @click.option("--resume", metavar="ID|TITLE", help="Continue this conversation.")
-@click.option("-p", "--prompt", help="Answer this one prompt and exit, like everlong run.")
 @click.option("--title", help="A title for the session.")
 @click.option("-y", "--yes", is_flag=True, help="Approve everything that writes or runs something.")
 @click.option("--plain", is_flag=True, help="No colour, no drawing, for screen readers and dumb terminals.")
-@click.option("--cwd", type=click.Path(path_type=Path, exists=True, file_okay=False), help="Work in this folder.")
 @click.option(
     "--allow",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -53,10 +51,7 @@ def chat_command(**given: Any) -> None:
     """Talk to a model with tools, in a conversation that does not end at its window."""
     if given["goes_on"] and given["resume"] is not None:
         raise click.UsageError("use --continue or --resume, not both")
-    if given["prompt"] is not None:
-        _answer_one_prompt(given)
-        return
-    settle_trust(given["cwd"], trusts=given["trust"], asks=sys.stdin.isatty() and sys.stderr.isatty())
+    settle_trust(trusts=given["trust"], asks=sys.stdin.isatty() and sys.stderr.isatty())
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     if is_terminal and _lacks_model(given):
         from everlong.cli.first_run.dialogue import choose_model  # noqa: PLC0415 - only at the first run
@@ -75,13 +70,6 @@ def _lacks_model(given: dict[str, Any]) -> bool:
 
     agent = load_settings().settings.agent
     return agent.model is None and agent.local is None
-
-
-def _answer_one_prompt(given: dict[str, Any]) -> None:
-    from everlong.cli.run import run_command  # noqa: PLC0415 - keeps `--help` quick
-
-    taken = ("model", "base_url", "local", "goes_on", "resume", "title", "yes", "cwd", "allow", "trust")
-    click.get_current_context().invoke(run_command, prompt=given["prompt"], **{name: given[name] for name in taken})
 
 
 def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:

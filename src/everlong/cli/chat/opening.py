@@ -70,7 +70,7 @@ class Opening:
         for notice in loaded.notices:
             show.note(notice)
         settings = loaded.settings
-        show.use_theme(choose_theme(settings.agent.theme, os.environ))
+        show.use_theme(choose_theme(os.environ))
         local = opened.enter_context(local_model(self._given, settings))
         with self._context.scope(cleanup=False):
             store = opened.enter_context(open_chosen_store(new=True))
@@ -103,7 +103,7 @@ class Opening:
         name: str | None = self._given["resume"]
         if not self._given["goes_on"]:
             return name
-        newest, instead = newest_to_resume(store, self._given["cwd"] or Path.cwd(), "everlong chat")
+        newest, instead = newest_to_resume(store, Path.cwd(), "everlong chat")
         if newest is None:
             show.quiet(f"{instead}; this is a new one")
         return newest
@@ -114,13 +114,12 @@ class Opening:
         return worker.approve if self._asks else refuse_everything("there is no terminal to ask; say --yes")
 
     def _make_options(self, approver: Approver, resume: str | None) -> AgentOptions:
-        given = self._given
         return everlong.agent.AgentOptions(
-            root=given["cwd"] or Path.cwd(),
-            allowed=given["allow"],
+            root=Path.cwd(),
+            allowed=self._given["allow"],
             approver=approver,
             resume=resume,
-            title=given["title"] if resume is None else None,
+            title=self._given["title"] if resume is None else None,
         )
 
     def _open_agent(self, settings: Settings, options: AgentOptions, store: Store, show: Show) -> Agent:

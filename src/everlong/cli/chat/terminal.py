@@ -32,7 +32,6 @@ from everlong.errors import StoreError
 from everlong.providers.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
-    from prompt_toolkit.buffer import Buffer
     from prompt_toolkit.formatted_text import StyleAndTextTuples
     from prompt_toolkit.history import History
     from prompt_toolkit.key_binding import KeyPressEvent
@@ -325,27 +324,12 @@ class _Talk:
         def stop(event: KeyPressEvent) -> None:
             self._stop(event)
 
-        @keys.add("c-v")
-        def paste(event: KeyPressEvent) -> None:
-            event.app.create_background_task(self._paste_image(event.current_buffer))
-
         @keys.add("escape", "enter")
         @keys.add("c-j")
         def newline(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
         return keys
-
-    async def _paste_image(self, buffer: Buffer) -> None:
-        """Put the picture in the clipboard into the line, as a file that goes along with it."""
-        from everlong.cli.chat.attachments import save_clipboard_image  # noqa: PLC0415 - only when it is asked for
-
-        saved = await self._loop.run_in_executor(None, save_clipboard_image, data_home() / "pasted")
-        if saved is None:
-            self._state.hint = "there is no picture in the clipboard"
-        else:
-            buffer.insert_text(f'@"{saved}" ')
-        self._session.app.invalidate()
 
     def _answer(self, event: KeyPressEvent, said: str) -> None:
         """Decide the question with a key or a line."""

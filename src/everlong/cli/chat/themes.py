@@ -7,7 +7,7 @@ can hardly be read: there other colours stand in for them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 __all__ = ["DARK", "ChatTheme", "choose_theme"]
 
@@ -41,8 +41,7 @@ _LIGHT_GROUNDS = frozenset({"7", "15"})
 """White and bright white among the sixteen colours."""
 
 
-def choose_theme(wanted: Literal["auto", "dark", "light"], env: Mapping[str, str]) -> ChatTheme:
-    """Return the theme that is wanted; ``auto`` goes by the background in ``COLORFGBG``, which many terminals set."""
+def choose_theme(env: Mapping[str, str]) -> ChatTheme:
+    """Return the theme for the background that ``COLORFGBG`` names, which many terminals set."""
     ground = env.get("COLORFGBG", "").rpartition(";")[2]
-    is_light = wanted == "light" or (wanted == "auto" and ground in _LIGHT_GROUNDS)
-    return LIGHT if is_light else DARK
+    return LIGHT if ground in _LIGHT_GROUNDS else DARK

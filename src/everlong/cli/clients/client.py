@@ -24,8 +24,8 @@ __all__ = [
     "ConfigurationFile",
     "GatewayAddress",
     "Setting",
-    "around_proxies",
     "base_urls",
+    "no_proxy_variables",
     "put_back",
 ]
 
@@ -91,13 +91,13 @@ class ConfigurationFile:
             try:
                 text = mark + self.format.put(text.removeprefix(_MARK), setting.path, setting.value)
             except (ValueError, TypeError, AttributeError, KeyError) as error:
-                raise self._refused(setting, str(error)) from error
+                raise self._refusal(setting, str(error)) from error
         try:
             is_right = self.format.parse(text) == wanted
         except ValueError:
             is_right = False
         if not is_right:
-            raise self._refused(settings[0], "other values would change")
+            raise self._refusal(settings[0], "other values would change")
         return text
 
     def write(self, settings: Sequence[Setting]) -> bool:
@@ -171,8 +171,8 @@ class ConfigurationFile:
                 f"{path or self.path} is not valid {self.format.name} ({error}); nothing was changed. Repair it first"
             ) from error
 
-    def _refused(self, setting: Setting, why: str) -> ConfigError:
-        name = ".".join(setting.path) or "the list"
+    def _refusal(self, setting: Setting, why: str) -> ConfigError:
+        name = ".".join(setting.path)
         return ConfigError(f"{name} cannot be set in {self.path} ({why}); nothing was changed. Edit the file by hand")
 
 
@@ -186,10 +186,10 @@ def put_back(form: Format, text: str, old: Any, settings: Sequence[Setting]) -> 
             before = [*kept, *(item for item in had if item not in kept)] or before
         if now == before:
             continue
-        if before is not None and (setting.path or before):
+        if before is not None:
             text = form.put(text, setting.path, before)
             continue
-        text = form.remove(text, setting.path) if setting.path else ""
+        text = form.remove(text, setting.path)
         for depth in range(len(setting.path) - 1, 0, -1):
             above = setting.path[:depth]
             if value_at(form.parse(text), above) == {} and value_at(old, above) is None:
@@ -280,8 +280,8 @@ class Client:
     title = ""
     programs: tuple[str, ...] = ()
     """Names of its executables."""
-    format: Format | None = None
-    """The format of its configuration file; None for a library, which is set up in code."""
+    format: Format
+    """The format of its configuration file."""
     takes_model = False
     """True if its configuration depends on the model."""
 
@@ -291,10 +291,6 @@ class Client:
 
     def settings(self, gateway: GatewayAddress, values: Any) -> list[Setting]:
         """Return the settings that its configuration file needs, given its values now."""
-        raise NotImplementedError
-
-    def code(self, gateway: GatewayAddress) -> str:
-        """Return the lines of code that set up a library."""
         raise NotImplementedError
 
     def notes(self, _gateway: GatewayAddress, _env: Mapping[str, str], _home: Path) -> list[str]:
@@ -315,14 +311,11 @@ class Client:
 
     def file(self, env: Mapping[str, str], home: Path) -> ConfigurationFile:
         """Return its configuration file."""
-        assert self.format is not None  # noqa: S101 - asked only of clients with a file
         return ConfigurationFile(self.path(env, home), self.format)
 
     def upstreams(self, env: Mapping[str, str], home: Path) -> dict[str, str]:
         """Return the upstreams of its own configuration, as the user wrote it, by API."""
         found = self.login_upstream(env, home)
-        if self.format is None:
-            return found
         try:
             values = self.file(env, home).original()
             settings = self.settings(GatewayAddress(""), values)
@@ -340,7 +333,7 @@ def base_urls(gateway: GatewayAddress) -> dict[str, str]:
     return {name: gateway.base_url(api) for api, names in VARIABLES.items() for name in names}
 
 
-def around_proxies(env: Mapping[str, str]) -> dict[str, str]:
+def no_proxy_variables(env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that make a program reach a gateway on this machine without a proxy.
 
     Empty if the environment names no proxy: with these variables alone, some programs would forget the system's proxy.
@@ -364,6 +357,6 @@ def folder_of(variable: str, usual: Path, env: Mapping[str, str]) -> Path:
     return Path(named).expanduser() if named else usual
 
 
-def with_words(command: Sequence[str], *words: str) -> list[str]:
+def insert_words(command: Sequence[str], *words: str) -> list[str]:
     """Return a command with words right behind the program's name."""
     return [command[0], *words, *command[1:]]

@@ -1,7 +1,7 @@
-"""Formats of configuration files: JSON, TOML, YAML and ``.env``.
+"""Formats of configuration files: JSON, TOML and YAML.
 
 Each format can read a text, and set or remove one value while everything else stays as it is. A path of names addresses
-a value; the empty path is the whole document, for files that are a list.
+a value.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from everlong.errors import ConfigError
 from everlong.extras import install_command
 
-__all__ = ["ENV", "JSON", "TOML", "YAML", "Format", "parse_json", "remove_json", "set_json", "value_at"]
+__all__ = ["JSON", "TOML", "YAML", "Format", "parse_json", "remove_json", "set_json", "value_at"]
 
 _GAP = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _WORD = re.compile(r"-?[0-9.eE+\-]+|[A-Za-z]+")
@@ -348,39 +348,3 @@ def _remove_yaml(text: str, path: Path) -> str:
 
 
 YAML = Format("YAML", _parse_yaml, _set_yaml, _remove_yaml)
-
-
-# -- variables in a .env file ------------------------------------------------------------------------------------------
-
-_VARIABLE = re.compile(r"^[ \t]*(?:export[ \t]+)?([A-Za-z_][A-Za-z0-9_]*)[ \t]*=[ \t]*(.*?)[ \t]*\r?$", re.MULTILINE)
-
-
-def _parse_env(text: str) -> Any:
-    return {found[1]: _unquote(found[2]) for found in _VARIABLE.finditer(text)}
-
-
-def _unquote(value: str) -> str:
-    if value[:1] in {"'", '"'} and value[-1:] == value[:1] and len(value) > 1:
-        return value[1:-1]
-    return value.partition(" #")[0].rstrip()
-
-
-def _set_env(text: str, path: Path, value: Any) -> str:
-    (name,) = path
-    newline = "\r\n" if "\r\n" in text else "\n"
-    line = f"{name}='{value}'"
-    found = [one for one in _VARIABLE.finditer(text) if one[1] == name]
-    if found:
-        end = found[-1].end() - (1 if found[-1][0].endswith("\r") else 0)
-        return text[: found[-1].start()] + line + text[end:]
-    return text + ("" if not text or text.endswith("\n") else newline) + line + newline
-
-
-def _remove_env(text: str, path: Path) -> str:
-    (name,) = path
-    return "".join(
-        line for line in text.splitlines(keepends=True) if not ((found := _VARIABLE.match(line)) and found[1] == name)
-    )
-
-
-ENV = Format(".env", _parse_env, _set_env, _remove_env)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -18,10 +17,10 @@ from everlong.cli.clients.client import (
     GatewayAddress,
     Setting,
     folder_of,
+    insert_words,
     put_back,
-    with_words,
 )
-from everlong.cli.clients.formats import ENV, JSON, TOML, YAML, value_at
+from everlong.cli.clients.formats import JSON, TOML, YAML, value_at
 from everlong.config.files import write_whole
 from everlong.errors import ConfigError
 
@@ -74,7 +73,7 @@ class ClaudeCode(Client):
         if "--settings" not in command and any(self._base_urls(run.env, home)):
             # Claude Code prefers its settings file to the environment, and --settings to its settings file.
             variables = {"ANTHROPIC_BASE_URL": gateway.address}
-            command = with_words(command, "--settings", json.dumps({"env": variables}))
+            command = insert_words(command, "--settings", json.dumps({"env": variables}))
         yield ClientRun(command, env)
 
     def _variables(self, gateway: GatewayAddress, model: str | None) -> dict[str, str]:
@@ -153,7 +152,7 @@ class Codex(Client):
         words = []
         for setting in self.settings(gateway, values):
             words += ["-c", f"{'.'.join(map(_toml_key, setting.path))}={json.dumps(setting.value)}"]
-        yield ClientRun(with_words(run.command, *words), run.env)
+        yield ClientRun(insert_words(run.command, *words), run.env)
 
     def _folder(self, env: Mapping[str, str], home: Path) -> Path:
         return folder_of("CODEX_HOME", home / ".codex", env)
@@ -236,7 +235,7 @@ class Pi(Client):
         with tempfile.TemporaryDirectory(prefix="everlong-pi-") as folder:
             extension = Path(folder) / "everlong.mjs"
             extension.write_text(f"export default function (pi) {{ {' '.join(calls)} }}\n", encoding="utf-8")
-            yield ClientRun(with_words(run.command, "--extension", str(extension)), run.env)
+            yield ClientRun(insert_words(run.command, "--extension", str(extension)), run.env)
 
 
 class Aider(Client):
@@ -269,7 +268,7 @@ class Aider(Client):
         if any(map(self._is_ours, _items(value_at(values, ("set-env",))))):
             for variable in self._variables(gateway, values):
                 words += ["--set-env", variable]
-        yield ClientRun(with_words(run.command, *words), run.env)
+        yield ClientRun(insert_words(run.command, *words), run.env)
 
     def upstreams(self, env: Mapping[str, str], home: Path) -> dict[str, str]:
         found = super().upstreams(env, home)
@@ -359,127 +358,6 @@ def _keep_changes(
             write_whole(file.path, left)
 
 
-class Llm(Client):
-    """llm: models of one's own in ``extra-openai-models.yaml``."""
-
-    name = "llm"
-    title = "llm"
-    programs = ("llm",)
-    format = YAML
-    takes_model = True
-    _PREFIX = "everlong/"
-    _USUAL = "gpt-5"
-
-    def path(self, env: Mapping[str, str], home: Path) -> Path:
-        return folder_of("LLM_USER_PATH", _app_folder("io.datasette.llm", env, home), env) / "extra-openai-models.yaml"
-
-    def settings(self, gateway: GatewayAddress, values: Any) -> list[Setting]:
-        if values and not isinstance(values, list):
-            raise ConfigError(
-                "extra-openai-models.yaml of llm holds no list of models; nothing was changed. Repair it first"
-            )
-        models = [dict(item) if isinstance(item, dict) else item for item in values or []]
-        ours = [item for item in models if self._is_ours(item)]
-        name = gateway.model or self._USUAL
-        if gateway.model is not None or not ours:
-            wanted = self._PREFIX + name
-            if all(item["model_id"] != wanted for item in ours):
-                models.append({"model_id": wanted, "model_name": name, "api_base": "", "api_key_name": "openai"})
-        for item in models:
-            if self._is_ours(item):
-                item["api_base"] = gateway.v1
-        return [Setting((), models, is_ours=self._is_ours)]
-
-    def notes(self, gateway: GatewayAddress, _env: Mapping[str, str], _home: Path) -> list[str]:
-        return [f"use it by its name: llm -m {self._PREFIX}{gateway.model or self._USUAL} 'a question'"]
-
-    def _is_ours(self, item: Any) -> bool:
-        return isinstance(item, dict) and str(item.get("model_id", "")).startswith(self._PREFIX)
-
-
-def _app_folder(name: str, env: Mapping[str, str], home: Path) -> Path:
-    """Return the folder where command-line programs in Python keep their configuration."""
-    if sys.platform == "win32":
-        return Path(env.get("APPDATA") or home) / name
-    if sys.platform == "darwin":
-        return home / "Library" / "Application Support" / name
-    return folder_of("XDG_CONFIG_HOME", home / ".config", env) / name
-
-
-class MiniSweAgent(Client):
-    """mini-swe-agent: variables in a ``.env`` file of its own."""
-
-    name = "mini-swe-agent"
-    title = "mini-swe-agent"
-    programs = ("mini", "mini-swe-agent", "mini-extra")
-    format = ENV
-
-    def path(self, env: Mapping[str, str], home: Path) -> Path:
-        usual = _app_folder("mini-swe-agent", env, home)
-        if sys.platform == "win32":
-            usual = Path(env.get("LOCALAPPDATA") or home) / "mini-swe-agent" / "mini-swe-agent"
-        return folder_of("MSWEA_GLOBAL_CONFIG_DIR", usual, env) / ".env"
-
-    def settings(self, gateway: GatewayAddress, _values: Any) -> list[Setting]:
-        return [
-            Setting(("OPENAI_API_BASE",), gateway.v1, api="openai"),
-            Setting(("ANTHROPIC_API_BASE",), gateway.address, api="anthropic"),
-        ]
-
-
-class OpenAISdk(Client):
-    """The OpenAI SDK, in any language."""
-
-    name = "openai-sdk"
-    title = "the OpenAI SDK"
-
-    def code(self, gateway: GatewayAddress) -> str:
-        return f"""\
-# in the environment, for every language:
-export OPENAI_BASE_URL={gateway.v1}
-
-# or in Python:
-client = openai.OpenAI(base_url="{gateway.v1}")
-
-// or in JavaScript:
-const client = new OpenAI({{ baseURL: "{gateway.v1}" }});"""
-
-
-class AnthropicSdk(Client):
-    """The Anthropic SDK, in any language."""
-
-    name = "anthropic-sdk"
-    title = "the Anthropic SDK"
-
-    def code(self, gateway: GatewayAddress) -> str:
-        return f"""\
-# in the environment, for every language:
-export ANTHROPIC_BASE_URL={gateway.address}
-
-# or in Python:
-client = anthropic.Anthropic(base_url="{gateway.address}")
-
-// or in JavaScript:
-const client = new Anthropic({{ baseURL: "{gateway.address}" }});"""
-
-
-class LangChain(Client):
-    """LangChain's chat models."""
-
-    name = "langchain"
-    title = "LangChain"
-
-    def code(self, gateway: GatewayAddress) -> str:
-        return f"""\
-# in the environment:
-export OPENAI_BASE_URL={gateway.v1}
-export ANTHROPIC_BASE_URL={gateway.address}
-
-# or in Python:
-model = ChatOpenAI(model="gpt-5", base_url="{gateway.v1}")
-model = ChatAnthropic(model="claude-sonnet-4-6", base_url="{gateway.address}")"""
-
-
 CLIENTS: dict[str, Client] = {
     client.name: client
     for client in (
@@ -489,11 +367,6 @@ CLIENTS: dict[str, Client] = {
         Pi(),
         Aider(),
         Cline(),
-        Llm(),
-        MiniSweAgent(),
-        LangChain(),
-        OpenAISdk(),
-        AnthropicSdk(),
     )
 }
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.inspect_web import check_installed, serve_inspector
-from everlong.cli.output import print_values
+from everlong.cli.output import print_values, working
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,15 +19,14 @@ if TYPE_CHECKING:
 __all__ = ["demo_command"]
 
 
+_WINDOW = 32_768
+"""The window in tokens: small, so that the session fills it several times."""
+
+
 @click.command("demo")
-@click.option(
-    "--window", type=click.IntRange(min=4096), default=32_768, show_default=True, help="The model's window in tokens."
-)
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @click.option("--web", is_flag=True, help="Then open the inspector on the played session in the browser.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=0, help="With --web: the port.  [default: any free]")
-@click.option("--browser/--no-browser", default=True, help="With --web: open the browser.  [default: browser]")
-def demo_command(window: int, as_json: bool, web: bool, port: int, browser: bool) -> None:
+def demo_command(as_json: bool, web: bool) -> None:
     """Play a long agent session in a small window, and show what three ways to deal with that make of it."""
     from everlong.cli.demo.contenders import MODEL, Cutting, Everlong, HeadAndTail  # noqa: PLC0415 - keeps `--help` quick
     from everlong.cli.demo.playback import PRICES, answers_of, play  # noqa: PLC0415 - as above
@@ -43,13 +42,11 @@ def demo_command(window: int, as_json: bool, web: bool, port: int, browser: bool
         open_store(Path(folder) / "demo.db", waits_for_disk=False) as store,
     ):
         messages = sum(message["role"] != "system" for message in session)  # as everything else counts them
-        screens = None if as_json else DemoScreens(messages, window)
-        if screens is None:
-            played = play(session, window, store)
-        else:
-            ways = [(one.name, one.about) for one in (Cutting, HeadAndTail, Everlong)]
-            with screens.playing(ways):
-                played = play(session, window, store, screens.request)
+        screens = None if as_json else DemoScreens(messages, _WINDOW)
+        if screens is not None:
+            screens.question([(one.name, one.about) for one in (Cutting, HeadAndTail, Everlong)])
+        with working("playing the session"):
+            played = play(session, _WINDOW, store)
         store.searcher.index_pending()
         answers = [
             answers_of(track, facts, store if track.contender is played.everlong else None) for track in played.tracks
@@ -59,8 +56,8 @@ def demo_command(window: int, as_json: bool, web: bool, port: int, browser: bool
         else:
             screens.results(played, answers)
         if web:
-            models = {MODEL: {"context_length": window, **PRICES}}
-            serve_inspector(store, "everlong demo", port=port, opens_browser=browser, models=models)
+            models = {MODEL: {"context_length": _WINDOW, **PRICES}}
+            serve_inspector(store, "everlong demo", port=0, opens_browser=True, models=models)
 
 
 def _figures(played: Played, answers: Sequence[Sequence[Answer]]) -> dict[str, Any]:

@@ -70,11 +70,6 @@ class Contender(Protocol):
     def fit(self) -> None:
         """Make what is held fit the window, before it is sent."""
 
-    @property
-    def told(self) -> str:
-        """A few words on what was done to the session so far."""
-        ...
-
 
 class Cutting:
     """Keeps the system prompt and the newest messages that fit: a sliding window."""
@@ -85,7 +80,6 @@ class Cutting:
     def __init__(self, window: int, counter: MessageCounter) -> None:
         self.held = SizedList(counter)
         self._room = window - min(_ANSWER_TOKENS, window // 4)
-        self._dropped = 0
 
     def add(self, message: Message) -> None:
         """Take a message of the session."""
@@ -99,13 +93,7 @@ class Cutting:
         while cut < len(messages) and (tokens > self._room or (cut > start and messages[cut]["role"] == "tool")):
             tokens -= sizes[cut]
             cut += 1
-        self._dropped += cut - start
         del messages[start:cut], sizes[start:cut]
-
-    @property
-    def told(self) -> str:
-        """A few words on what was done to the session so far."""
-        return f"{self._dropped:,} dropped"
 
 
 class HeadAndTail:
@@ -117,7 +105,6 @@ class HeadAndTail:
     def __init__(self, window: int, counter: MessageCounter) -> None:
         self.held = SizedList(counter)
         self._threshold = window // 2
-        self._summaries = 0
         self._listed: list[str] = []
 
     def add(self, message: Message) -> None:
@@ -138,14 +125,8 @@ class HeadAndTail:
         middle = messages[start:end]
         said = [" ".join(text_of(m).split())[:_LISTED_LENGTH] for m in middle if m["role"] == "user"]
         self._listed = [*self._listed, *(one for one in said if not one.startswith("Summary"))][-40:]
-        self._summaries += 1
         told = "Summary of the conversation so far. The user asked:\n" + "\n".join(f"- {one}" for one in self._listed)
         self.held.replace([*messages[:start], {"role": "user", "content": told}, *messages[end:]])
-
-    @property
-    def told(self) -> str:
-        """A few words on what was done to the session so far."""
-        return f"{self._summaries} summaries"
 
 
 class Everlong:
@@ -221,8 +202,3 @@ class Everlong:
     def forget_durations(self) -> None:
         """Remove the times at which requests ended: nobody was asked, so none took any time."""
         self._store.database.write(lambda connection: connection.execute(turns.update().values(ended=None)))
-
-    @property
-    def told(self) -> str:
-        """A few words on what was done to the session so far."""
-        return f"{len(self.reports)} compactions"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from everlong.cli.demo.contenders import Contender, Cutting, Everlong, HeadAndTail
-from everlong.cli.demo.session import Fact, stated_in, still_known
+from everlong.cli.demo.session import Fact, find_in_context, find_statement
 from everlong.model import calls_of, text_of
 
 if TYPE_CHECKING:
@@ -77,12 +77,10 @@ class Played:
     tracks: list[Track]
     raw_sizes: list[int] = field(default_factory=list)
     """Tokens of each request if nothing were done."""
-    asked: str = ""
-    """The newest words of the user."""
 
 
-def play(session: Sequence[Message], window: int, store: Store, show: Callable[[Played], None] | None = None) -> Played:
-    """Play a session to every contender; ``show`` is called after each request."""
+def play(session: Sequence[Message], window: int, store: Store) -> Played:
+    """Play a session to every contender."""
     ours = Everlong(window, store, len(session))
     counter = ours.engine.counter
     contenders: list[Contender] = [Cutting(window, counter), HeadAndTail(window, counter), ours]
@@ -96,10 +94,6 @@ def play(session: Sequence[Message], window: int, store: Store, show: Callable[[
                 if track.contender is ours:
                     ours.ask(read, fresh, _dollars(read, fresh))
             played.raw_sizes.append(raw)
-            if show is not None:
-                show(played)
-        if message["role"] == "user":
-            played.asked = " ".join(text_of(message).split())
         for track in played.tracks:
             track.contender.add(message)
         raw += counter.count(message)
@@ -124,7 +118,7 @@ def answers_of(track: Track, facts: Sequence[Fact], store: Store | None = None) 
 
 
 def _answer(fact: Fact, context: Sequence[Message], store: Store | None) -> Answer:
-    words = still_known(fact, context)
+    words = find_in_context(fact, context)
     if words:
         return Answer(fact, "context", words)
     if store is None:
@@ -137,6 +131,6 @@ def find_fact(fact: Fact, query: str, store: Store) -> str:
     """Return the words that state a fact in what one search finds; empty if it does not."""
     for hit in store.search(query, limit=_HITS).hits:
         text = store.read(hit.node, chars=1_000_000).text if hit.node is not None else ""
-        if words := stated_in(fact, text):
+        if words := find_statement(fact, text):
             return words
     return ""

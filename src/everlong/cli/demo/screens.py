@@ -1,32 +1,22 @@
 """The output of the demo: the question, three ways, one table, one summary, two questions, and what to run next.
 
-All of it fits 45 lines of 80 columns. While the session plays, a terminal shows bars that fill and fall.
+All of it fits 45 lines of 80 columns.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from rich.console import Group
-from rich.live import Live
 from rich.text import Text
 
 from everlong.cli.demo.playback import Answer, Played
-from everlong.cli.output import counted, working
+from everlong.cli.output import counted
 from everlong.cli.picture import console, curve, fit
 from everlong.context.literals import is_summary
 from everlong.model import text_of
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 __all__ = ["DemoScreens"]
 
-_REDRAWS = 15
-"""Redraws in a second."""
 _SUMMARY_LINES = 9
 _NAME_CELLS = 22
 _WIDEST = 80
@@ -53,12 +43,9 @@ class DemoScreens:
         self._out.width = min(self._out.width, _WIDEST)
         self._messages = messages
         self._window = window
-        self._live: Live | None = None
-        self._drawn = 0.0
 
-    @contextmanager
-    def playing(self, ways: Sequence[tuple[str, str]]) -> Iterator[None]:
-        """Show the question and the ways, and the requests while the block runs.
+    def question(self, ways: Sequence[tuple[str, str]]) -> None:
+        """Show the question and the ways.
 
         Args:
             ways: The name of each way, and what it does.
@@ -68,33 +55,6 @@ class DemoScreens:
         for (name, about), style in zip(ways, _STYLES, strict=True):
             self._out.print(Text.assemble((f"  {name:<{_NAME_CELLS}}", style), about))
         self._line("No model is asked and nothing leaves this machine.", "dim")
-        if not self._out.is_terminal:
-            with working("playing the session"):
-                yield
-            return
-        with Live(console=self._out, auto_refresh=False, transient=True) as self._live:
-            yield
-        self._live = None
-
-    def request(self, played: Played) -> None:
-        """Show a request of each way."""
-        now = time.monotonic()
-        if self._live is not None and now - self._drawn >= 1 / _REDRAWS:
-            self._live.update(self._bars(played), refresh=True)
-            self._drawn = now
-
-    def _bars(self, played: Played) -> RenderableType:
-        width = max(10, self._out.width - _NAME_CELLS - 28)
-        rows = [Text(fit(f"\nrequest {len(played.raw_sizes):>3}: {played.asked}", self._out.width - 1), style="dim")]
-        for track, style in zip(played.tracks, _STYLES, strict=True):
-            full = min(width, round(track.sizes[-1] / played.window * width))
-            row = Text(f"{track.contender.name:<{_NAME_CELLS}}")
-            row.append("█" * full, style=style)
-            row.append("░" * (width - full), style="dim")
-            row.append(f" {track.sizes[-1]:>7,} ")
-            row.append(track.contender.told, style="dim")
-            rows.append(row)
-        return Group(*rows)
 
     def results(self, played: Played, answers: Sequence[Sequence[Answer]]) -> None:
         """Show what came of it."""

@@ -15,7 +15,7 @@ from everlong.model import calls_of, is_system, text_of
 if TYPE_CHECKING:
     from everlong.model import Message
 
-__all__ = ["Fact", "load_session", "stated_in", "still_known"]
+__all__ = ["Fact", "find_in_context", "find_statement", "load_session"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def load_session() -> tuple[list[Message], list[Fact]]:
     return [json.loads(line) for line in lines], made
 
 
-def still_known(fact: Fact, context: Sequence[Message]) -> str:
+def find_in_context(fact: Fact, context: Sequence[Message]) -> str:
     """Return the words that still state a fact in a context; empty if none do."""
     texts = [
         text for m in context if not is_system(m) for text in (text_of(m), *(call.arguments for call in calls_of(m)))
@@ -48,6 +48,6 @@ def still_known(fact: Fact, context: Sequence[Message]) -> str:
     return next((needle for needle in fact.needle if any(needle in text for text in texts)), "")
 
 
-def stated_in(fact: Fact, text: str) -> str:
+def find_statement(fact: Fact, text: str) -> str:
     """Return the words that state a fact in a text; empty if it does not."""
     return next((needle for needle in fact.needle if needle in text), "")

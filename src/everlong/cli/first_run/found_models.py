@@ -62,10 +62,10 @@ class FoundModel:
 
 def find_models(env: Mapping[str, str], home: Path, folder: Path) -> list[FoundModel]:
     """Return the models that can be used now: behind keys, on servers of this machine, in files."""
-    return [*_behind_keys(env), *find_served_models(), *_in_files(home, folder), *_in_package()]
+    return [*_models_with_keys(env), *find_served_models(), *_models_in_files(home, folder), *_models_in_package()]
 
 
-def _behind_keys(env: Mapping[str, str]) -> Iterator[FoundModel]:
+def _models_with_keys(env: Mapping[str, str]) -> Iterator[FoundModel]:
     for name, endpoint in ENDPOINTS.items():
         source = key_source(endpoint, env) if name in USUAL_MODELS else None
         if source is not None:
@@ -77,13 +77,13 @@ def find_served_models() -> Iterator[FoundModel]:
     """Yield the models of servers on this machine."""
     local = [one for one in ENDPOINTS.values() if not one.needs_key and one.base_url]
     with ThreadPoolExecutor(len(local)) as pool:
-        for endpoint, names in zip(local, pool.map(_served_by, local), strict=True):
+        for endpoint, names in zip(local, pool.map(_list_served, local), strict=True):
             for name in names[:_MOST_SERVED]:
                 about = f"{_SERVERS.get(endpoint.name, endpoint.name)} on this machine"
                 yield FoundModel("agent.model", f"{endpoint.name}:{name}", about)
 
 
-def _served_by(endpoint: Endpoint) -> list[str]:
+def _list_served(endpoint: Endpoint) -> list[str]:
     """Return the models of a server on loopback; none if nobody answers like one."""
     try:
         opener = build_opener(ProxyHandler({}))  # loopback is never behind a proxy
@@ -95,7 +95,7 @@ def _served_by(endpoint: Endpoint) -> list[str]:
         return []
 
 
-def _in_files(home: Path, folder: Path) -> Iterator[FoundModel]:
+def _models_in_files(home: Path, folder: Path) -> Iterator[FoundModel]:
     found: dict[Path, int] = {}
     for path in _gguf_files([_place(name, home, folder) for name in _FILE_PLACES]):
         size = _size(path)
@@ -105,7 +105,7 @@ def _in_files(home: Path, folder: Path) -> Iterator[FoundModel]:
         yield FoundModel("agent.local", str(path), f"a model file of {format_bytes(size)}")
 
 
-def _in_package() -> Iterator[FoundModel]:
+def _models_in_package() -> Iterator[FoundModel]:
     """Yield the model that `make local-model` installs, if there is a server for it."""
     if find_spec("xllamacpp") is None:
         return

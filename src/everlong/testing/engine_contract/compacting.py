@@ -22,8 +22,8 @@ from everlong.testing.engine_contract.subject import (
     Workbench,
     as_json,
     case,
+    quote,
     require,
-    shown,
     tokens,
 )
 
@@ -124,7 +124,7 @@ def is_the_same_again(bench: Workbench, messages: list[Message]) -> None:
     first, second = bench.fresh().compress(messages), bench.fresh().compress(copy.deepcopy(messages))
     advice = "leave out times, random ids, the order of sets, and what other conversations left behind"
     told = "two new engines made different lists of the same conversation"
-    require(first == second, f"{told}; {advice}{case(messages, first)}\n  and: {shown(second)}")
+    require(first == second, f"{told}; {advice}{case(messages, first)}\n  and: {quote(second)}")
 
 
 # -- on which conversations ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import json
 from everlong.testing.engine_contract.compacting import compacted
 from everlong.testing.engine_contract.samples import long_conversation, said
 from everlong.testing.engine_contract.shape import is_whole, tool_arguments, tool_function, tool_schemas
-from everlong.testing.engine_contract.subject import Subject, Workbench, require, shown, tokens
+from everlong.testing.engine_contract.subject import Subject, Workbench, quote, require, tokens
 
 __all__ = ["LIVING"]
 
@@ -86,7 +86,7 @@ def forgets_the_conversation(bench: Workbench) -> None:
     leaked = "quetzalcoatlus" in json.dumps(result)
     told = "words of a conversation from before on_session_reset() stand in what compress() returned after it"
     advice = "on_session_reset() must forget what the engine keeps of a conversation"
-    require(not leaked, f"{told}; {advice}\n  returned: {shown(result)}")
+    require(not leaked, f"{told}; {advice}\n  returned: {quote(result)}")
 
 
 def keeps_its_tools(bench: Workbench) -> None:

@@ -26,8 +26,8 @@ __all__ = [
     "Workbench",
     "as_json",
     "case",
+    "quote",
     "require",
-    "shown",
     "takes",
     "tokens",
 ]
@@ -165,10 +165,10 @@ def tokens(messages: Sequence[Message], *, repaired: bool = False) -> int:
 
 def case(messages: Sequence[Message], result: Sequence[Message] | None = None) -> str:
     """Return the conversation that showed a fault, and its result, for the end of a finding."""
-    return f"\n  given: {shown(messages)}" + ("" if result is None else f"\n  returned: {shown(result)}")
+    return f"\n  given: {quote(messages)}" + ("" if result is None else f"\n  returned: {quote(result)}")
 
 
-def shown(messages: Sequence[Message]) -> str:
+def quote(messages: Sequence[Message]) -> str:
     """Return a conversation for people to read: whole if short, else its beginning and its length."""
     text = ", ".join(repr(_short(message)) for message in messages)
     cut = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"

@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from everlong.testing.server.cache import CacheCharge
-from everlong.testing.server.exchange import Refusal
+from everlong.testing.server.exchange import CacheCharge, Refusal
 from everlong.testing.server.script import Answer
 from everlong.testing.server.seals import redact, sign
 from everlong.testing.server.window import count_text, count_value
@@ -45,7 +44,7 @@ def message(answer: Answer, body: Mapping[str, Any], charge: CacheCharge, number
         "type": "message",
         "role": "assistant",
         "model": body["model"],
-        "content": _shortened(content, most) if cut else content,
+        "content": _shorten(content, most) if cut else content,
         "stop_reason": answer.stop or _reason(answer, cut),
         "stop_sequence": None,
         "usage": usage,
@@ -75,7 +74,7 @@ def _content(answer: Answer, body: Mapping[str, Any], number: int) -> list[dict[
     return content
 
 
-def _shortened(content: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+def _shorten(content: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
     """Return as much of an answer as the limit allows; text is cut, and calls beyond it are left out."""
     kept: list[dict[str, Any]] = []
     for block in content:

@@ -1,4 +1,4 @@
-"""One exchange with the server: the API it speaks, the record of the request, and the refusal if there is one."""
+"""One exchange with the server: the API it speaks, the record of the request, its bill, and the refusal."""
 
 from __future__ import annotations
 
@@ -35,6 +35,26 @@ class Record:
     def rejected(self) -> bool:
         """True if the server itself refused the request."""
         return self.error is not None and self.fault is None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheCharge:
+    """The billing of a prompt's tokens; those neither read nor written are plain input."""
+
+    total: int
+    read: int = 0
+    write_5m: int = 0
+    write_1h: int = 0
+
+    @property
+    def written(self) -> int:
+        """All tokens that were written to the cache."""
+        return self.write_5m + self.write_1h
+
+    @property
+    def plain(self) -> int:
+        """Tokens at the plain price."""
+        return self.total - self.read - self.written
 
 
 class Refusal(Exception):  # noqa: N818 - not an error of the server but an answer to the client

@@ -6,14 +6,13 @@ run can be repeated.
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from everlong.testing.server.exchange import Api, Refusal
 
-__all__ = ["Fault", "FaultKind", "FaultPlan", "fault_refusal", "random_faults"]
+__all__ = ["Fault", "FaultKind", "FaultPlan", "fault_refusal"]
 
 FaultKind = Literal[
     "bad_request",
@@ -54,19 +53,6 @@ class Fault:
 
 FaultPlan: TypeAlias = Mapping[int, Fault] | Callable[[int], Fault | None]
 """The fault of each request, by the request's number from 0."""
-
-
-def random_faults(seed: int, share: float, kinds: Sequence[FaultKind] = KINDS, seconds: float = 0.01) -> FaultPlan:
-    """Return a plan in which ``share`` of the requests fail at random; equal seeds give equal plans."""
-
-    def plan(number: int) -> Fault | None:
-        dice = random.Random(f"{seed}/{number}")  # noqa: S311 - repeatable, not secret
-        if dice.random() >= share:
-            return None
-        kind = dice.choice(list(kinds))
-        return Fault(kind, retry_after=0.01 if kind in {"rate_limit", "overloaded"} else None, seconds=seconds)
-
-    return plan
 
 
 def fault_refusal(fault: Fault, api: Api) -> Refusal | None:
@@ -136,25 +122,3 @@ _WORDING: dict[tuple[FaultKind, Api], tuple[int, str, str | None, str]] = {
         "The engine is currently overloaded, please try again later",
     ),
 }
-
-
-class ManualClock:
-    """A clock that a test controls: call it for the time, `advance` it, or pass its `sleep` to code that waits."""
-
-    def __init__(self, now: float = 0.0) -> None:
-        self._now = now
-        self.slept: list[float] = []
-        """The length of each sleep."""
-
-    def __call__(self) -> float:
-        """Return the time."""
-        return self._now
-
-    def advance(self, seconds: float) -> None:
-        """Let time pass."""
-        self._now += seconds
-
-    def sleep(self, seconds: float) -> None:
-        """Let the time pass at once, and record it."""
-        self.slept.append(seconds)
-        self._now += seconds

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,30 +17,31 @@ from types import TracebackType
 from typing import Any, Self
 
 from everlong.testing.server import anthropic_api, openai_api, responses_api
-from everlong.testing.server.cache import (
-    CacheBlock,
-    CacheCharge,
-    ServerCache,
-    anthropic_blocks_of,
-    openai_blocks_of,
-    responses_blocks_of,
-)
-from everlong.testing.server.embeddings_api import check_embeddings, embeddings
-from everlong.testing.server.exchange import Api, Record, Refusal
+from everlong.testing.server.exchange import Api, CacheCharge, Record, Refusal
 from everlong.testing.server.faults import Fault, FaultPlan, fault_refusal
 from everlong.testing.server.script import Ask, Script, ScriptedModel
-from everlong.testing.server.window import DIALECTS, Dialect, check_window, overflow
+from everlong.testing.server.window import DIALECTS, Dialect, check_window, count_prompt, overflow
 
-__all__ = ["ModelServer", "ServerReply", "count_reply", "embeddings_reply", "models_reply", "reply_to"]
+__all__ = [
+    "ModelServer",
+    "ServerReply",
+    "check_key",
+    "check_prompt",
+    "count_reply",
+    "damage",
+    "error_reply",
+    "event_bytes",
+    "identity",
+    "models_reply",
+    "parse_body",
+    "reply_to",
+]
 
-COMPACT = "/v1/responses/compact"
 _APIS: dict[str, Api] = {
     "/v1/messages": "anthropic",
     "/v1/chat/completions": "openai",
     "/v1/responses": "responses",
-    COMPACT: "responses",
 }
-_EMBEDDINGS = "/v1/embeddings"
 _LARGEST = 32 * 1024 * 1024
 
 
@@ -54,15 +54,12 @@ class ModelServer:
         window: the most tokens of a prompt together with the limit of its answer.
         dialect: the server that the OpenAI-format endpoint imitates.
         faults: the fault that each request meets.
-        clock: the time by which cache entries expire.
         api_key: the key that clients must send; None accepts any.
         counts_max_tokens: refuse a prompt that fits but leaves no room for its ``max_tokens``; the newest Claude
             models answer it.
         alternate_roles: refuse two Anthropic messages of one role in a row, as some hosts of the API do.
         models: the names that ``/v1/models`` lists.
         remember: the number of newest requests whose bodies are kept; all by default.
-        knows_compaction: answer ``compaction_trigger`` and ``/v1/responses/compact`` with a compaction item.
-        overflows_in_stream: refuse a streamed request of the Responses API that is too long inside of the stream.
     """
 
     def __init__(  # noqa: PLR0913 - each is one thing a test may want to turn
@@ -73,14 +70,11 @@ class ModelServer:
         window: int = 200_000,
         dialect: Dialect = "openai",
         faults: FaultPlan | None = None,
-        clock: Callable[[], float] = time.monotonic,
         api_key: str | None = None,
         counts_max_tokens: bool = True,
         alternate_roles: bool = False,
         models: tuple[str, ...] = ("test-model",),
         remember: int | None = None,
-        knows_compaction: bool = False,
-        overflows_in_stream: bool = False,
     ) -> None:
         if dialect not in DIALECTS:
             raise ValueError(f"dialect is one of {', '.join(DIALECTS)}; got {dialect!r}")
@@ -91,11 +85,8 @@ class ModelServer:
         self.counts_max_tokens = counts_max_tokens
         self.alternate_roles = alternate_roles
         self.models = list(models)
-        self.knows_compaction = knows_compaction
-        self.overflows_in_stream = overflows_in_stream
         self.model = script if isinstance(script, ScriptedModel) else ScriptedModel(script, remember)
         self._remember = remember
-        self.cache = ServerCache(clock)
         self.requests: list[Record] = []
         """Every request for a completion, in the order of arrival."""
         self.problems: list[str] = []
@@ -135,6 +126,21 @@ class ModelServer:
         roles = [entry.get("role") for entry in prompt]
         if api == "anthropic" and self.alternate_roles and any(one == other for one, other in pairwise(roles)):
             raise Refusal("messages: roles must alternate between user and assistant")
+
+    def count_tokens(self, api: Api, body: Mapping[str, Any]) -> int:
+        """Return the tokens of a prompt; override it to count otherwise."""
+        del api
+        return count_prompt(body)
+
+    def charge(self, api: Api, body: Mapping[str, Any], tokens: int) -> CacheCharge:
+        """Return the bill of a prompt: nothing is cached; override it for a provider's cache."""
+        del api, body
+        return CacheCharge(tokens)
+
+    def reply_elsewhere(self, path: str, raw: bytes, headers: Mapping[str, str]) -> ServerReply | None:
+        """Return the reply to a request that is no plain completion; None for one that is."""
+        del path, raw, headers
+        return None
 
     def record_request(self, make: Callable[[int], Record]) -> tuple[Record, Fault | None]:
         """Record a request, and return the record and the fault that it meets."""
@@ -223,10 +229,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self._path == "/v1/messages/count_tokens":
             self._send(count_reply(owner, raw, self._headers))
             return
-        if self._path == _EMBEDDINGS:
-            self._send(embeddings_reply(owner, raw, self._headers))
-            return
-        self._send(reply_to(owner, self._path, raw, self._headers, too_large=length > _LARGEST))
+        self._send(
+            owner.reply_elsewhere(self._path, raw, self._headers)
+            or reply_to(owner, self._path, raw, self._headers, too_large=length > _LARGEST)
+        )
 
     def _send(self, reply: ServerReply) -> None:
         if reply.silent_seconds:
@@ -291,28 +297,25 @@ def reply_to(
 ) -> ServerReply:
     """Return the reply to a request for a completion."""
     api = _APIS.get(path)
-    if api is None or (path == COMPACT and not server.knows_compaction):
-        return _error("openai", Refusal(f"Invalid URL (POST {path})", status=404), 0)
-    body, problem = _parse_body(raw)
+    if api is None:
+        return error_reply("openai", Refusal(f"Invalid URL (POST {path})", status=404), 0)
+    body, problem = parse_body(raw)
     record, fault = server.record_request(
         lambda number: Record(number, api, path, dict(headers), body if isinstance(body, dict) else {})
     )
     try:
-        _check_key(server, api, headers)
+        check_key(server, api, headers)
         _check_size(problem, too_large)
-        blocks = _check_body(server, api, body, record)
-        return _answer(server, api, record, blocks, fault)
+        check_prompt(server, api, body, record)
+        return _answer(server, api, record, fault)
     except Refusal as refusal:
         record.status = refusal.status
         record.error = refusal.message
-        is_late = api == "responses" and refusal.code == "context_length_exceeded" and server.overflows_in_stream
-        if is_late and record.body.get("stream"):
-            told = responses_api.failed_events(record.body, refusal, record.number)
-            return ServerReply(200, None, _identity(api, record.number), [_event(one["type"], one) for one in told])
-        return _error(api, refusal, record.number)
+        return error_reply(api, refusal, record.number)
 
 
-def _parse_body(raw: bytes) -> tuple[Any, str | None]:
+def parse_body(raw: bytes) -> tuple[Any, str | None]:
+    """Return a body, or what is wrong with it."""
     try:
         return json.loads(raw), None
     except (ValueError, RecursionError) as error:
@@ -326,7 +329,8 @@ def _check_size(problem: str | None, too_large: bool = False) -> None:
         raise Refusal(problem)
 
 
-def _check_key(server: ModelServer, api: Api, headers: Mapping[str, str]) -> None:
+def check_key(server: ModelServer, api: Api, headers: Mapping[str, str]) -> None:
+    """Refuse a request without the key that the server wants."""
     bearer = headers.get("authorization", "").removeprefix("Bearer ").strip()
     key = headers.get("x-api-key") or bearer if api == "anthropic" else bearer
     if api == "anthropic":
@@ -342,26 +346,17 @@ def _check_key(server: ModelServer, api: Api, headers: Mapping[str, str]) -> Non
         raise Refusal("Incorrect API key provided.", status=401, code="invalid_api_key")
 
 
-def _check_body(server: ModelServer, api: Api, body: Any, record: Record) -> list[CacheBlock]:
-    """Check a body and its size, and return the blocks of its prompt."""
+def check_prompt(server: ModelServer, api: Api, body: Any, record: Record) -> None:
+    """Check a body and its size."""
     server.check_body(api, body, record.headers)
-    if api == "anthropic":
-        blocks = anthropic_blocks_of(body)
-        most = body.get("max_tokens")
-    elif api == "responses":
-        blocks = responses_blocks_of(body)
-        most = body.get("max_output_tokens")
-    else:
-        blocks = openai_blocks_of(body)
-        most = body.get("max_completion_tokens") or body.get("max_tokens")
-    record.prompt_tokens = sum(block.tokens for block in blocks)
+    names = {"anthropic": ("max_tokens",), "responses": ("max_output_tokens",)}
+    limits = [body.get(name) for name in names.get(api, ("max_completion_tokens", "max_tokens"))]
+    most = next(filter(None, limits), None)
+    record.prompt_tokens = server.count_tokens(api, body)
     check_window(api, server.dialect, record.prompt_tokens, most if server.counts_max_tokens else None, server.window)
-    return blocks
 
 
-def _answer(
-    server: ModelServer, api: Api, record: Record, blocks: list[CacheBlock], fault: Fault | None
-) -> ServerReply:
+def _answer(server: ModelServer, api: Api, record: Record, fault: Fault | None) -> ServerReply:
     body = record.body
     if fault is not None:
         record.fault = fault.kind
@@ -374,52 +369,30 @@ def _answer(
         if refusal is not None:
             raise refusal
     ask = Ask(api, record.number, body, record.headers, record.prompt_tokens)
-    if api == "responses" and _wants_compaction(record):
-        return _compact(ask, record, server.cache.openai(blocks, ask.model))
     try:
         answer = server.model(ask)
     except Exception as error:
         server.problems.append(f"{type(error).__name__}: {error}")
         raise Refusal(f"the script failed: {error}", status=500, kind="api_error") from error
-    # The cache is written when the response begins, so a request that failed leaves nothing in it.
+    # A cache is written when the response begins, so a request that failed leaves nothing in it.
+    charge = server.charge(api, body, record.prompt_tokens)
     if api == "anthropic":
-        charge = server.cache.anthropic(blocks, ask.model)
         whole = anthropic_api.message(answer, body, charge, record.number)
-        frames = [_event(name, data) for name, data in anthropic_api.events(whole)]
+        frames = [event_bytes(name, data) for name, data in anthropic_api.events(whole)]
     elif api == "responses":
-        whole = responses_api.response(answer, body, server.cache.openai(blocks, ask.model), record.number)
-        frames = [_event(event["type"], event) for event in responses_api.events(whole)]
+        whole = responses_api.response(answer, body, charge, record.number)
+        frames = [event_bytes(event["type"], event) for event in responses_api.events(whole)]
     else:
-        charge = server.cache.openai(blocks, ask.model)
         whole = openai_api.completion(answer, body, charge, record.number, server.dialect)
         frames = [_data(chunk) for chunk in openai_api.chunks(whole, body)] + [b"data: [DONE]\n\n"]
     record.status = 200
     record.usage = whole["usage"]
-    reply = ServerReply(200, whole, _identity(api, record.number), frames if body.get("stream") else None)
-    return reply if fault is None else _damage(reply, fault, api, record.number)
+    reply = ServerReply(200, whole, identity(api, record.number), frames if body.get("stream") else None)
+    return reply if fault is None else damage(reply, fault, api, record.number)
 
 
-def _wants_compaction(record: Record) -> bool:
-    items = record.body.get("input")
-    last = items[-1] if isinstance(items, list) else {}
-    return record.path == COMPACT or last.get("type") == "compaction_trigger"
-
-
-def _compact(ask: Ask, record: Record, charge: CacheCharge) -> ServerReply:
-    """Return a compaction item without asking the script: it holds the spoken words, no tool results."""
-    record.status = 200
-    words = "\n".join(turn.text for turn in ask.turns if turn.role in {"user", "assistant"} and turn.text)
-    if record.path == COMPACT:
-        told = responses_api.compacted(words, charge, record.number)
-        record.usage = told["usage"]
-        return ServerReply(200, told, _identity("responses", record.number))
-    whole = responses_api.compaction(words, record.body, charge, record.number)
-    record.usage = whole["usage"]
-    frames = [_event(event["type"], event) for event in responses_api.events(whole)]
-    return ServerReply(200, whole, _identity("responses", record.number), frames if record.body.get("stream") else None)
-
-
-def _damage(reply: ServerReply, fault: Fault, api: Api, number: int) -> ServerReply:
+def damage(reply: ServerReply, fault: Fault, api: Api, number: int) -> ServerReply:
+    """Return a reply with a fault on its way."""
     reply.cut = fault.kind == "cut"
     if fault.kind == "slow":
         reply.slow_seconds = fault.seconds
@@ -431,34 +404,37 @@ def _damage(reply: ServerReply, fault: Fault, api: Api, number: int) -> ServerRe
     if fault.kind == "stream_error":
         refusal = Refusal("Overloaded", status=529, kind="overloaded_error")
         if reply.pieces is None:
-            return _error(api, refusal, number)
+            return error_reply(api, refusal, number)
         half = reply.pieces[: max(1, len(reply.pieces) // 2)]
         if api == "anthropic":
-            reply.pieces = [*half, _event("error", anthropic_api.error_body(refusal, _request_id(number)))]
+            reply.pieces = [*half, event_bytes("error", anthropic_api.error_body(refusal, _request_id(number)))]
         elif api == "responses":
             told = {"type": "error", "code": "server_error", "message": refusal.message, "param": None}
-            reply.pieces = [*half, _event("error", {**told, "sequence_number": len(half)})]
+            reply.pieces = [*half, event_bytes("error", {**told, "sequence_number": len(half)})]
         else:
             reply.pieces = [*half, _data(openai_api.error_body(refusal))]
     return reply
 
 
-def _error(api: Api, refusal: Refusal, number: int) -> ServerReply:
+def error_reply(api: Api, refusal: Refusal, number: int) -> ServerReply:
+    """Return a refusal as an API sends it."""
     body = (
         anthropic_api.error_body(refusal, _request_id(number)) if api == "anthropic" else openai_api.error_body(refusal)
     )
-    return ServerReply(refusal.status, body, {**_identity(api, number), **refusal.headers})
+    return ServerReply(refusal.status, body, {**identity(api, number), **refusal.headers})
 
 
 def _request_id(number: int) -> str:
     return f"req_{number:020d}"
 
 
-def _identity(api: Api, number: int) -> dict[str, str]:
+def identity(api: Api, number: int) -> dict[str, str]:
+    """Return the header that names a request."""
     return {"request-id" if api == "anthropic" else "x-request-id": _request_id(number)}
 
 
-def _event(name: str, data: Any) -> bytes:
+def event_bytes(name: str, data: Any) -> bytes:
+    """Return an event of a stream."""
     return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
 
 
@@ -469,39 +445,13 @@ def _data(data: Any) -> bytes:
 def count_reply(server: ModelServer, raw: bytes, headers: Mapping[str, str]) -> ServerReply:
     """Return the reply to a request for a token count."""
     try:
-        _check_key(server, "anthropic", headers)
-        body, problem = _parse_body(raw)
+        check_key(server, "anthropic", headers)
+        body, problem = parse_body(raw)
         _check_size(problem)
         server.check_body("anthropic", body, headers, counting=True)
-        return ServerReply(200, {"input_tokens": sum(block.tokens for block in anthropic_blocks_of(body))})
+        return ServerReply(200, {"input_tokens": server.count_tokens("anthropic", body)})
     except Refusal as refusal:
-        return _error("anthropic", refusal, 0)
-
-
-def embeddings_reply(server: ModelServer, raw: bytes, headers: Mapping[str, str]) -> ServerReply:
-    """Return the reply to a request for embeddings; it is recorded like one for a completion and meets faults."""
-    body, problem = _parse_body(raw)
-    record, fault = server.record_request(
-        lambda number: Record(number, "openai", _EMBEDDINGS, dict(headers), body if isinstance(body, dict) else {})
-    )
-    try:
-        _check_key(server, "openai", headers)
-        _check_size(problem)
-        texts = check_embeddings(body)
-        if fault is not None:
-            record.fault = record.error = fault.kind
-            if fault.kind == "silent":
-                return ServerReply(silent_seconds=fault.seconds)
-            refusal = fault_refusal(fault, "openai")
-            if refusal is not None:
-                raise refusal
-    except Refusal as refusal:
-        record.status, record.error = refusal.status, refusal.message
-        return _error("openai", refusal, record.number)
-    whole = embeddings(texts, record.body)
-    record.status, record.usage = 200, whole["usage"]
-    reply = ServerReply(200, whole, _identity("openai", record.number))
-    return reply if fault is None else _damage(reply, fault, "openai", record.number)
+        return error_reply("anthropic", refusal, 0)
 
 
 def models_reply(server: ModelServer, path: str, headers: Mapping[str, str]) -> ServerReply:
@@ -515,10 +465,10 @@ def models_reply(server: ModelServer, path: str, headers: Mapping[str, str]) -> 
         else openai_api.models(server.models, server.window, server.dialect)
     )
     if not path.startswith("/v1/models"):
-        return _error(api, Refusal(f"Not found: {path}", status=404, kind="not_found_error"), 0)
+        return error_reply(api, Refusal(f"Not found: {path}", status=404, kind="not_found_error"), 0)
     if not name:
         return ServerReply(200, listed)
     found = [model for model in listed["data"] if model["id"] == name and not is_llama]
     if not found:
-        return _error(api, Refusal(f"model: {name}", status=404, kind="not_found_error"), 0)
+        return error_reply(api, Refusal(f"model: {name}", status=404, kind="not_found_error"), 0)
     return ServerReply(200, found[0])

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from everlong.testing.server.anthropic_api import pieces
-from everlong.testing.server.cache import CacheCharge
-from everlong.testing.server.exchange import Refusal
+from everlong.testing.server.exchange import CacheCharge, Refusal
 from everlong.testing.server.script import Answer
 from everlong.testing.server.window import Dialect, count_text, count_value
 

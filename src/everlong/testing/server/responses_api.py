@@ -1,4 +1,4 @@
-"""Answers in the shape of the OpenAI Responses API: whole, as a stream of events, as failures, and as compactions."""
+"""Answers in the shape of the OpenAI Responses API: whole, and as a stream of events."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from everlong.testing.server.anthropic_api import pieces
-from everlong.testing.server.cache import CacheCharge
-from everlong.testing.server.exchange import Refusal
+from everlong.testing.server.exchange import CacheCharge
 from everlong.testing.server.script import Answer
 from everlong.testing.server.seals import seal
 from everlong.testing.server.window import count_text, count_value
 
-__all__ = ["compacted", "compaction", "events", "failed_events", "response"]
+__all__ = ["events", "frame", "number_events", "response", "usage_of"]
 
 _CREATED = 1_767_225_600
 
@@ -30,30 +29,10 @@ def response(answer: Answer, body: Mapping[str, Any], charge: CacheCharge, numbe
                 part = item["content"][0]
                 while part.get("text") and count_text(part["text"]) > most - reasoning:
                     part["text"] = part["text"][: len(part["text"]) * 3 // 4]
-    whole = _frame(body, number, output, _usage(charge, min(size, most), reasoning))
+    whole = frame(body, number, output, usage_of(charge, min(size, most), reasoning))
     if is_cut:
         whole |= {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
     return whole
-
-
-def compaction(words: str, body: Mapping[str, Any], charge: CacheCharge, number: int) -> dict[str, Any]:
-    """Return the answer to a ``compaction_trigger``: one compaction item that holds the words of the input."""
-    return _frame(body, number, [_compaction_item(words, number)], _usage(charge, count_text(words) // 4, 0))
-
-
-def compacted(words: str, charge: CacheCharge, number: int) -> dict[str, Any]:
-    """Return the answer of ``/v1/responses/compact``."""
-    return {
-        "id": f"resp_{number:024d}",
-        "object": "response.compaction",
-        "created_at": _CREATED,
-        "output": [_compaction_item(words, number)],
-        "usage": _usage(charge, count_text(words) // 4, 0),
-    }
-
-
-def _compaction_item(words: str, number: int) -> dict[str, Any]:
-    return {"type": "compaction", "id": f"cmp_{number:024d}", "encrypted_content": seal("cmp", words)}
 
 
 def _output(answer: Answer, body: Mapping[str, Any], number: int) -> list[dict[str, Any]]:
@@ -96,7 +75,8 @@ def _namespaces(body: Mapping[str, Any]) -> dict[str, str]:
     return {str(one.get("name")): str(space.get("name")) for space in spaces for one in space.get("tools") or []}
 
 
-def _frame(body: Mapping[str, Any], number: int, output: list[Any], usage: dict[str, Any] | None) -> dict[str, Any]:
+def frame(body: Mapping[str, Any], number: int, output: list[Any], usage: dict[str, Any] | None) -> dict[str, Any]:
+    """Return a response around its output."""
     return {
         "id": f"resp_{number:024d}",
         "object": "response",
@@ -118,7 +98,8 @@ def _frame(body: Mapping[str, Any], number: int, output: list[Any], usage: dict[
     }
 
 
-def _usage(charge: CacheCharge, output: int, reasoning: int) -> dict[str, Any]:
+def usage_of(charge: CacheCharge, output: int, reasoning: int) -> dict[str, Any]:
+    """Return the usage that the API reports."""
     return {
         "input_tokens": charge.total,
         "input_tokens_details": {"cached_tokens": charge.read, "cache_write_tokens": charge.written},
@@ -130,19 +111,11 @@ def _usage(charge: CacheCharge, output: int, reasoning: int) -> dict[str, Any]:
 
 def events(whole: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Return the events of a stream that adds up to an answer, numbered."""
-    return _number_events(_events(whole))
+    return number_events(_events(whole))
 
 
-def failed_events(body: Mapping[str, Any], refusal: Refusal, number: int) -> Iterator[dict[str, Any]]:
-    """Return a stream that fails before any output: one way in which this API refuses what is too long."""
-    begun = {**_frame(body, number, [], None), "status": "in_progress"}
-    error = {"code": refusal.code, "message": refusal.message}
-    failed = {"type": "response.failed", "response": {**begun, "status": "failed", "error": error}}
-    started = ({"type": f"response.{name}", "response": begun} for name in ("created", "in_progress"))
-    return _number_events(iter([*started, failed]))
-
-
-def _number_events(told: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def number_events(told: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield events with their numbers."""
     for number, event in enumerate(told):
         yield {**event, "sequence_number": number}
 

@@ -28,16 +28,16 @@ def redact(data: str, nonce: str) -> str:
 def prefix_hash(body: Mapping[str, Any], end: int) -> str:
     """Return the hash of a prompt up to a message, without its markers."""
     before = [body.get("tools"), body.get("system"), body["messages"][:end]]
-    text = json.dumps(_unmarked(before), sort_keys=True)
+    text = json.dumps(_strip_markers(before), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _unmarked(value: Any) -> Any:
+def _strip_markers(value: Any) -> Any:
     if isinstance(value, dict):
         if isinstance(value.get("content"), str) and "role" in value:
             value = {**value, "content": [{"type": "text", "text": value["content"]}]}
-        return {name: _unmarked(item) for name, item in value.items() if name != "cache_control"}
-    return [_unmarked(item) for item in value] if isinstance(value, list) else value
+        return {name: _strip_markers(item) for name, item in value.items() if name != "cache_control"}
+    return [_strip_markers(item) for item in value] if isinstance(value, list) else value
 
 
 def token(kind: str, nonce: str, place: str, text: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from everlong.testing.server.exchange import Api, Refusal
 
-__all__ = ["DIALECTS", "Dialect", "check_window", "overflow"]
+__all__ = ["DIALECTS", "Dialect", "check_window", "count_prompt", "overflow"]
 
 Dialect = Literal["openai", "openrouter", "vllm", "llama.cpp"]
 """The server that the OpenAI-format endpoint imitates, in its words and its strictness about unknown fields."""
@@ -74,8 +74,8 @@ def overflow(api: Api, dialect: Dialect, prompt: int, answer: int | None, window
 
 _TOKEN = re.compile(r"[A-Za-z0-9_]{1,4}|[^\sA-Za-z0-9_]")
 IMAGE_TOKENS = 1_200
-MESSAGE_TOKENS = 4
-"""The tokens of every message besides its words."""
+MESSAGE_TOKENS, TOOL_TOKENS = 4, 8
+"""The tokens of every message and of every tool besides its words."""
 _FRAME = frozenset({"type", "role", "cache_control", "signature", "media_type"})
 _PICTURES = frozenset({"image", "image_url", "input_image", "document"})
 
@@ -97,6 +97,15 @@ def count_value(value: Any) -> int:
     if isinstance(value, list | tuple):
         return sum(count_value(item) for item in value)
     return 1 if isinstance(value, int | float) and not isinstance(value, bool) else 0
+
+
+def count_prompt(body: Mapping[str, Any]) -> int:
+    """Return the tokens of a request: its tools, its system prompt, and each message with its frame."""
+    messages = body.get("messages") or body.get("input") or []
+    listed = [{"content": messages}] if isinstance(messages, str) else messages
+    tools = sum(TOOL_TOKENS + count_value(tool) for tool in body.get("tools") or [])
+    prompt = count_value(body.get("system")) + count_value(body.get("instructions"))
+    return tools + prompt + sum(MESSAGE_TOKENS + count_value(message) for message in listed)
 
 
 def _count_entry(name: str, value: Any) -> int:

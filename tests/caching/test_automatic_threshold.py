@@ -1,18 +1,11 @@
+"""The automatic threshold follows prices, pauses and growth."""
+
 from __future__ import annotations
 
 import pytest
 
 from everlong import ContextCompressor
-from everlong.caching.editing import worth_editing
 from everlong.tokens import Prices, Workload, cheapest_threshold, cost_per_call
-
-
-@pytest.mark.parametrize(
-    ("gain", "cold", "is_worth_it"),
-    [(10_000, False, False), (40_000, False, True), (10_000, True, True), (0, True, False)],
-)
-def test_history_is_edited_when_cold_or_when_it_frees_enough(gain: int, cold: bool, is_worth_it: bool) -> None:
-    assert worth_editing(gain, 30_000, is_cold=cold).is_worth_it is is_worth_it
 
 
 @pytest.mark.spec("9.2")
@@ -26,13 +19,6 @@ def test_the_cheapest_threshold_is_the_best_of_all(read: float, growth: int, col
     best = cheapest_threshold(work, prices, 1_000_000)
     others = [cost_per_call(work, prices, threshold) for threshold in range(46_000, 1_000_000, 2_000)]
     assert cost_per_call(work, prices, best) <= min(others) * 1.02
-
-
-@pytest.mark.spec("9.2")
-def test_the_threshold_is_capped_by_the_window_and_by_price_steps() -> None:
-    work = Workload(14_000, 10_000, 20_000, 20_000)
-    assert cheapest_threshold(work, Prices(), 150_000) == 150_000
-    assert cheapest_threshold(work, Prices(dearer_above=100_000), 150_000) == 100_000
 
 
 @pytest.mark.spec("9.2")
@@ -50,6 +36,3 @@ def test_the_engines_automatic_threshold_follows_prices_and_pauses() -> None:
     assert after(Prices(cache_read=0.025), 30.0) > usual  # cheap reading: later
     assert after(Prices(), 600.0) < usual  # always cold: earlier
     assert after(Prices(dearer_above=60_000), 30.0) == 60_000
-
-
-"""The price of an edit, and the automatic threshold."""

@@ -10,12 +10,17 @@ import hashlib
 import math
 import re
 import struct
+from collections.abc import Mapping
 from typing import Any
 
-from everlong.testing.server.exchange import Refusal
+from everlong.testing import ModelServer
+from everlong.testing.server.exchange import Record, Refusal
+from everlong.testing.server.faults import fault_refusal
+from everlong.testing.server.http import ServerReply, check_key, damage, error_reply, identity, parse_body
 
-__all__ = ["SIZE", "check_embeddings", "embeddings", "vector_of"]
+__all__ = ["PATH", "SIZE", "check_embeddings", "embeddings", "embeddings_reply", "vector_of"]
 
+PATH = "/v1/embeddings"
 SIZE = 64
 """The numbers of a vector."""
 
@@ -62,3 +67,28 @@ def vector_of(text: str) -> list[float]:
         counts[hashlib.sha256(word.encode()).digest()[0] % SIZE] += 1.0
     length = math.sqrt(sum(count * count for count in counts))
     return [count / length for count in counts]
+
+
+def embeddings_reply(server: ModelServer, raw: bytes, headers: Mapping[str, str]) -> ServerReply:
+    """Return the reply to a request for embeddings; it is recorded like one for a completion and meets faults."""
+    body, problem = parse_body(raw)
+    record, fault = server.record_request(
+        lambda number: Record(number, "openai", PATH, dict(headers), body if isinstance(body, dict) else {})
+    )
+    try:
+        check_key(server, "openai", headers)
+        texts = check_embeddings(body if problem is None else None)
+        if fault is not None:
+            record.fault = record.error = fault.kind
+            if fault.kind == "silent":
+                return ServerReply(silent_seconds=fault.seconds)
+            refusal = fault_refusal(fault, "openai")
+            if refusal is not None:
+                raise refusal
+    except Refusal as refusal:
+        record.status, record.error = refusal.status, refusal.message
+        return error_reply("openai", refusal, record.number)
+    whole = embeddings(texts, record.body)
+    record.status, record.usage = 200, whole["usage"]
+    reply = ServerReply(200, whole, identity("openai", record.number))
+    return reply if fault is None else damage(reply, fault, "openai", record.number)

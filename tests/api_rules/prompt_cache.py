@@ -15,10 +15,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from everlong.testing.server.exchange import Api, CacheCharge
 from everlong.testing.server.seals import unseal
-from everlong.testing.server.window import MESSAGE_TOKENS, count_text, count_value
+from everlong.testing.server.window import MESSAGE_TOKENS, TOOL_TOKENS, count_text, count_value
 
-__all__ = ["CacheBlock", "CacheCharge", "ServerCache", "anthropic_blocks_of", "openai_blocks_of", "responses_blocks_of"]
+__all__ = ["CacheBlock", "ServerCache", "anthropic_blocks_of", "blocks_of", "openai_blocks_of", "responses_blocks_of"]
 
 LOOK_BACK = 20
 SECONDS = {"5m": 300.0, "1h": 3600.0}
@@ -47,26 +48,6 @@ class CacheBlock:
     ttl: Ttl | None = None
     is_breakpoint: bool = False
     """True where OpenAI's newer models write by themselves: the latest user message or tool result."""
-
-
-@dataclass(frozen=True, slots=True)
-class CacheCharge:
-    """The billing of a prompt's tokens; those neither read nor written are plain input."""
-
-    total: int
-    read: int = 0
-    write_5m: int = 0
-    write_1h: int = 0
-
-    @property
-    def written(self) -> int:
-        """All tokens that were written to the cache."""
-        return self.write_5m + self.write_1h
-
-    @property
-    def plain(self) -> int:
-        """Tokens at the plain price."""
-        return self.total - self.read - self.written
 
 
 @dataclass(slots=True)
@@ -161,6 +142,13 @@ def _ends(blocks: list[CacheBlock]) -> list[int]:
 # -- cutting a prompt into blocks -------------------------------------------------------------------------------------
 
 
+def blocks_of(api: Api, body: Mapping[str, Any]) -> list[CacheBlock]:
+    """Return the blocks of a prompt in any of the formats."""
+    if api == "anthropic":
+        return anthropic_blocks_of(body)
+    return responses_blocks_of(body) if api == "responses" else openai_blocks_of(body)
+
+
 class _Chain:
     """A running hash over a prompt, block by block; markers are not hashed."""
 
@@ -192,7 +180,7 @@ def anthropic_blocks_of(body: Mapping[str, Any]) -> list[CacheBlock]:
     """Return the blocks of an Anthropic prompt in cache order."""
     chain = _Chain(body.get("model"))
     for tool in body.get("tools") or []:
-        chain.add(tool, tokens=8, marker=tool.get("cache_control"))
+        chain.add(tool, tokens=TOOL_TOKENS, marker=tool.get("cache_control"))
     chain.salt("system", body.get("speed"))
     system = body.get("system")
     for block in [{"type": "text", "text": system}] if isinstance(system, str) and system else system or []:
@@ -225,7 +213,7 @@ def openai_blocks_of(body: Mapping[str, Any]) -> list[CacheBlock]:
     messages = body.get("messages") or []
     spoken = [at for at, message in enumerate(messages) if message["role"] in {"user", "tool"}]
     for tool in body.get("tools") or []:
-        chain.add(tool, tokens=8)
+        chain.add(tool, tokens=TOOL_TOKENS)
     for at, message in enumerate(messages):
         chain.add(message, tokens=MESSAGE_TOKENS, breakpoint_=bool(spoken) and at == spoken[-1])
     return chain.blocks
@@ -240,7 +228,7 @@ def responses_blocks_of(body: Mapping[str, Any]) -> list[CacheBlock]:
     if body.get("instructions"):
         chain.add({"content": body["instructions"]}, tokens=MESSAGE_TOKENS)
     for tool in body.get("tools") or []:
-        chain.add(tool, tokens=8)
+        chain.add(tool, tokens=TOOL_TOKENS)
     for at, item in enumerate(items):
         if item.get("type") == "compaction_trigger":
             continue
