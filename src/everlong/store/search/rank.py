@@ -59,6 +59,8 @@ class Weights:
     """The words of a speaker whom the question names."""
     after: float = 0.5
     """The share of its score that a short turn lends to the one after it."""
+    agent_after: float = 0.3
+    """The same where tools answer too: what a person says next is about something else."""
     answer: float = 0.1
     """The additional share if that turn ends with a question mark."""
     before: float = 0.2
@@ -147,10 +149,11 @@ class Ranking:
         """The documents of the speakers whom the query names."""
         self._passages = self._find(known)
         self._person = weights.person if query.is_question else weights.keyword_person
+        self._after = weights.after
         self.documents = self._score(self._worth, PERSON)
         first = [self.documents[seq].key for seq in self.best(FIRST)]
         if any(key & TOOL for key in first):
-            self._person = min(self._person, weights.agent_person)
+            self._person, self._after = min(self._person, weights.agent_person), weights.agent_after
             self.documents = self._score(self._worth, PERSON)
         elif first and 2 * sum(bool(key & SPOKEN) for key in first) > len(first):
             self._score_dialogue()
@@ -252,7 +255,7 @@ class Ranking:
         after_of |= {before: seq for seq, (before, _) in links.items() if before is not None}
         for seq, (before, after) in links.items():
             own = self.documents[seq]
-            share = weights.after + (weights.answer if own.key & ASKS else 0.0)
+            share = self._after + (weights.answer if own.key & ASKS else 0.0)
             second = after_of.get(after) if after is not None else None
             for to, part in ((before, weights.before), (after, share), (second, weights.second)):
                 if to is not None:
