@@ -8,6 +8,7 @@ to know of it. The index holds terms, never the text.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -16,20 +17,21 @@ from sqlalchemy import Connection
 
 from everlong.store.search.text import PLACE_BITS, is_dense
 
-LENGTHS = 16
+_LENGTHS = (1, 2, 3, 4, 6, 8, 11, 14, 18, 23, 29, 36, 45, 56, 70, 90)
+LENGTHS = len(_LENGTHS)
 """The lengths that a passage's number tells apart, in its lowest four bits."""
-_LENGTH = 4
-PERSON, SPOKEN, WHOLE, ASKS = 16, 32, 64, 128
+PERSON, SPOKEN, WHOLE, ASKS, TOOL = 16, 32, 64, 128, 256
 """Marks in a passage's number: a person said it; somebody with a name said it; it is a whole text, and ends with a
-question mark."""
-KEY_BITS = 8 + PLACE_BITS
+question mark; it is a tool's."""
+_MARK_BITS = 9
+KEY_BITS = _MARK_BITS + PLACE_BITS
 SPEAKER = "§"
 """The beginning of a term that says who speaks."""
 
 
 def passage_key(seq: int, place: int, marks: int, length: int) -> int:
     """Return the number of a passage with so many terms."""
-    return (seq << KEY_BITS) + (place << 8) + marks + min(LENGTHS - 1, length // _LENGTH)
+    return (seq << KEY_BITS) + (place << _MARK_BITS) + marks + min(LENGTHS - 1, bisect_left(_LENGTHS, length))
 
 
 def seq_of(key: int) -> int:
@@ -39,12 +41,12 @@ def seq_of(key: int) -> int:
 
 def place_of(key: int) -> int:
     """Return the place of a passage in its document."""
-    return (key >> 8) & ((1 << PLACE_BITS) - 1)
+    return (key >> _MARK_BITS) & ((1 << PLACE_BITS) - 1)
 
 
-def length_of(key: int) -> float:
+def length_of(key: int) -> int:
     """Return about how many terms a passage has."""
-    return (key % LENGTHS + 0.5) * _LENGTH
+    return _LENGTHS[key % LENGTHS]
 
 
 MAX_NUMBER = (1 << 40) - 1

@@ -23,6 +23,7 @@ from everlong.store.search.index import (
     PERSON,
     SPEAKER,
     SPOKEN,
+    TOOL,
     WHOLE,
     Index,
     SearchScope,
@@ -50,12 +51,16 @@ class Weights:
     """The share that a passage gains if it has all that is asked."""
     person: float = 2.5
     """A person's words in answer to a question, beside those of an assistant."""
+    agent_person: float = 1.3
+    """The same where tools answer too: they have what the person asks for."""
     keyword_person: float = 1.15
     """A person's words in answer to a query that is no question."""
     speaker: float = 2.0
     """The words of a speaker whom the question names."""
     after: float = 0.5
     """The share of its score that a short turn lends to the one after it."""
+    agent_after: float = 0.3
+    """The same where tools answer too: what a person says next is about something else."""
     answer: float = 0.1
     """The additional share if that turn ends with a question mark."""
     before: float = 0.2
@@ -80,7 +85,10 @@ LENDERS = 8
 """The best short texts that lend weight to their neighbours."""
 
 FIRST = 36
-"""The best documents, which tell whether people with names talk; only these are looked at before they lend."""
+"""The best documents, which tell whether people with names talk, or an agent with tools.
+
+Only these are looked at before they lend.
+"""
 
 
 class Statistics(NamedTuple):
@@ -140,9 +148,14 @@ class Ranking:
         self._said: set[int] = set()
         """The documents of the speakers whom the query names."""
         self._passages = self._find(known)
+        self._person = weights.person if query.is_question else weights.keyword_person
+        self._after = weights.after
         self.documents = self._score(self._worth, PERSON)
-        first = self.best(FIRST)
-        if first and 2 * sum(bool(self.documents[seq].key & SPOKEN) for seq in first) > len(first):
+        first = [self.documents[seq].key for seq in self.best(FIRST)]
+        if any(key & TOOL for key in first):
+            self._person, self._after = min(self._person, weights.agent_person), weights.agent_after
+            self.documents = self._score(self._worth, PERSON)
+        elif first and 2 * sum(bool(key & SPOKEN) for key in first) > len(first):
             self._score_dialogue()
 
     def best(self, count: int, among: Callable[[_Scored], bool] = lambda _: True) -> list[int]:
@@ -204,7 +217,6 @@ class Ranking:
     def _score(self, worth: Mapping[str, float], person: int) -> dict[int, _Scored]:
         """Return the best passage of each document; ``person`` are the marks of a passage that a person said."""
         weights, norms = self._weights, self._norms
-        weight = weights.person if self._query.is_question else weights.keyword_person
         whole = sum(worth.values()) or 1.0
         known: dict[frozenset[str], float] = {}
         found: dict[int, _Scored] = {}
@@ -214,7 +226,7 @@ class Ranking:
                 known[terms] = held * (1 + weights.coverage * held / whole)
             score = known[terms] * norms[key % LENGTHS]
             if key & person:
-                score *= weight
+                score *= self._person
             elif key < 0:
                 score *= weights.summary
             seq = key >> KEY_BITS
@@ -243,7 +255,7 @@ class Ranking:
         after_of |= {before: seq for seq, (before, _) in links.items() if before is not None}
         for seq, (before, after) in links.items():
             own = self.documents[seq]
-            share = weights.after + (weights.answer if own.key & ASKS else 0.0)
+            share = self._after + (weights.answer if own.key & ASKS else 0.0)
             second = after_of.get(after) if after is not None else None
             for to, part in ((before, weights.before), (after, share), (second, weights.second)):
                 if to is not None:

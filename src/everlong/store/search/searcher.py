@@ -298,14 +298,15 @@ def _take_page(
     shown: list[ShownDocument] = []
     taken = state.taken
     while taken < len(ranked) and len(shown) < limit:
-        if taken % BATCH == 0 or taken == state.taken:
-            walk.load(one.seq for one in ranked[taken : taken + min(limit, BATCH)])
-        one = ranked[taken]
-        taken += 1
-        walk.load([one.seq])
-        document = walk.loaded.get(one.seq)
-        if document is not None and walk.may_show(document):
-            shown.append(ShownDocument(document, one.is_match, one.place))
+        part = ranked[taken : taken + min(limit, BATCH)]
+        walk.load(one.seq for one in part)
+        for one in part:
+            taken += 1
+            document = walk.loaded.get(one.seq)
+            if document is not None and walk.may_show(document):
+                shown.append(ShownDocument(document, one.is_match, one.place))
+                if len(shown) == limit:
+                    break
     state = replace(state, taken=taken, is_over=taken == len(ranked) and not walk.is_by_time)
     if taken < len(ranked) or not walk.is_by_time:
         return shown, state
@@ -388,11 +389,11 @@ class SearchWalk:
             dense = self.meaning.scores(self.connection, question, self.scope, list(self.loaded), self._load_found)
         ranked = ranking.sort(lambda seqs: self.corpus.neighbours(self.connection, seqs), dense)
         if self.query.literals and not self.query.is_question:  # only the text tells whether it stands there so
-            top = ranked[:SORTED]
-            self.load(one.seq for one in top)
+            best = ranked[:SORTED]
+            self.load(one.seq for one in best)
             plain = {seq: normal(document.text) for seq, document in self.loaded.items()}
-            top.sort(key=lambda one: sum(name not in plain.get(one.seq, "") for name in self.query.literals))
-            ranked[:SORTED] = top
+            best.sort(key=lambda one: sum(name not in plain.get(one.seq, "") for name in self.query.literals))
+            ranked[:SORTED] = best
         return ranked
 
     def _load_found(self, seqs: Iterable[int]) -> dict[int, SearchDocument]:

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from everlong.store.database import Database
 from everlong.store.search.corpus import Corpus, SearchDocument, answered_calls
-from everlong.store.search.index import ASKS, PERSON, SPOKEN, WHOLE, Index, IndexText, passage_key
+from everlong.store.search.index import ASKS, PERSON, SPOKEN, TOOL, WHOLE, Index, IndexText, passage_key
 from everlong.store.search.rank import speaker_marks
 from everlong.store.search.text import INDEX_VERSION, passage_terms
 from everlong.store.search.vectors import VectorTable
@@ -129,7 +129,9 @@ def index_text(document: SearchDocument) -> IndexText:
     """Return a document as it is indexed; what a client wrapped around a person's words has passages of its own."""
     own = passage_terms(document.own_text)
     marks = SPOKEN * bool(document.speaker) + WHOLE * (len(own) == 1)
-    if document.role == "user" and not answered_calls(document.message):
+    if answered_calls(document.message):
+        marks += TOOL
+    elif document.role == "user":
         marks += PERSON
     if document.own_text.rstrip().endswith(("?", "？")):
         marks += ASKS
