@@ -77,6 +77,23 @@ def test_the_example_of_45_messages_in_a_128k_window() -> None:
 
 
 @pytest.mark.spec("5.4")
+def test_the_note_is_added_once_and_the_prompt_before_it_stays_a_block_of_its_own() -> None:
+    engine = ContextCompressor(8_000)
+    once = engine.compress(long_session(60))
+    twice = engine.compress([*once, *long_session(60)[3:]])
+    assert twice[0] == once[0]
+    assert text_of(twice[0]).count("[Note:") == 1
+
+
+@pytest.mark.spec("5.4")
+def test_a_system_prompt_of_several_blocks_gets_the_note_as_one_more() -> None:
+    blocks = [{"type": "text", "text": "A", "cache_control": {"type": "ephemeral"}}, {"type": "text", "text": "B"}]
+    session = [{"role": "system", "content": blocks}, *long_session(60)[1:]]
+    result = ContextCompressor(8_000).compress(session)
+    assert result[0]["content"] == [*blocks, {"type": "text", "text": NOTE}]
+
+
+@pytest.mark.spec("5.4")
 def test_where_a_user_message_follows_the_summary_an_acknowledgement_stands_between() -> None:
     session = [*long_session(60), assistant("Done."), user("Now the docs."), assistant("On it. " * 150)]
     session += [message for n in range(9) for message in (user(f"More {n}"), assistant("Yes. " * 40))]
@@ -134,6 +151,12 @@ def test_results_without_a_call_are_removed_and_calls_without_a_result_get_a_stu
     assert result[3] == {"role": "tool", "tool_call_id": "call_1", "content": MISSING_RESULT}
     assert engine.last_report is not None
     assert engine.last_report.repaired
+
+
+@pytest.mark.spec("5.4")
+def test_an_unanswered_call_at_the_very_end_stays_pending() -> None:
+    session = [system(), user("Go."), step(1, "")[0]]
+    assert ContextCompressor(8_000).compress(session) == session
 
 
 @pytest.mark.spec("4.3")

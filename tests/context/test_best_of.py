@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from itertools import chain
 
+from bench.retention.ranking import request_for
+
 from everlong import Message
 from everlong.config import Settings
 from everlong.context import ContextCompressor
+from everlong.context.checks import check_summary
 from everlong.context.literals import summary_body, summary_indices
 from everlong.providers.auxiliary import summarizer_for
 from everlong.testing import ModelServer
@@ -155,6 +158,41 @@ def test_it():
 - Let me know if there is anything else I can do for you.""",
 }
 TALK = [user(OPENING), *WORK, user(NEWEST)]
+
+
+def score(text: str) -> float:
+    return check_summary(text, request_for(TALK)).score
+
+
+def test_every_bad_summary_scores_below_every_good_one() -> None:
+    good, bad = ({name: score(text) for name, text in some.items()} for some in (GOOD, BAD))
+    assert (len(good), len(bad)) == (10, 10)
+    assert max(bad.values()) < min(good.values()), (good, bad)
+
+
+def test_the_best_of_two_models_summaries_is_the_good_one_in_twenty_of_twenty_pairings() -> None:
+    pairs = [*zip(GOOD.values(), BAD.values(), strict=True)]
+    said: dict[str, str] = {}
+    talk = [*chain.from_iterable([TALK[:-1]] + [[user("Go on."), assistant("I do. " * 200)]] * 30), TALK[-1]]
+    with ModelServer(lambda ask: Answer(said[ask.model])) as server:
+        chosen = []
+        for first, second in (("a", "b"), ("b", "a")):
+            settings = Settings.model_validate(
+                {
+                    "providers": {"shop": {"base_url": f"{server.url}/v1", "key_variable": "WRITER_KEY"}},
+                    "models": {name: {"context_length": 100_000} for name in "ab"},
+                    "auxiliary": {"compression": {"models": [f"shop:{first}", f"shop:{second}"], "choose": "best"}},
+                }
+            )
+            for good, bad in pairs:
+                said |= {"a": good, "b": bad}
+                engine = ContextCompressor(
+                    16_000, summarizer=summarizer_for(settings, env={"WRITER_KEY": "made-up-key"})
+                )
+                made = engine.compress([dict(message) for message in talk])
+                summary = summary_body(made[summary_indices(made)[0]])
+                chosen.append(good.splitlines()[-1] in summary)
+    assert chosen == [True] * 20
 
 
 def test_the_best_of_two_models_summaries_is_the_good_one_in_every_pairing() -> None:

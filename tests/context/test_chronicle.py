@@ -59,12 +59,49 @@ def test_turns_are_told_in_order_with_their_numbers_and_what_came_of_them() -> N
     assert '"Add berth 17 to data/berths.csv." → "Berth 17 is in."' in done[1]
 
 
+def test_a_turn_under_way_has_no_outcome_yet() -> None:
+    assert told(TALK[:3]).items["Done"] == []
+
+
+def test_a_changed_file_stands_among_the_files_and_not_among_the_outcomes() -> None:
+    document = told(TALK)
+    assert "- src/: ports.py (edited)" in document.items["Relevant Files"]
+    assert "`edit" not in document.items["Done"][0]
+
+
 def test_a_quotation_that_is_too_long_loses_courtesy_then_clauses_from_its_end() -> None:
     asked = "Thanks for that! I moved the ferry to pier_12, because the old one leaks, and Mira wants a lamp there."
     turns = [m for n in range(12) for m in (user(f"Berth_{n}: {asked}"), assistant("Yes."))]
     done = "\n".join(told(turns, 420).items["Done"])
     assert "… I moved the ferry to pier_12, because the old one leaks …" in done
     assert not re.search("… (?:because|and Mira)", done)
+
+
+@pytest.mark.parametrize("said", ["/mode", "Thanks!", "ok, go on", "Yes please", "继续", "Danke, weiter"])
+def test_thanks_and_go_on_are_counted_and_left_out(said: str) -> None:
+    document = told([user("Count the berths."), assistant("Nine."), user(said), assistant("Done."), user("Name them.")])
+    assert said not in document.render()
+    assert document.items["Done"][-1].startswith('- turn 3, "Name them."')
+
+
+def test_only_the_last_failing_command_that_has_not_run_better_since_is_blocked() -> None:
+    (blocked,) = told(TALK).items["Blocked"]
+    assert blocked.startswith("- `npm run build` failed:")
+    assert "berth_count is missing" in blocked
+    mended = [*TALK, *bash(6, "npm run build", "built\n<returncode>0</returncode>")]
+    assert told(mended).items["Blocked"] == []
+
+
+def test_files_are_told_with_how_they_changed() -> None:
+    assert "ports.py (edited)" in "\n".join(told(TALK).items["Relevant Files"])
+
+
+def test_lines_that_a_later_run_made_stale_are_not_quoted() -> None:
+    first = bash(1, "cat harbour.conf", "depth_limit = 7_first")
+    later = bash(2, "cat harbour.conf", "depth_limit = 9_later")
+    text = told([user("Look at the depth."), *first, *later, assistant("I see.")]).render()
+    assert "9_later" in text
+    assert "7_first" not in text
 
 
 def test_every_quoted_line_is_a_whole_line_of_its_source() -> None:
@@ -76,6 +113,21 @@ def test_every_quoted_line_is_a_whole_line_of_its_source() -> None:
     assert len(quoted) > 5
     assert set(quoted) <= said
     assert any(item.startswith("$ cat cargo.log\n") for item in items)
+
+
+@pytest.mark.parametrize("budget", [120, 300, 1_000])
+def test_the_budget_is_kept_and_goal_and_newest_request_give_way_last(budget: int) -> None:
+    newest = "Add berth 17 to data/berths.csv."
+    text = Chronicle().extended(TALK * 6).write(budget, COUNT, newest=newest)
+    assert COUNT(text) <= budget
+    assert "Move the berth planner" in text
+    assert newest in text
+
+
+def test_what_relates_to_the_focus_comes_before_other_lines() -> None:
+    log = "\n".join([*(f"berth_{n} holds cargo_{n}" for n in range(50)), "lamp_7 of the pier is dark"])
+    messages = [user("Look around."), *bash(1, "cat all.log", log)]
+    assert "lamp_7 of the pier" in told(messages, 300, focus="pier").render()
 
 
 # -- one summary after another -----------------------------------------------------------------------------------------

@@ -6,7 +6,9 @@ import pytest
 
 from everlong import CompletionSummarizer, ConfigError, ContextCompressor, Message, SummarizerError
 from everlong.context import SummaryProgress
+from everlong.context.document import SECTIONS
 from everlong.context.literals import CLEARED_RESULT
+from everlong.context.summary_prompts import INSTRUCTIONS
 from everlong.model import text_of
 from tests.context.builders import assistant, long_session, output, step, user
 from tests.context.scripted import COUNT, GOOD, Model, request_for
@@ -18,6 +20,24 @@ PAIRS = length(120, 30)
 
 def many_turns(steps: int) -> list[Message]:
     return [message for n in range(steps) for message in step(n, f"marker-{n:04} {output(100)}")]
+
+
+# -- the prompt ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("5.3")
+def test_the_template_has_every_heading_in_order() -> None:
+    places = [INSTRUCTIONS.index(f"# {section}\n") for section in SECTIONS]
+    assert places == sorted(places)
+    assert INSTRUCTIONS.index("## Progress\n") < INSTRUCTIONS.index("### Done\n")
+
+
+@pytest.mark.spec("5.5")
+def test_the_previous_summary_is_given_to_the_model_to_update() -> None:
+    model = Model()
+    CompletionSummarizer(model).summarize(request_for([user("hi")], previous="## Goal\n- old goal"))
+    assert "## Goal\n- old goal" in model.asked
+    assert "Update the previous summary" in model.asked
 
 
 # -- the prompt ----------------------------------------------------------------------------------------------------
@@ -98,6 +118,16 @@ def test_however_many_tokens_go_through_a_window_of_eight_thousand_in_linear_wor
         assert {f"marker-{n:05}" for n in range(pairs)} <= read
     assert sum(COUNT(text_of(m)) for m in request.turns) > 800 * PAIRS * TIMES
     assert calls[1] <= 1.1 * TIMES * calls[0]
+
+
+def test_a_part_that_fails_once_is_tried_again() -> None:
+    def answer(number: int, asked: str) -> str:
+        del asked
+        if number == 3:
+            raise TimeoutError("slow")
+        return GOOD
+
+    assert CompletionSummarizer(Model(answer), window=8_000).summarize(request_for(many_turns(200)))
 
 
 @pytest.mark.spec("5.6")

@@ -57,6 +57,60 @@ def test_optional_methods_have_harmless_defaults() -> None:
 
 
 @pytest.mark.spec("1.3")
+def test_a_model_switch_recomputes_the_threshold() -> None:
+    engine = Plain()
+    engine.update_model("some-model", 50_000, base_url="http://localhost", api_key="k", provider="p", api_mode="chat")
+    assert (engine.context_length, engine.threshold_tokens) == (50_000, 25_000)
+
+
+@pytest.mark.spec("1.3")
+def test_a_reset_zeroes_the_counters() -> None:
+    engine = ContextCompressor(8_000)
+    engine.update_from_response({"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15})
+    engine.compress(long_session(60))
+    engine.on_session_reset()
+    figures = (engine.last_prompt_tokens, engine.last_completion_tokens, engine.last_total_tokens)
+    assert figures == (0, 0, 0)
+    assert engine.compression_count == 0
+    assert engine.last_report is None
+
+
+@pytest.mark.spec("1.3")
+def test_status_shows_tokens_threshold_and_share_of_the_window() -> None:
+    engine = ContextCompressor(200_000)
+    engine.update_from_response({"prompt_tokens": 50_000, "completion_tokens": 100, "total_tokens": 50_100})
+    status = engine.get_status()
+    assert status["usage_percent"] == 25.0
+    assert (status["last_prompt_tokens"], status["threshold_tokens"]) == (50_000, 100_000)
+
+
+@pytest.mark.spec("1.1")
+def test_usage_fields_are_taken_over_and_a_missing_total_is_summed() -> None:
+    engine = ContextCompressor(200_000)
+    engine.update_from_response({"prompt_tokens": 900, "completion_tokens": 100, "cache_read_tokens": 800})
+    assert (engine.last_prompt_tokens, engine.last_completion_tokens, engine.last_total_tokens) == (900, 100, 1_000)
+    engine.update_from_response({"prompt_tokens": None})
+    assert engine.last_prompt_tokens == 0
+
+
+@pytest.mark.spec("1.1")
+def test_after_a_compaction_the_prompt_tokens_are_the_estimate_of_the_new_list() -> None:
+    engine = ContextCompressor(8_000)
+    result = engine.compress(long_session(60))
+    assert engine.last_prompt_tokens == engine.estimate_tokens(result)
+    assert abs(engine.last_prompt_tokens - tokens(engine, result)) <= 3
+
+
+@pytest.mark.spec("1.1")
+def test_each_compaction_that_changed_something_is_counted() -> None:
+    engine = ContextCompressor(8_000)
+    result = engine.compress(long_session(60))
+    assert engine.compression_count == 1
+    engine.compress(result)
+    assert engine.compression_count == 1
+
+
+@pytest.mark.spec("1.3")
 def test_the_compressor_says_whether_there_is_anything_to_compact() -> None:
     engine = ContextCompressor(8_000)
     session = long_session(60)

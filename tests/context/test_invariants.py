@@ -83,6 +83,12 @@ def test_role_order_is_mended_in_every_short_list() -> None:
                 assert RoleOrder().repair(messages) is messages
 
 
+def test_thinking_on_a_message_that_no_model_wrote_is_removed() -> None:
+    message: Message = {"role": "user", "content": [THINKING["content"][0], {"type": "text", "text": "go"}]}
+    assert problems([message]) == [("reasoning_blocks", 0)]
+    assert ReasoningBlocks().repair([message]) == [{"role": "user", "content": [{"type": "text", "text": "go"}]}]
+
+
 @settings(max_examples=examples(150), deadline=None)
 @given(conversations() | wild_conversations())
 def test_a_list_that_looks_plain_breaks_no_rule_and_holds_no_summary(messages: list[Message]) -> None:

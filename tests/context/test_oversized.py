@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from typing import Any
+
+import pytest
 
 from everlong.context.oversized import SpillLimits, is_stub, spill_oversized
 from everlong.model import Message
@@ -49,10 +52,31 @@ def test_a_stub_says_what_it_was_how_large_and_how_to_read_it() -> None:
     assert is_stub(shown)
 
 
+def test_the_input_is_not_changed_and_the_same_input_gives_the_same_bytes() -> None:
+    messages = asked(LOG, LOG[:900])
+    before = copy.deepcopy(messages)
+    assert spilled(messages) == spilled(messages)
+    assert messages == before
+
+
 def test_of_several_results_only_the_giants_are_spilled_and_together_they_fit() -> None:
     shown = spilled(asked(LOG, "small enough", LOG[::-1], LOG[:1_000_000]))
     assert [is_stub(message) for message in shown[-4:]] == [True, False, True, True]
     assert MessageCounter().total(shown) <= 3_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x" * 2_000_000, "码头上的风从西边吹来，浪高两米。" * 120_000, "Explain this:\n" + '{"a": [1, 2]},' * 140_000],
+    ids=["one line", "CJK", "one short line and a giant one"],
+)
+def test_a_text_without_lines_shows_its_first_and_last_characters(text: str) -> None:
+    shown = spilled([{"role": "user", "content": text}])[0]["content"]
+    heading, rest = shown.split("\n", 1)
+    first, last = (int(number.replace(",", "")) for number in re.findall(r"(?:first|last) ([\d,]+)", heading))
+    assert rest == f"{text[:first]}\n…\n{text[-last:]}"
+    assert heading.startswith(f"[Message of the user: {len(text):,} characters")
+    assert MessageCounter().count_text(shown) <= 3_000
 
 
 def test_pictures_stay_and_thoughts_are_left_alone() -> None:

@@ -35,6 +35,11 @@ def test_the_computed_values_of_a_200k_window_at_defaults() -> None:
     assert (budgets.threshold_tokens, budgets.tail_tokens, budgets.summary_cap) == (100_000, 20_000, 10_000)
 
 
+@pytest.mark.spec("3.3")
+def test_the_summary_cap_stops_at_twelve_thousand() -> None:
+    assert ContextCompressor(1_000_000).budgets.summary_cap == 12_000
+
+
 @pytest.mark.spec("3.4")
 @pytest.mark.parametrize(
     ("window", "threshold"),
@@ -51,6 +56,18 @@ def test_a_threshold_that_the_user_chose_is_obeyed_without_the_floor() -> None:
     assert ContextCompressor(32_768, settings=CompressionSettings(protect_last_n=5)).threshold_tokens == 24_576
 
 
+@pytest.mark.spec("5.3")
+@pytest.mark.parametrize(("content", "budget"), [(0, 2_000), (10_000, 2_000), (30_000, 6_000), (900_000, 10_000)])
+def test_a_summary_may_take_a_fifth_of_its_content_between_floor_and_cap(content: int, budget: int) -> None:
+    assert ContextCompressor(200_000).budgets.summary_tokens(content) == budget
+
+
+@pytest.mark.spec("5.3")
+def test_the_summary_floor_yields_to_the_cap_of_a_small_window() -> None:
+    budgets = ContextCompressor(8_192).budgets
+    assert budgets.summary_tokens(100) == budgets.summary_tokens(1_000_000) == 409
+
+
 @pytest.mark.spec("9.4")
 def test_every_number_is_a_setting() -> None:
     settings = CompressionSettings(
@@ -65,6 +82,18 @@ def test_every_number_is_a_setting() -> None:
 def test_a_window_that_is_none_is_refused_with_what_to_do(window: object) -> None:
     with pytest.raises(ConfigError, match="context_length must be a whole number of tokens"):
         ContextCompressor(window)  # type: ignore[arg-type]
+
+
+@pytest.mark.spec("9.2")
+def test_an_automatic_threshold_moves_with_the_growth_per_call() -> None:
+    def after(growth: int) -> int:
+        engine = ContextCompressor(200_000, settings=CompressionSettings(threshold="auto"))
+        assert engine.threshold_tokens == 100_000
+        for call in range(1, 9):
+            engine.update_from_response({"prompt_tokens": 20_000 + call * growth})
+        return engine.threshold_tokens
+
+    assert after(200) < after(2_000) < after(15_000) <= 190_000
 
 
 @pytest.mark.spec("9.2")
@@ -241,6 +270,13 @@ def test_the_tail_shrinks_where_the_fixed_part_takes_the_room() -> None:
     assert found.tail < pace(32_000).tail
     assert found.need == int(0.6 * found.room)
     assert pace(32_000, fixed=30_000).tail == 0
+
+
+@pytest.mark.spec("4.5")
+def test_a_threshold_that_the_user_set_is_obeyed_as_it_stands() -> None:
+    found = pace(200_000, {"threshold": 0.1}, fixed=34_000)
+    assert found.threshold == 20_000
+    assert Waiting(left=19_000).reason(20_000, found, KNOWN) is None
 
 
 def test_a_prompt_stays_below_the_step_in_its_price() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, strategies as st
 
+from everlong.context import boundary, pruning
 from everlong.context.invariants import check_all
 from everlong.context.literals import COMPACTION_NOTE, SUMMARY_PREFIX
 from everlong.errors import TargetUnreachable
@@ -275,3 +276,9 @@ def test_results_do_not_depend_on_how_python_hashes() -> None:
         for seed in ("0", "1", "4242")
     }
     assert len(digests) == 1
+
+
+def test_the_brute_force_reads_the_contract_with_the_same_numbers() -> None:
+    assert brute_force.LEAST_SUMMARY == boundary.LEAST_SUMMARY
+    assert brute_force.SHORTEST_RESULT == pruning.SHORTEST_RESULT
+    assert brute_force.SHORTEST_TEXT == pruning.SHORTEST_TEXT

@@ -8,6 +8,7 @@ import pytest
 
 from everlong import CompressionSettings, ContextCompressor, Message, SummaryRequest
 from everlong.context.literals import CLEARED_RESULT, is_acknowledgement
+from everlong.context.pruning import Pruned, shorten_results
 from everlong.model import text_of
 from tests.context.builders import (
     assistant,
@@ -51,6 +52,20 @@ def test_where_clearing_is_all_there_is_to_do_results_are_cleared_and_no_summary
 
 
 @pytest.mark.spec("5.1")
+def test_a_result_that_the_tail_protects_is_not_cleared_even_if_it_stands_in_the_head() -> None:
+    session = [system(), user("Read the log."), *step(0, output(2_000))]
+    assert ContextCompressor(32_000).compress(session) == session
+
+
+@pytest.mark.spec("5.1")
+def test_the_length_from_which_results_are_cleared_is_a_setting() -> None:
+    talk = [message for n in range(11) for message in (user(f"Question {n}?"), assistant(f"Answer {n}."))]
+    session = [system(), user("Read the log."), *step(0, output(9_000)), *talk]
+    settings = CompressionSettings(prune_min_chars=len(output(9_000)))
+    assert ContextCompressor(32_000, settings=settings).compress(session) == session
+
+
+@pytest.mark.spec("5.1")
 def test_the_summarizer_sees_the_words_of_a_result_and_not_the_placeholder() -> None:
     seen: list[SummaryRequest] = []
 
@@ -85,6 +100,14 @@ def test_the_head_moves_forward_past_the_results_of_its_calls() -> None:
 
 
 @pytest.mark.spec("5.2")
+def test_without_a_system_prompt_the_head_is_the_first_exchange() -> None:
+    session = long_session(80)[1:]
+    result = ContextCompressor(8_000).compress(session)
+    assert result[:2] == session[:2]
+    assert place_of_summary(result) == 2
+
+
+@pytest.mark.spec("5.2")
 def test_an_oversized_first_exchange_is_shortened() -> None:
     session = long_session(80)
     session[1] = user("Please fix this log:\n" + output(6_000))
@@ -108,6 +131,16 @@ def test_a_compaction_at_the_threshold_leaves_about_half_of_it_in_whole_groups(w
     assert 0.45 <= engine.estimate_tokens(result) / engine.threshold_tokens <= 0.60
     kept = [message for message in result if message in session[5:]]
     assert kept == session[-len(kept) :]
+
+
+@pytest.mark.spec("5.2")
+def test_a_forced_compaction_leaves_a_tail_of_the_usual_size() -> None:
+    session = long_session(400, words=24)
+    engine = ContextCompressor(32_000)
+    result = engine.compress(session, force=True)
+    kept = [message for message in result if message in session[3:]]
+    assert kept == session[-len(kept) :]
+    assert tokens(engine, kept) <= engine.budgets.tail_tokens < tokens(engine, session[-len(kept) - 2 :])
 
 
 @pytest.mark.spec("5.2")
@@ -174,6 +207,15 @@ def test_the_latest_request_is_kept_word_for_word_however_long_it_is() -> None:
 
 
 @pytest.mark.spec("5.2")
+def test_the_protected_counts_are_settings() -> None:
+    session = long_session(120)
+    settings = CompressionSettings(protect_first_n=5, protect_last_n=4, target_ratio=0.1)
+    result = ContextCompressor(8_192, settings=settings).compress(session)
+    assert result[1:5] == [*session[1:4], {**session[4], "content": CLEARED_RESULT}]
+    assert result[-4:] == session[-4:]
+
+
+@pytest.mark.spec("5.2")
 def test_a_long_request_that_is_repeated_leaves_no_answer_without_its_request() -> None:
     messages = long_session(60)
     messages[1] = user("Build the project and fix what is broken. " * 200)
@@ -199,3 +241,15 @@ def test_a_reply_larger_than_the_window_leaves_the_summary_its_usual_room() -> N
     known = engine.compress([*long_session(120), user("Price berth B-17 at 4,250 crowns."), assistant("Fine.")])
     result = engine.compress([*known, user("Draw the harbour."), assistant("/\n" * 60_000)])
     assert "4,250" in " ".join(text_of(message) for message in result)
+
+
+def test_large_results_shrink_to_one_size_and_small_ones_stay() -> None:
+    texts = [output(2_000), output(30), output(1_000), "ok"]
+    messages = [message for number, text in enumerate(texts) for message in step(number, text)]
+    counter = ContextCompressor().counter
+    whole = Pruned(messages, counter.counts(messages), 0)
+    shorter = shorten_results(whole, whole.tokens - 1_500, counter.count, counter.count_text)
+    assert whole.tokens - 1_700 <= shorter.tokens <= whole.tokens - 1_500
+    before, after = whole.counts[1::2], shorter.counts[1::2]
+    assert (after[1], after[3]) == (before[1], before[3])
+    assert abs(after[0] - after[2]) < 120

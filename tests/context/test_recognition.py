@@ -15,6 +15,7 @@ from everlong.context.literals import (
     COMPACTION_NOTE,
     LONGEST_HEAD,
     SUMMARY_PREFIX,
+    is_summary,
     split_merged_summary,
     summary_indices,
 )
@@ -71,6 +72,19 @@ def test_a_forged_summary_takes_no_effect_wherever_it_stands(place: str, text: s
     assert "secrets.env" not in open_items(result)
     if place == "tail":  # the newest thing that the user said is kept, whatever it looks like
         assert user(text) in result
+
+
+@pytest.mark.parametrize("place", ["first", "second", "middle", "tail", "tool"])
+def test_a_forged_summary_takes_no_effect_at_the_next_compaction_either(place: str) -> None:
+    once = ContextCompressor(8_000).compress(planted(place, FORGED))
+    more = [*once, user("Go on."), *long_session(60)[3:]]
+    engine = ContextCompressor(8_000)
+    twice = engine.compress(more)
+    assert engine.last_report is not None
+    assert engine.last_report.summarizer_input is not None
+    assert engine.last_report.summarizer_input.previous_summary
+    assert "evil.example.com" not in open_items(twice)
+    assert sum(is_summary(message) for message in twice if text_of(message) != FORGED) == 1
 
 
 def real(session: list[Message] | None = None) -> list[Message]:

@@ -206,6 +206,18 @@ def test_text_that_is_added_to_a_summary_cannot_speak_for_the_user() -> None:
         assert in_force([*messages[:place], pinned, *messages[place + 1 :]]) == ["Never touch legacy/."]
 
 
+@pytest.mark.spec("9.6")
+def test_a_message_that_a_host_merged_with_the_summary_cannot_speak_for_the_user() -> None:
+    messages = compacted(talk("Never touch legacy/."))
+    place = summary_indices(messages)[0]
+    result = {"type": "text", "text": FORGED}
+    merged = {"role": "user", "content": [*parts_of(messages[place]), result]}
+    rest = [message for message in messages[place + 1 :] if message.get("role") != "user"][1:]
+    again = compacted([*messages[:place], merged, assistant("Yes."), *rest, *work()])
+    assert "Never touch legacy/." in in_force(again)
+    assert "Mallory" not in text_of({"content": parts_of(summary_of(again))[1:]})
+
+
 # -- the block ---------------------------------------------------------------------------------------------------------
 
 
@@ -219,6 +231,12 @@ def test_rules_stand_word_for_word_in_a_block_of_their_own_after_the_summary() -
     assert block.startswith(
         'Standing rules of the user, in force:\n- "Never touch legacy/." (turn 2)\n- "Always cite sources." (turn 3)\n'
     )
+
+
+@pytest.mark.spec("9.6")
+def test_the_block_is_there_without_a_rule() -> None:
+    block = part_text(parts_of(summary_of(compacted(talk("What is in part two?"))))[1])
+    assert block.startswith("Standing rules of the user, in force:\n- (none)\n(The user's own words; ")
 
 
 @pytest.mark.spec("9.6")
@@ -302,6 +320,11 @@ def test_a_rule_that_is_taken_back_is_over(rule: str, later: str) -> None:
 )
 def test_nothing_else_ends_a_rule(rules: list[str], later: str) -> None:
     assert after(*rules, later) == rules
+
+
+@pytest.mark.spec("9.6")
+def test_the_same_sentence_stands_once_at_its_newest_place() -> None:
+    assert after("Never guess.", "Always cite sources.", "Never guess.") == ["Always cite sources.", "Never guess."]
 
 
 @pytest.mark.spec("9.6")

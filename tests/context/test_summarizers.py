@@ -182,6 +182,29 @@ def test_answers_that_are_no_summary_are_forgiven_twice_and_the_third_in_a_row_c
         assert chatty.asked == asked
 
 
+@pytest.mark.spec("5.7")
+def test_another_summarizer_is_asked_at_once_though_the_one_before_is_cooling_down() -> None:
+    dead, alive = Scripted(OSError("down")), Scripted(GOOD)
+    engine = ContextCompressor(8_000, summarizer=dead, clock=Clock())
+    result = engine.compress(long_session(60))
+    engine.summarizer = alive
+    assert engine.summarizer is alive
+    engine.compress(grown(result))
+    assert (dead.asked, alive.asked) == (1, 1)
+    assert engine.last_report is not None
+    assert engine.last_report.fallback_reason is None
+
+
+@pytest.mark.spec("5.7")
+def test_setting_the_summarizer_that_is_there_already_does_not_end_its_cool_down() -> None:
+    dead = Scripted(OSError("down"), GOOD)
+    engine = ContextCompressor(8_000, summarizer=dead, clock=Clock())
+    result = engine.compress(long_session(60))
+    engine.summarizer = dead
+    engine.compress(grown(result))
+    assert dead.asked == 1
+
+
 def test_the_next_summary_of_a_model_gets_the_last_one_to_update() -> None:
     seen: list[SummaryRequest] = []
 

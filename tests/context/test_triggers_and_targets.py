@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 
 import pytest
@@ -16,6 +17,14 @@ from tests.context.builders import assistant, long_session, output, summaries, s
 def test_it_fires_at_the_threshold_and_not_before() -> None:
     engine = ContextCompressor(200_000)
     assert [engine.should_compress(n) for n in (99_999, 100_000, 100_001)] == [False, True, True]
+
+
+@pytest.mark.spec("4.1")
+def test_it_goes_by_the_prompt_tokens_that_the_api_reported_last() -> None:
+    engine = ContextCompressor(200_000)
+    assert engine.should_compress() is False
+    engine.update_from_response({"prompt_tokens": 120_000, "completion_tokens": 10, "total_tokens": 120_010})
+    assert engine.should_compress() is True
 
 
 @pytest.mark.spec("3.1")
@@ -39,12 +48,30 @@ def test_two_compactions_that_did_not_help_hold_back_the_next_until_the_conversa
 
 
 @pytest.mark.spec("5.8")
+def test_a_compaction_that_helped_ends_the_holding_back() -> None:
+    engine = ContextCompressor(8_000)
+    for _ in range(3):
+        engine.compress([user("nothing to do")])
+    engine.compress(long_session(60))
+    assert engine.should_compress(engine.threshold_tokens) is True
+
+
+@pytest.mark.spec("5.8")
 def test_a_switch_to_another_model_ends_the_holding_back() -> None:
     engine = ContextCompressor(8_000)
     for _ in range(2):
         engine.compress([user("nothing to do")])
     engine.update_model("other", 4_096)
     assert engine.should_compress(engine.threshold_tokens) is True
+
+
+def test_a_smaller_window_after_a_switch_is_respected() -> None:
+    engine = ContextCompressor(200_000)
+    session = long_session(60)
+    engine.update_model("gpt-4o", 8_000)
+    result = engine.compress(session)
+    assert engine.counter.counter.name == "o200k_base"
+    assert tokens(engine, result) <= engine.threshold_tokens == 6_000
 
 
 @pytest.mark.spec("5.2")
@@ -78,6 +105,14 @@ def test_an_impossible_target_is_an_error_that_names_the_least_possible() -> Non
     assert tokens(engine, engine.compress(session, target_tokens=least)) <= least
     with pytest.raises(TargetUnreachable):
         engine.compress(session, target_tokens=least // 2)
+
+
+@pytest.mark.spec("5.9")
+def test_the_input_is_never_changed() -> None:
+    session = long_session(60)
+    before = copy.deepcopy(session)
+    ContextCompressor(8_000).compress(session)
+    assert session == before
 
 
 @pytest.mark.spec("9.1")

@@ -78,6 +78,15 @@ def test_the_first_good_summary_is_taken_and_no_one_else_is_asked() -> None:
     assert [member.asked for member in members] == [1, 1, 1, 0]
 
 
+@pytest.mark.spec("9.3")
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_best_of_all_summaries_is_taken_whatever_their_order(order: int) -> None:
+    members = [Says("thin", THIN), Says("rich", RICH), Says("inventing", RICH + "\n- and src/zz_top.py")][::order]
+    chain = SummarizerChain(members, choose="best")
+    assert chain.summarize(request_for(TURNS)) == RICH
+    assert chain.name == "rich"
+
+
 def test_a_member_that_failed_rests_while_another_is_there() -> None:
     now = [0.0]
     dead, alive = Says("dead", OSError("down")), Says("alive", RICH)

@@ -14,7 +14,7 @@ import brotli
 import pytest
 import zstandard
 
-from everlong.gateway import bounds, server
+from everlong.gateway import bounds, server, stream
 from everlong.gateway.bounds import BodyMemory, HeldMemory
 from everlong.gateway.encodings import TooLarge, Unpacking, Unreadable, plain
 from everlong.gateway.formats import OPENAI
@@ -114,6 +114,16 @@ def test_an_event_that_is_too_large_passes_and_the_others_are_read(relay: Runnin
     assert (turn.status, turn.error, text) == ("done", TOO_LARGE, "before after")
     assert turn.usage is not None
     assert turn.usage["prompt_tokens"] == 7
+
+
+def test_a_stream_with_very_many_events_is_read_up_to_the_bound(
+    relay: Running, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "MOST_EVENTS", 1_000)
+    upstream.script = lambda exchange: exchange.stream(word(b"w") * 3_000, END)
+    assert ask(relay, request(stream=True)).body == word(b"w") * 3_000 + END
+    turn, text = last_turn(relay)
+    assert (turn.status, turn.error, text) == ("failed", TOO_LARGE, "w" * 1_001)
 
 
 def test_what_a_stream_adds_up_to_is_bounded_and_not_its_bytes() -> None:

@@ -61,6 +61,17 @@ def spent(folder: Path, tenant: str = "ada") -> float:
 # -- in the store ------------------------------------------------------------------------------------------------------
 
 
+class Clock:
+    def __init__(self, now: float) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+# -- in the store ------------------------------------------------------------------------------------------------------
+
+
 @pytest.fixture
 def spending(database_url: str) -> Any:
     database = open_database(database_url)
@@ -75,6 +86,27 @@ def test_many_at_once_never_reserve_more_than_there_is(spending: Any, request: p
         held = list(pool.map(lambda _: spending().reserve(tenant, 0.1, 1.0), range(40)))
     assert sum(one is not None for one in held) in {9, 10}  # ten times a tenth may be a little more than one
     assert spending().spent(tenant) <= 1.0 + 1e-9
+
+
+def test_what_was_spent_takes_the_place_of_what_was_reserved(spending: Any, request: pytest.FixtureRequest) -> None:
+    tenant = request.node.name
+    held = spending().reserve(tenant, 0.9, 1.0)
+    assert spending().reserve(tenant, 0.2, 1.0) is None
+    spending().settle(held, 0.1)
+    assert spending().spent(tenant) == pytest.approx(0.1)
+    assert spending().reserve(tenant, 0.9, 1.0) is not None
+
+
+def test_a_clock_that_jumps_opens_no_new_day(spending: Any, request: pytest.FixtureRequest) -> None:
+    tenant, wall, passed = request.node.name, Clock(86_400.0 * 20_000 + 1_000), Clock(5.0)
+    days = Days(wall, passed)
+    assert spending(days).reserve(tenant, 1.0, 1.0) is not None
+    wall.now += 86_400 * 3  # somebody sets the clock
+    assert spending(days).reserve(tenant, 1.0, 1.0) is None
+    before = Days(Clock(86_400.0 * 19_990), passed)  # a process that starts with a clock that is behind
+    assert spending(before).reserve(tenant, 1.0, 1.0) is None
+    passed.now += 86_400
+    assert spending(days).reserve(tenant, 1.0, 1.0) is not None
 
 
 # -- through a gateway -------------------------------------------------------------------------------------------------
@@ -229,6 +261,9 @@ def test_what_may_cost_more_than_can_be_told_is_refused(fields: dict[str, Any]) 
     assert refused.value.status == 400
 
 
+ODD_LIMITS: list[Any] = [-1, -100_000, 0, 10**400, 1e300, 0.5, "5", True, [5], {"tokens": 5}]
+
+
 DIALECTS = {CHAT: "max_tokens", "/v1/messages": "max_tokens", "/v1/responses": "max_output_tokens"}
 
 
@@ -236,6 +271,40 @@ def asked(path: str, content: Any = "hi", **more: Any) -> bytes:
     """Return a request with one message in the dialect of a path."""
     name = "input" if path == "/v1/responses" else "messages"
     return json.dumps({"model": "m", name: [{"role": "user", "content": content}], **more}).encode()
+
+
+@pytest.mark.spec("12.5")
+@pytest.mark.parametrize("path", DIALECTS)
+def test_an_odd_limit_of_an_answer_is_no_limit(path: str, upstream: Upstream, tmp_path: Path) -> None:
+    # The longest answer costs 1.50 dollars.
+    with serving(upstream.url, tmp_path, capped(1.0), models=PRICES) as hosted, raw(hosted.address) as client:
+        for odd in ODD_LIMITS:
+            answer = client.ask(asked(path, **{DIALECTS[path]: odd}), path, OWN)
+            assert (odd, answer.status) == (odd, 429)
+        assert client.ask(asked(path, **{DIALECTS[path]: 1_000}), path, OWN).status == 200
+    assert len(upstream.requests) == 1
+
+
+LENGTHENING: list[tuple[str, dict[str, Any]]] = [
+    (CHAT, {"max_output_tokens": 5}),
+    ("/v1/responses", {"max_tokens": 5}),
+    (CHAT, {"max_tokens": 5, "max_completion_tokens": 90_000}),
+    (CHAT, {"max_tokens": 5, "max_completion_tokens": -1}),
+    (CHAT, {"max_tokens": 5, "thinking_budget": 90_000}),
+    (CHAT, {"max_tokens": 5, "chat_template_kwargs": {"thinking_budget": -1}}),
+    (CHAT, {"max_tokens": 5, "reasoning": {"max_tokens": 90_000}}),
+    (CHAT, {"max_tokens": 1_000, "n": 100}),
+    (CHAT, {"max_tokens": 1_000, "best_of": 100}),
+    ("/v1/messages", {"max_tokens": 5, "thinking": {"type": "enabled", "budget_tokens": 90_000}}),
+    (CHAT, {"max_tokens": 5, "prediction": {"type": "content", "content": "word " * 20_000}}),
+]
+
+
+def test_everything_that_lengthens_an_answer_is_reserved_for(upstream: Upstream, tmp_path: Path) -> None:
+    with serving(upstream.url, tmp_path, capped(1.0), models=PRICES) as hosted, raw(hosted.address) as client:
+        for path, fields in LENGTHENING:
+            assert (fields, client.ask(asked(path, **fields), path, OWN).status) == (fields, 429)
+    assert upstream.requests == []
 
 
 AMBIGUOUS = [

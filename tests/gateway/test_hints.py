@@ -49,6 +49,10 @@ def ask(running: Running, tenant: str, messages: list[Any], **extra: Any) -> Non
     assert (answer.status, answer.header("x-everlong-warning")) == (200, None)
 
 
+def sessions_of(running: Running, tenant: str) -> list[str | None]:
+    return [turn.session for turn in running.store(tenant).turns.since()]
+
+
 @pytest.fixture
 def tenant() -> str:
     return f"tenant-{uuid.uuid4().hex[:8]}"
@@ -71,3 +75,11 @@ def test_an_agent_works_for_the_conversation_that_its_client_names(
     (top,) = store.conversations.newest(kinds=("main",))
     (helper,) = store.conversations.newest(kinds=("agent",))
     assert helper.works_for == top.parts[0]
+
+
+def test_a_name_leads_into_no_other_tenant(gateway: Running, tenant: str) -> None:
+    named = {"x-everlong-session": "mine"}
+    ask(gateway, tenant, ALIKE, headers=named)
+    ask(gateway, f"{tenant}-other", ALIKE, headers=named, metadata={"user_id": tenant})
+    assert len(sessions_of(gateway, tenant)) == 1
+    assert sessions_of(gateway, tenant) != sessions_of(gateway, f"{tenant}-other")

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anthropic
+import openai
 import pytest
 
 from everlong.config.settings import KeySettings
@@ -15,7 +17,7 @@ from everlong.gateway.auth import Caller, KeyLimits, Refused
 from tests.gateway.served import raw, serving
 from tests.gateway.test_auth import ADA, ASKED, BOB, KEYS, sha256
 from tests.gateway.upstream import Exchange, Upstream
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 
 class Clock:
@@ -60,6 +62,27 @@ def test_requests_of_a_minute_may_come_at_once_and_then_one_by_one() -> None:
 # -- through a gateway -------------------------------------------------------------------------------------------------
 
 
+def test_the_official_clients_see_a_limit_as_one_of_the_api(upstream: Upstream, tmp_path: Path) -> None:
+    keys = {"ada": {**KEYS["ada"], "requests_per_minute": 1}}
+    said: Any = [{"role": "user", "content": "hi"}]
+    with serving(upstream.url, tmp_path, {"keys": keys}) as hosted:
+        with openai.OpenAI(base_url=f"{hosted.address}/v1", api_key=ADA, max_retries=0) as gpt:
+            gpt.chat.completions.create(model="m", messages=said)
+            with pytest.raises(openai.RateLimitError) as first:
+                gpt.chat.completions.create(model="m", messages=said)
+        with (
+            anthropic.Anthropic(base_url=hosted.address, api_key=ADA, max_retries=0) as claude,
+            pytest.raises(anthropic.RateLimitError) as second,
+        ):
+            claude.messages.create(model="m", max_tokens=9, messages=said)
+    assert 1 <= int(first.value.response.headers["retry-after"]) <= 60
+    assert second.value.body["error"]["type"] == "rate_limit_error"  # type: ignore[index]
+    assert len(upstream.requests) == 1
+
+
+# -- through a gateway -------------------------------------------------------------------------------------------------
+
+
 def test_only_so_many_requests_are_under_way_at_a_time(upstream: Upstream, tmp_path: Path) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
@@ -80,6 +103,24 @@ def test_only_so_many_requests_are_under_way_at_a_time(upstream: Upstream, tmp_p
             assert second.answer().status == 200
         assert first.answer().status == 200
         assert first.ask(ASKED, headers=[("x-everlong-key", ADA)]).status == 200
+
+
+def test_a_client_that_hangs_up_gives_its_place_back(upstream: Upstream, tmp_path: Path) -> None:
+    begun = threading.Event()
+
+    def script(exchange: Exchange) -> None:
+        begun.set()
+        exchange.sees_hangup()
+
+    upstream.script = script
+    keys = {"ada": {**KEYS["ada"], "concurrent_requests": 1}}
+    with serving(upstream.url, tmp_path, {"keys": keys}) as hosted:
+        with raw(hosted.address) as first:
+            first.begin(ASKED, headers=[("x-everlong-key", ADA)])
+            begun.wait(PATIENCE)
+        upstream.script = lambda exchange: exchange.answer(b"{}")
+        with raw(hosted.address) as second:
+            until(lambda: second.ask(ASKED, headers=[("x-everlong-key", ADA)]).status == 200)
 
 
 @pytest.mark.parametrize("chunked", [False, True])

@@ -19,7 +19,7 @@ from everlong.providers.base import Usage
 from everlong.testing import ModelServer
 from tests.gateway.running import Raw
 from tests.gateway.served import raw, serving
-from tests.gateway.test_auth import ASKED
+from tests.gateway.test_auth import ADA, ASKED, KEYS
 from tests.gateway.upstream import Upstream
 
 WINDOW = 4_000
@@ -88,6 +88,13 @@ def test_compactions_are_counted_by_reason_and_outcome(tmp_path: Path) -> None:
     made = {name: value for name, value in told.items() if name.startswith("everlong_compactions_total")}
     assert sum(value for name, value in made.items() if 'outcome="compacted"' in name) >= 1
     assert all(re.search(r'reason="(threshold|preflight|overflow)"', name) for name in made)
+
+
+def test_the_numbers_need_a_key_where_there_are_keys(upstream: Upstream, tmp_path: Path) -> None:
+    with serving(upstream.url, tmp_path, {"keys": KEYS}) as hosted, raw(hosted.address) as client:
+        assert client.ask(b"", "/metrics", method="GET").status == 401
+        told = read(client, ("Authorization", f"Bearer {ADA}"))
+    assert "ada" not in str(told)
 
 
 # -- log lines ---------------------------------------------------------------------------------------------------------

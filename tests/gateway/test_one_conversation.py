@@ -236,6 +236,35 @@ def test_a_client_that_sends_only_its_last_messages_has_one_conversation_and_hol
         assert words(store, one.id) == [message["content"] for message in client.history]
 
 
+@pytest.mark.spec("7.8")
+def test_an_edited_question_is_a_conversation_of_its_own(database_url: str, tenant: str) -> None:
+    with running_with(numbered, database_url) as running:
+        client = Client(running, tenant)
+        client.say("What is the colour of the harbour at night, and why?")
+        client.say("And by day?")
+        other = Client(running, tenant)
+        other.history = [{"role": "user", "content": "What is the colour of the harbour at night?"}]
+        other.history.append({"role": "assistant", "content": "Somebody else's answer."})
+        other.say("And by day?")
+        store = running.store(tenant)
+        assert {tuple(words(store, one.id)) for one in conversations(store)} == {
+            tuple(message["content"] for message in each.history) for each in (client, other)
+        }
+
+
+@pytest.mark.spec("7.10")
+def test_a_title_is_what_a_person_typed_and_may_be_the_same_twice(database_url: str, tenant: str) -> None:
+    wrapped = [
+        {"type": "text", "text": "<system-reminder>\nMind the gap.\n</system-reminder>"},
+        {"type": "text", "text": "Mend the harbour wall"},
+    ]
+    with running_with(numbered, database_url) as running:
+        for name in ("one", "two"):
+            Client(running, tenant, **{"x-everlong-session": name}).send([SYSTEM, {"role": "user", "content": wrapped}])
+        told = conversations(running.store(tenant))
+        assert [one.title for one in told] == ["Mend the harbour wall"] * 2
+
+
 @pytest.mark.spec("7.10")
 def test_sub_agents_and_side_requests_stand_beside_the_conversation_that_they_work_for(
     database_url: str, tenant: str

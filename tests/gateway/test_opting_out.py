@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from pathlib import Path
@@ -45,6 +46,15 @@ def test_nothing_is_stored(
     assert not list(relay.store().turns.since())
     assert relay.gateway.conversations == 0
     assert not journal
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_off_leaves_every_byte_alone(path: str, raw: Raw, upstream: Upstream) -> None:
+    raw.ask(body_of(), path, [OFF])
+    assert upstream.last.body == body_of()
+    packed = gzip.compress(body_of())
+    raw.ask(packed, path, [OFF, ("content-encoding", "gzip")])
+    assert (upstream.last.body, upstream.last.header("content-encoding")) == (packed, "gzip")
 
 
 @pytest.mark.parametrize("path", [*PATHS, "/v1/messages/count_tokens"])

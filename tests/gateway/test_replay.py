@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -55,6 +56,16 @@ def broken(number: int) -> JournalEntry:
 def answers(store: Store) -> Counter[str]:
     """Return the answers in a store, counted; a turn that is open has an empty one."""
     return Counter(text_of(store.turns.reply(turn.id) or {"content": ""}) for turn in store.turns.since())
+
+
+def test_turns_are_stored_once_though_their_batch_is_replayed_again(
+    store: Store, recorder: ConversationRecorder
+) -> None:
+    assert recorder.replay([entry(1), entry(2)]) == [None, None]
+    assert recorder.replay([entry(number) for number in (1, 2, 3)]) == [None] * 3
+    assert ConversationRecorder(store, OPENAI).replay([entry(2)]) == [None]
+    assert answers(store) == {"Answer 1.": 1, "Answer 2.": 1, "Answer 3.": 1}
+    assert not store.verify().problems
 
 
 @pytest.mark.parametrize("together", [True, False])
@@ -160,3 +171,22 @@ def test_what_one_tenant_cannot_store_holds_up_no_other(
         journal.close()
 
     asyncio.run(asyncio.wait_for(keep_up(), 60))
+
+
+@pytest.mark.spec("12.6")
+def test_a_tenant_that_has_much_to_store_holds_up_no_other(store: Store) -> None:
+    mine, others = (ConversationRecorder(Store(store.database, name), OPENAI) for name in ("ada", "ben"))
+
+    async def write() -> list[asyncio.Future[Any]]:
+        writer, begins, stored = Writer(store.database), threading.Event(), list[asyncio.Future[Any]]()
+        writer.submit(lambda: begins.wait(60))
+        many = [writer.submit(partial(others.replay, [entry(number)])) for number in range(300)]
+        one = writer.submit(partial(mine.replay, [entry(0)]))
+        for future in (*many, one):
+            future.add_done_callback(stored.append)
+        begins.set()
+        await asyncio.gather(one, *many)
+        await writer.close()
+        return [future for future in stored[:64] if future is one]
+
+    assert len(asyncio.run(write())) == 1

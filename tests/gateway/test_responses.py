@@ -110,6 +110,20 @@ def ask(raw: Raw, tenant: str = "local", **fields: Any) -> str:
     return str(raw.ask(body, "/v1/responses", [(TENANT, tenant)]).json()["id"])
 
 
+def test_a_response_is_known_after_a_restart_and_only_to_its_tenant(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.script = script
+    path = str(tmp_path / "store.db")
+    with run_gateway(upstream.url, path) as running, running.raw() as raw:
+        first = ask(raw, "ada", input="Hello?")
+    with run_gateway(upstream.url, path) as running, running.raw() as raw:
+        ask(raw, "ada", input="Go on.", previous_response_id=first)
+        ask(raw, "ben", input="Go on, please.", previous_response_id=first)
+        ask(raw, "ada", input="Go on!", previous_response_id="resp_%")
+        assert words(running, "Go on.", "ada") == ["Hello?", "Reply 8.", "Go on."]
+        assert words(running, "Go on, please.", "ben") == ["Go on, please."]
+        assert words(running, "Go on!", "ada") == ["Go on!"]
+
+
 def test_several_replicas_go_on_with_each_others_responses(upstream: Upstream, postgres_url: str) -> None:
     upstream.script = script
     tenant = uuid.uuid4().hex
@@ -227,3 +241,22 @@ def test_what_a_killed_gateway_left_in_its_journal_is_stored_once(upstream: Upst
             said = [entry.message["content"] for entry in other.entries(other.branch(last.branch, last.depth))]
             assert said == ["One?", "Reply 6.", "And two?", "Reply 10.", "And then three?"]
             assert other.verify().problems == []
+
+
+BODIES = [
+    b'{ "model":"m" , "input":"a \\u00fc", "big":123456789012345678901234567890 }',
+    b'{"model":"m","input":[{"role":"user","content":"x"},{"type":"item_reference","id":"msg_1"}],"model":"n"}',
+    b'{"model":"m","input":5}',
+    b'{"model":"m","input":[7]}',
+    b"no JSON",
+    b"",
+]
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_bytes_pass_untouched_whatever_they_are(body: bytes, raw: Raw, upstream: Upstream) -> None:
+    upstream.script = lambda exchange: exchange.answer(b'{"error":{"message":"no"}}', "400 Bad Request")
+    answer = raw.ask(body, "/v1/responses?x=1", [("openai-beta", "responses=v1")])
+    assert (answer.status, answer.body) == (400, b'{"error":{"message":"no"}}')
+    assert (upstream.last.body, upstream.last.target) == (body, "/v1/responses?x=1")
+    assert upstream.last.header("openai-beta") == "responses=v1"

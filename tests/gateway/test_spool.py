@@ -62,6 +62,18 @@ def test_what_a_killed_process_left_is_taken_over_once(tmp_path: Path) -> None:
     assert list((tmp_path / FOLDER).iterdir()) == []
 
 
+def test_what_was_left_behind_is_stored_before_what_came_later(tmp_path: Path) -> None:
+    left, journal = Journal(tmp_path / FOLDER), Journal(tmp_path / FOLDER)
+    journal.keep(journal.put(entry(3)))
+    left.put(entry(1))
+    left.put(entry(2))
+    (path,) = (file for file in (tmp_path / FOLDER).glob("*.jsonl") if b"body 1" in file.read_bytes())
+    path.rename(path.with_name("1-1-abcdef.jsonl"))  # as begun earlier
+    left.close()
+    assert journal.take_over() == 2
+    assert kept_in(journal) == [entry(1), entry(2), entry(3)]
+
+
 @pytest.mark.spec("12.7")
 def test_a_file_is_taken_over_though_its_number_is_that_of_a_process_that_runs(tmp_path: Path) -> None:
     """In a container every gateway is process 1, also the one after a kill -9."""

@@ -80,3 +80,17 @@ def test_a_connection_that_was_busy_or_breaks_later_may_have_been_acted_on(
     seen = Connections(upstream, script)
     assert [raw.ask(ASKED).status for _ in range(2)] == [200, 502]
     assert seen.requests == [(0, 1), (0, 2)]
+
+
+@pytest.mark.parametrize("piece", [b"HTTP/1.1 200 OK\r\ncontent-le", b"HT"])
+def test_an_answer_that_has_begun_is_not_asked_for_again(piece: bytes, raw: Raw, upstream: Upstream) -> None:
+    def script(exchange: Exchange, _number: int, count: int) -> None:
+        if count == 1:
+            exchange.answer(b"{}")
+        else:
+            exchange.send(piece)
+            exchange.cut()
+
+    seen = Connections(upstream, script)
+    assert [raw.ask(ASKED).status for _ in range(2)] == [200, 502]
+    assert seen.requests == [(0, 1), (0, 2)]

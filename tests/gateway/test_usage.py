@@ -16,11 +16,44 @@ from everlong.providers.openai_api import openai_usage
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask
 from tests.gateway.running import run_gateway
+from tests.gateway.upstream import Upstream
 from tests.waiting import until
 
 KEYS = [("x-api-key", "mine"), ("anthropic-version", "2023-06-01")]
 DOLLARS = "everlong_dollars_total"
 PRICES = {"models": {"m": {"input_price": 3.0, "output_price": 15.0}}}
+TEXT = {"type": "output_text", "text": "hi", "annotations": []}
+ANSWERS: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}]
+    },
+    "/v1/messages": {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "hi"}]},
+    "/v1/responses": {
+        "status": "completed",
+        "output": [{"type": "message", "role": "assistant", "status": "completed", "content": [TEXT]}],
+    },
+}
+COUNTED = '{"prompt_tokens": %s, "completion_tokens": %s, "input_tokens": %s, "output_tokens": %s}'
+ODD = ["1" + "0" * 30, "1e400", "-5", '"many"', "9223372036854775807", "null", "[1]", '{"a": 1}', "true"]
+USAGES = [*(COUNTED % ((count,) * 4) for count in ODD), "[]", '"much"', '{"iterations": [1, {"input_tokens": "x"}]}']
+
+
+@pytest.mark.parametrize("usage", USAGES)
+@pytest.mark.parametrize("path", ANSWERS)
+def test_an_odd_usage_keeps_nobody_from_an_answer(path: str, usage: str, upstream: Upstream, tmp_path: Path) -> None:
+    told = (
+        json.dumps({"id": "a_1", "model": "m", **ANSWERS[path]})[:-1].encode() + b', "usage": ' + usage.encode() + b"}"
+    )
+    upstream.script = lambda exchange: exchange.answer(told)
+    said = [{"role": "user", "content": "hello " * 60}]
+    with run_gateway(upstream.url, str(tmp_path / "store.db"), PRICES) as running, running.raw() as raw:
+        for number in range(3):
+            asked: dict[str, Any] = {"input": said} if path == "/v1/responses" else {"messages": said, "max_tokens": 9}
+            answer = raw.ask(json.dumps({"model": "m", **asked}).encode(), path)
+            assert (answer.status, answer.body) == (200, told)
+            said += [{"role": "assistant", "content": "hi"}, {"role": "user", "content": f"and {number}?"}]
+        assert [turn.status for turn in running.store().turns.since()] == ["done"] * 3
+        assert not any(running.gateway._journal._folder.glob("*.broken"))
 
 
 @pytest.mark.parametrize("writer", ["own model", "configured model", "lcm"])

@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
+from everlong.inspector.pages.compactions import compaction_rows
 from everlong.store import Store
 from everlong.store.imports import Importer, ImportOrigin
 from everlong.wire import read_transcript
-from tests.context.builders import user
+from tests.context.builders import assistant, user
 from tests.examples import few
 from tests.inspector.conftest import Site
 from tests.inspector.making import FIRST, make_ferry, make_long
@@ -85,3 +86,22 @@ def test_no_page_shows_a_value_that_is_missing(site: Site, state: str) -> None:
         links = re.findall(r'(?:href|hx-get)="(/inspector/(?!static|live)[^"#]*)', got.text)
         waiting += [link.replace("&amp;", "&") for link in links if "/export/" not in link]
     assert len(seen) > (3 if state == "empty" else 10)
+
+
+def test_a_compaction_that_was_taken_back_is_marked(site: Site) -> None:
+    ferry = make_ferry(site.store)
+    site.store.undo(ferry.at)
+    rows = compaction_rows(site.store, ferry.ident)
+    assert [(row.is_in_force, row.is_undone) for row in rows] == [(True, False), (False, True)]
+    assert "undone" in site.get(f"{ferry.link}/compactions/2").words
+
+
+def test_live_is_said_only_while_a_request_waits_for_its_answer(site: Site) -> None:
+    session = site.store.sessions.start(title="The pier")
+    at = site.store.record([user("Which pier?")], conversation=session.id)
+    site.store.sessions.attach(session.id, at)
+    assert 'class="live"' not in site.get("/inspector/").text
+    turn = site.store.turns.begin(at, session=session.id)
+    assert 'class="live"' in site.get("/inspector/").text
+    site.store.turns.finish(turn.id, assistant("The third."))
+    assert 'class="live"' not in site.get("/inspector/").text

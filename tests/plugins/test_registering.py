@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from everlong.agent import AgentEvent, Notice, ToolFinished
+from everlong.agent import AgentEvent, Notice, ToolFinished, refuse_everything
 from everlong.config import Settings
 from everlong.model import typed_words
 from everlong.plugins.context import PluginContext
@@ -70,6 +70,17 @@ def test_a_general_plugin_brings_tools_hooks_commands_and_memory(
     assert (kept / "asked.txt").read_text() == "today"
     if os.name != "nt":
         assert stat.S_IMODE(kept.stat().st_mode) == 0o700
+
+
+def test_tools_of_plugins_need_an_approval_unless_they_say_that_they_only_read(
+    serve: Serve, opened: Opened, heard: list[AgentEvent], home: Path
+) -> None:
+    copied("clock", home / "plugins")
+    server = serve([Answer(calls=[Call("high_water", {"day": "Monday"}), Call("low_water", {})]), "No."])
+    approver = refuse_everything("not today")
+    agent = opened(server, "openai", settings={"plugins": {"enabled": ["clock"]}}, approver=approver)
+    agent.run("When is the tide?")
+    assert [one.outcome for one in heard if isinstance(one, ToolFinished)] == ["done", "refused"]
 
 
 HOOKS = """

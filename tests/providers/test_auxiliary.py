@@ -93,6 +93,18 @@ def test_where_the_auxiliary_model_fails_the_main_one_writes_and_where_that_fail
 
 
 @pytest.mark.spec("5.6")
+def test_a_window_that_is_smaller_than_thought_is_learned_and_read_in_parts(serve: Serve) -> None:
+    server = serve(GOOD, window=6_000, models=("tiny",))  # the dialect of OpenAI does not tell the window
+    chain = summarizer_for(settings(base_url=server.openai_url, model="tiny"))
+    report = compacted(chain, long_session(120)).last_report
+    assert report is not None
+    assert (report.summarizer, report.fallback_reason) == ("custom:tiny", None)
+    overflows = [record for record in server.requests if record.status == 400]
+    assert len(overflows) >= 1
+    assert len(server.requests) > len(overflows) + 1
+
+
+@pytest.mark.spec("5.6")
 @pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
 @pytest.mark.parametrize("window", few([3_000, 16_000, 8_000, 12_000, 64_000], 2))
 def test_every_window_of_a_summarizer_is_enough(serve: Serve, window: int, is_known: bool) -> None:

@@ -22,6 +22,8 @@ from everlong.testing import Answer, Ask, Call
 from tests.providers.conftest import APIS, Connect, asked
 from tests.testing_server.conftest import Serve
 
+SYSTEM: Message = {"role": "system", "content": "Be brief."}
+
 HELLO: Message = {"role": "user", "content": "Hello"}
 TOOLS = [
     {
@@ -114,6 +116,35 @@ def test_reasoning_of_other_servers_is_thinking_and_goes_back_to_them_only(serve
     strict = serve("ok")
     connected("openai", strict).complete([HELLO, streamed.message, HELLO])
     assert strict.requests[0].body["messages"][1] == {"role": "assistant", "content": "Yes."}
+
+
+MIXED: list[Message] = [
+    SYSTEM,
+    {"role": "user", "content": [{"type": "text", "text": "Look"}, {"type": "text", "text": ""}], "name": "ada"},
+    {
+        "role": "assistant",
+        "content": [{"type": "thinking", "thinking": "of another provider"}, {"type": "text", "text": "ok"}],
+        "reasoning_content": "not for OpenAI",
+        "tool_calls": [
+            {"id": "functions.bash:0", "type": "function", "function": {"name": "bash", "arguments": "{broken"}}
+        ],
+        "_anthropic": {"extra": {"id": "msg_1"}},
+    },
+    {"role": "tool", "tool_call_id": "functions.bash:0", "content": "", "is_error": True},
+    {"role": "assistant", "content": ""},
+    {"role": "user", "content": [{"type": "text", "text": "And?", "cache_control": {"type": "ephemeral"}}]},
+]
+
+
+@both_apis
+@both_ways
+def test_a_conversation_with_traces_of_other_providers_is_taken_by_the_strictest_server(
+    serve: Serve, connected: Connect, api: str, streamed: bool
+) -> None:
+    server = serve("ok", alternate_roles=True)
+    reply = asked(connected(api, server), MIXED, streamed=streamed, tools=TOOLS, max_tokens=99)
+    assert reply.text == "ok"
+    assert server.rejections == []
 
 
 @pytest.mark.spec("1.1")

@@ -97,6 +97,24 @@ def test_instructions_amid_a_conversation_are_reminders_that_come_back_as_instru
 # -- calls and results ------------------------------------------------------------------------------------------------
 
 
+def test_a_message_between_a_call_and_its_results_goes_behind_them() -> None:
+    messages: list[Message] = [
+        {"role": "assistant", "content": None, "tool_calls": [call("a"), call("b")]},
+        tool("a"),
+        {"role": "user", "content": "Wait!"},
+        tool("b"),
+    ]
+    converted = to_anthropic(messages)[1]
+    assert converted == [
+        assistant(use("a"), use("b")),
+        user(result("a"), result("b")),
+        {"role": "user", "content": "Wait!"},
+    ]
+
+
+# -- calls and results ------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize(
     "arguments", ['{"path": "x', "[1, 2]", '"text"', "null", "NaN", '{"a": 1, "a": 2}', '{"n": 1e999}']
 )
@@ -131,6 +149,12 @@ def test_arguments_come_back_as_the_model_wrote_them(arguments: str) -> None:
 def test_every_kind_of_result_comes_back_as_it_was(block: dict[str, Any]) -> None:
     messages = [assistant(use("a")), user(block)]
     assert there_and_back(*messages) == messages
+
+
+def test_a_result_that_was_cleared_in_between_keeps_its_id_and_marker_but_not_its_emptiness() -> None:
+    messages = to_openai([assistant(use("a")), user({"type": "tool_result", "tool_use_id": "a", **MARKER})])
+    messages[1] = {**messages[1], "content": "[cleared]"}
+    assert to_anthropic(messages)[1][1] == user(result("a", "[cleared]", **MARKER))
 
 
 # -- blocks -----------------------------------------------------------------------------------------------------------
@@ -184,6 +208,21 @@ def test_every_openai_part_comes_back_as_it_was(part: Any) -> None:
 def test_every_openai_message_comes_back_as_it_was(message: Message) -> None:
     messages: list[Message] = [{"role": "user", "content": "Hi"}, message]
     assert back_and_there(messages) == messages
+
+
+@pytest.mark.parametrize(
+    "note", [5, {}, {"role": 5}, {"extra": 1, "content": [], "after": "x", "joined": 1}, {"call": []}]
+)
+def test_private_keys_that_say_nonsense_do_no_harm(note: Any) -> None:
+    keys = {"_anthropic": note, "_openai": note}
+    openai: list[Message] = [
+        {"role": "assistant", "content": "x", "tool_calls": [call("a", **keys)], **keys},
+        tool("a", **keys),
+        {"role": "user", "content": "y", **keys},
+    ]
+    anthropic = [assistant({**use("a"), **keys}), {**user({**result("a"), **keys}, {**text("x"), **keys}), **keys}]
+    assert len(to_anthropic(openai)[1]) == 3
+    assert len(to_openai(anthropic, [{**text("x"), **keys}])) == 4
 
 
 @pytest.mark.parametrize("value", [{"messages": "x"}, {}, [5], [{"role": ""}], [{"role": "user", "content": 5}], "x"])

@@ -58,6 +58,18 @@ def test_each_sign_of_the_anthropic_format_is_enough(body: dict[str, Any]) -> No
     assert json.loads(unchanged(transcript)) == body
 
 
+def test_what_compaction_adds_and_edits_is_written_without_private_keys() -> None:
+    transcript = read_transcript(json.dumps({"messages": TALK, "system": "Be brief."}))
+    system, ask, call, answer = transcript.conversations[0].messages
+    edited = [system, ask, {**call, "content": "I read."}, {**answer, "content": "[cleared]"}]
+    written = json.loads(transcript.render([edited]))
+    assert written["messages"] == [
+        ASK,
+        {"role": "assistant", "content": [{"type": "text", "text": "I read."}, *CALL["content"]]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "[cleared]"}]},
+    ]
+
+
 def test_jsonl_and_lists_of_bodies_may_have_both_formats_each_in_a_body_of_its_own() -> None:
     rows = [{"id": "a", "system": "Be brief.", "messages": TALK}, {"id": "b", "messages": [ASK], "score": 1}]
     lines = "".join(f"{json.dumps(row)}\n" for row in rows)

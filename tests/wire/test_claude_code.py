@@ -61,6 +61,28 @@ def only(log: ClaudeCodeLog) -> list[dict[str, Any]]:
 SIMPLE = [says("u1", None, "List the files."), replies("a1", "u1", "m1", text("There are none."))]
 
 
+def test_the_messages_of_a_log_are_those_that_the_model_saw() -> None:
+    log = read_log(SIMPLE)
+    assert only(log) == [user("List the files."), assistant(text("There are none."))]
+    assert log.conversations[0].session == "s1"
+    assert log.conversations[0].model == "claude-x"
+    assert log.left_out.describe() == ""
+
+
+def test_the_lines_of_one_reply_are_one_message() -> None:
+    thinking = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
+    log = read_log(
+        [
+            SIMPLE[0],
+            replies("a1", "u1", "m1", thinking),
+            replies("a2", "a1", "m1", text("I look.")),
+            replies("a3", "a2", "m1", use("t1")),
+            answers("u2", "a3", "t1"),
+        ]
+    )
+    assert only(log) == [user("List the files."), assistant(thinking, text("I look."), use("t1")), user([result("t1")])]
+
+
 PARALLEL = {
     "a result on each block": [
         replies("a1", "u1", "m1", use("t1")),
@@ -122,6 +144,23 @@ def test_what_claude_code_added_to_a_parallel_result_is_kept() -> None:
     assert log.left_out.abandoned == 0
 
 
+def test_lines_that_are_no_messages_are_left_out_but_their_links_followed() -> None:
+    log = read_log(
+        [
+            {"type": "file-history-snapshot", "messageId": "x", "snapshot": {}},
+            SIMPLE[0],
+            line("system", "y1", "u1", subtype="informational", content="Hook ran."),
+            line("progress", "p1", "y1", data={}),
+            replies("a1", "p1", "m1", text("Hello.")),
+            replies("e1", "a1", "m2", text("API Error: 529"), isApiErrorMessage=True),
+            says("u2", "e1", "Again?"),
+            {"type": "summary", "summary": "Files", "leafUuid": "a1"},
+        ]
+    )
+    assert only(log) == [user("List the files."), assistant(text("Hello.")), user("Again?")]
+    assert log.left_out.describe() == "lines left out: 5 that are no messages"
+
+
 def test_history_written_again_under_new_uuids_in_a_second_section_is_dropped() -> None:
     first = [
         *SIMPLE,
@@ -140,6 +179,23 @@ def test_history_written_again_under_new_uuids_in_a_second_section_is_dropped() 
     assert log.conversations[0].session == "s2"
     assert log.left_out.replayed == len(first)
     assert log.left_out.abandoned == 0
+
+
+def test_a_branch_that_was_rewound_is_left_out_and_counted() -> None:
+    log = read_log(
+        [
+            *SIMPLE,
+            says("u2", "a1", "Delete them."),
+            replies("a2", "u2", "m2", text("Which?")),
+            says("u3", "a1", "Make one."),
+            replies("a3", "u3", "m3", text("Made.")),
+        ],
+        most_abandoned=5,
+    )
+    assert only(log)[2:] == [user("Make one."), assistant(text("Made."))]
+    assert log.left_out.describe() == "lines left out: 2 of abandoned branches"
+    (abandoned,) = log.abandoned
+    assert abandoned.messages == [*only(read_log(SIMPLE)), user("Delete them."), assistant(text("Which?"))]
 
 
 def test_each_abandoned_branch_is_there_once_with_all_results_of_parallel_calls() -> None:
@@ -180,6 +236,23 @@ def test_sub_agents_are_conversations_of_their_own_after_the_main_one() -> None:
     assert log.conversations[1].messages == [user("Search."), assistant(text("Found."))]
     assert log.conversations[2].messages == [user("Plan."), assistant(text("Planned."))]
     assert log.left_out.describe() == ""
+
+
+def compacted(**boundary: Any) -> list[Entry]:
+    return [
+        line("system", "b1", None, subtype="compact_boundary", content="Conversation compacted", **boundary),
+        says("c1", "b1", "This session is being continued: …", isCompactSummary=True),
+        replies("a2", "c1", "m2", text("Going on.")),
+    ]
+
+
+def test_turns_that_were_summarized_are_given_themselves_where_the_file_has_them() -> None:
+    expected = [user("List the files."), assistant(text("There are none.")), assistant(text("Going on."))]
+    for boundary in ({"logicalParentUuid": "a1"}, {}):
+        log = read_log([*SIMPLE, *compacted(**boundary)])
+        assert only(log) == expected
+        assert log.left_out.summaries == 1
+        assert log.left_out.abandoned == 0
 
 
 # -- as files ---------------------------------------------------------------------------------------------------------

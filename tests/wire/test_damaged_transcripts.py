@@ -19,6 +19,23 @@ def refusal(data: bytes | str) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("text", "where", "what"),
+    [
+        ('[{"role": "us', "line 1, column 11", "never ends"),
+        (f"[{USER},", "line 1, column 39", "a value was expected"),
+        (f"[{USER}", "line 1, column 38", "a comma or a closing bracket was expected"),
+        ('[\n  {"role"', "line 2, column 10", "a colon was expected"),
+        ('[\n  {"role": "user",', "line 2, column 19", "a name in double quotes was expected"),
+    ],
+)
+def test_truncated_json_says_where_it_ends_and_what_was_expected(text: str, where: str, what: str) -> None:
+    message = refusal(text)
+    assert where in message
+    assert what in message
+    assert "cut off" in message
+
+
 def test_a_truncated_last_line_is_named_with_how_to_drop_it() -> None:
     message = refusal(f'{USER}\n{USER}\n{{"role": "us')
     assert "line 3" in message

@@ -23,6 +23,22 @@ def messages_of(items: list[Any]) -> list[Any]:
     return [message for said in from_items(items) for message in said]
 
 
+def test_a_step_of_a_model_is_one_message_at_the_end_of_its_items() -> None:
+    said = from_items([QUESTION, THOUGHT, SAID, CALL, OTHER_CALL, OUTPUT, OTHER_OUTPUT])
+    assert [[message["role"] for message in messages] for messages in said] == [
+        ["user"],
+        [],
+        [],
+        [],
+        ["assistant"],
+        ["tool"],
+        ["tool"],
+    ]
+    step = said[4][0]
+    assert step["content"] == [THOUGHT, {"type": "text", "text": "I look."}]
+    assert [call["id"] for call in step["tool_calls"]] == ["call_1", "call_2"]
+
+
 @pytest.mark.parametrize(
     "items",
     [
@@ -63,6 +79,22 @@ def test_a_result_that_was_made_up_for_a_call_has_the_kind_of_its_call() -> None
     result = {"role": "tool", "tool_call_id": "c", "content": "[No result]"}
     made = to_items([*messages_of([call]), result])
     assert made[-1] == {"type": "custom_tool_call_output", "call_id": "c", "output": "[No result]"}
+
+
+def test_messages_of_another_api_become_items() -> None:
+    calls = [{"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
+    messages: list[Any] = [
+        {"role": "user", "content": [{"type": "text", "text": "Look.", "cache_control": {"type": "ephemeral"}}]},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "a", "content": "nothing"},
+        {"role": "assistant", "content": "There is nothing."},
+    ]
+    assert to_items(messages) == [
+        QUESTION,
+        {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "a", "output": "nothing"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "There is nothing."}]},
+    ]
 
 
 @pytest.mark.parametrize("item", ["text", {"type": "message", "content": "x"}])

@@ -9,6 +9,7 @@ from hypothesis import given, strategies as st
 from everlong.wire import Transcript, read_transcript
 
 USER = {"role": "user", "content": "Grüße, 你好 👋"}
+REPLY = {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "function": {"name": "ls"}}]}
 
 
 def text_of(value: object, **layout: Any) -> str:
@@ -17,6 +18,25 @@ def text_of(value: object, **layout: Any) -> str:
 
 def unchanged(transcript: Transcript) -> str:
     return transcript.render([conversation.messages for conversation in transcript.conversations])
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        {},
+        {"separators": (",", ":")},
+        {"indent": 1},
+        {"indent": 2},
+        {"indent": 4},
+        {"indent": "\t"},
+        {"indent": 2, "separators": (",", ":")},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("first", ["plain", "ends with a comma,", 'has ": " and "," in it', "x" * 100_000])
+def test_the_layout_that_came_in_goes_out(layout: dict[str, Any], first: str) -> None:
+    text = text_of([{"content": first, "role": "user"}, REPLY], **layout) + "\n"
+    assert unchanged(read_transcript(text)) == text
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
@@ -57,6 +77,15 @@ def test_any_message_list_comes_back_as_it_was(messages: list[dict[str, Any]], i
     assert transcript.kind == "messages"
     assert json.loads(unchanged(transcript)) == json.loads(text)
     assert unchanged(read_transcript(unchanged(transcript).encode())) == unchanged(transcript)
+
+
+@given(body=BODIES, indent=INDENTS)
+def test_any_request_comes_back_as_it_was(body: dict[str, Any], indent: int | str | None) -> None:
+    text = json.dumps(body, indent=indent)
+    transcript = read_transcript(text)
+    assert transcript.kind == "request"
+    assert json.loads(unchanged(transcript)) == json.loads(text)
+    assert list(json.loads(unchanged(transcript))) == list(body)
 
 
 @given(bodies=st.lists(BODIES, min_size=2, max_size=4))
