@@ -21,6 +21,15 @@ def test_help_names_every_command(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "near"),
+    [(["compres"], "Did you mean 'compress'?"), (["wrap", "--prot", "1", "--", "true"], "Did you mean '--port'?")],
+)
+def test_a_misspelt_command_or_option_is_refused_with_the_nearest_name(run: Run, given: list[str], near: str) -> None:
+    ran = run(*given)
+    assert (ran.code, near in ran.err) == (2, True)
+
+
+@pytest.mark.parametrize(
     ("error", "code", "words"),
     [
         (EverlongError("the tide is out"), 1, "everlong: the tide is out"),

@@ -208,7 +208,7 @@ def describe(report: CompactionReport) -> str:
         f"({report.saved_share:.0%} saved), {report.messages_before:,} → {counted(report.messages_after, 'message')}"
     )
     if report.quality is not None:
-        line += f"; {report.quality.in_words()}"
+        line += f"; {report.quality.in_words(is_stored=False)}"
     if report.fallback_reason:
         line += f"; built-in rules wrote the summary: {report.fallback_reason}"
     if report.rules_by_id:

@@ -33,6 +33,17 @@ class LazyGroup(click.Group):
         command: click.Command = getattr(import_module(module), attribute)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is called; an unknown one is refused with the nearest name."""
+        if args[0] not in self.list_commands(ctx) and not ctx.resilient_parsing:
+            from difflib import get_close_matches  # noqa: PLC0415 - only for a name that was not found
+
+            near = get_close_matches(args[0], self.list_commands(ctx), 1)
+            ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click calls it so
         """Write the list of commands without importing any."""
         with formatter.section("Commands"):

@@ -58,7 +58,7 @@ _METRIC = re.compile(r"^everlong_(\w+?)_total(?:\{([^}]*)\})? (\S+)$", re.MULTIL
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
-@click.command("wrap", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command("wrap", context_settings={"allow_interspersed_args": False})
 @click.option("--port", type=click.IntRange(0, 65_535), help="The gateway's port.  [default: 8642]")
 @click.option("--upstream", metavar="URL", help="Where requests go.  [default: each API's own address]")
 @store_option

@@ -48,14 +48,14 @@ class Quality:
         told = 0.5 * self.names_kept**0.5 + 0.2 * self.task_kept + 0.2 * self.request_kept + 0.1 * rules
         return round(max(0.0, float(told) - 0.05 * len(self.invented)), 4)
 
-    def in_words(self) -> str:
-        """Return the findings as a person reads them."""
+    def in_words(self, *, is_stored: bool = True) -> str:
+        """Return the findings as a person reads them; only what is stored can be searched."""
         kept, of = self.rules_kept
         said = [
             "task kept" if self.task_kept else "the summary does not name the task",
             *([] if self.request_kept else ["the newest request is not in the summary"]),
             *([f"{kept} of {of} rules"] if of else []),
-            f"{self.names_kept:.0%} of the recurring names in the summary, the rest by search",
+            f"{self.names_kept:.0%} of the recurring names in the summary{', the rest by search' if is_stored else ''}",
         ]
         if self.invented:
             shown = ", ".join(self.invented[:5]) + (" …" if len(self.invented) > 5 else "")

@@ -29,7 +29,8 @@ class SharedClients:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        # Making a client may collect garbage, and with it a holder of another one, which gives that back.
+        self._lock = threading.RLock()
         self._held: dict[Hashable, _Held] = {}
 
     def take(self, endpoint: Hashable, make: Callable[[], Any]) -> Any:
