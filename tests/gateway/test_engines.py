@@ -142,7 +142,8 @@ def test_each_conversation_has_an_engine_of_its_own_which_compacts_it(api: str, 
         other.say("short")
         until(lambda: sum(note["what"] == "usage" for note in heard(folder)) == 13)
         store = running.store()
-        # A start for each conversation and for each roll-over; a compaction may still be going on in the background.
+        until(lambda: not running.gateway._compactor._ahead)  # none is going on in the background
+        # A start for each conversation and for each roll-over.
         until(lambda: sum(note["what"] == "start" for note in heard(folder)) == 2 + len(store.compactions()))
         notes = heard(folder)
         assert {note["engine"] for note in notes} == {1, 2}, notes[:8]

@@ -182,7 +182,7 @@ def test_a_key_that_is_taken_out_lets_nobody_in_any_more(upstream: Upstream, tmp
 def test_settings_are_shown_without_passwords() -> None:
     path = user_config_path()
     set_value(path, "store.url", "postgresql://ada:open-sesame@db.example/everlong?password=other-sesame")
-    for options in ([], ["--json"], ["--origin"]):
+    for options in ([], ["--json"]):
         shown = CliRunner().invoke(cli, ["config", "show", *options]).output
         assert "db.example" in shown
         assert "sesame" not in shown
