@@ -64,3 +64,8 @@ def test_a_long_text_is_not_copied_for_each_of_its_words() -> None:
 
     assert required_terms(Copied("a line of the file " * 500), is_whole=True) == ["line", "file"]
     assert sum(copied) < 6_000
+
+
+def test_a_name_is_found_by_its_parts_and_a_very_long_word_is_not_taken_apart() -> None:
+    assert terms_of("readHarbourFile") == [*terms_of("readharbourfile"), *terms_of("read harbour file")]
+    assert len(terms_of("aB" * 10_000)) == 1  # a hostile message of megabytes would make as many terms

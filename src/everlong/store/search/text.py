@@ -162,6 +162,10 @@ def folded(text: str) -> str:
     return plain.translate(_plain_letters()) if _PLAINABLE.search(plain) else plain
 
 
+_LONGEST_NAME = 500
+"""Characters of a name that is found by its parts too. Thirty megabytes of `aAaA` would make as many parts."""
+
+
 class _Terms(dict[str, str]):
     """Words as they are written, and the terms under which each is indexed, parted by spaces; computed once."""
 
@@ -177,7 +181,7 @@ class _Terms(dict[str, str]):
 def _terms_of_word(word: str) -> str:
     if _DENSE_RUN.match(word):
         return " ".join(pairs_of(folded(word)))
-    parts = _HUMP_GAP.split(word) if not word.islower() else []
+    parts = _HUMP_GAP.split(word) if len(word) <= _LONGEST_NAME and not word.islower() else []
     # The whole name, then its parts: `readFile` is found as `readfile`, `read file` and `read_file`.
     return " ".join(filter(None, map(_stem, map(folded, [word, *parts] if len(parts) > 1 else [word]))))
 
