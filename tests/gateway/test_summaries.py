@@ -150,6 +150,11 @@ def test_a_request_waits_no_longer_than_it_may(tmp_path: Path, monkeypatch: pyte
         assert {one.summarizer for one in done} == {"built-in rules"}
 
 
+def settings_for(window: int) -> dict[str, Any]:
+    """Return the settings for a model with another window."""
+    return {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": window}}}
+
+
 class SlowModel:
     """A model that answers in two seconds by its own clock, and summarizes only after so many more answers."""
 
@@ -186,12 +191,7 @@ def test_a_compaction_begins_so_early_that_nobody_waits_for_its_summary(
     with (
         captured(GatewayLog(log, "info")),
         ModelServer(script, window=window) as model,
-        run_gateway(
-            model.url,
-            str(tmp_path / "store.db"),
-            {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": window}}},
-            summarizer=None,
-        ) as running,
+        run_gateway(model.url, str(tmp_path / "store.db"), settings_for(window), summarizer=None) as running,
     ):
         monkeypatch.setattr(running.gateway._compactor, "_clock", lambda: script.now)
         history: list[dict[str, Any]] = []
@@ -216,12 +216,7 @@ def test_a_summary_that_is_there_early_is_kept_until_the_compaction_is_due(
     script, window = SlowModel(steps=0), 100_000
     with (
         ModelServer(script, window=window) as model,
-        run_gateway(
-            model.url,
-            str(tmp_path / "store.db"),
-            {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": window}}},
-            summarizer=None,
-        ) as running,
+        run_gateway(model.url, str(tmp_path / "store.db"), settings_for(window), summarizer=None) as running,
     ):
         compactor = running.gateway._compactor
         monkeypatch.setattr(compactor, "_clock", lambda: script.now)
@@ -251,7 +246,7 @@ def test_an_answer_to_the_last_request_before_a_compaction_begins_no_other(tmp_p
         return Answer("Go on.")
 
     window = 40_000
-    settings = {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": window}}}
+    settings = settings_for(window)
     with (
         ModelServer(script, window=window) as model,
         run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
@@ -318,7 +313,7 @@ def test_a_large_max_tokens_is_refused_hardly_ever_and_costs_no_compactions(
 ) -> None:
     """The upstream takes it whatever the window holds, or refuses it once and gets a smaller one from then on."""
     window = 20_000
-    settings = {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": window}}}
+    settings = settings_for(window)
     counts, refused = [], []
     for most in (200, 16_000):
         with (
