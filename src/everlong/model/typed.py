@@ -5,8 +5,8 @@ passages, mail, logs. None of them may pass for the user's own. The reader goes 
 not typed:
 
     wrapping    from a tag at the beginning of a line, whatever its name, to the last end tag of that name
-    block       from the first to the last code fence; a quoted line, a line of a log, a line in brackets
-    heading     "Observation:", "Forwarded message", "Search results for …:"; nothing behind it is typed
+    block       from the first to the last fence or divider; a quoted line; the lines of a log, a chat or data
+    heading     "Observation:", "Forwarded message", a line in brackets; nothing behind it is typed
     label       any line that names a source and ends in a colon, "Fix these errors:"; the same
     notice      a text that clients and harnesses are known to write in the user's name
 
@@ -54,6 +54,7 @@ _NOTICES = _beginnings("""
     Your output was not formatted | Your command ran successfully | The LLM did not conform | # Fix any errors
     I did `git reset | Here are summaries of some files | I am working with you on code | I am not sharing any files
     I switched to a new code base | Don't try and edit any existing code | This is the Gemini CLI | This is the Qwen
+    Base directory for this skill: | Stop hook feedback: | Another Claude session sent a message:
 """)
 """The beginnings of texts of a client's or harness's own: orders, listings, complaints about an answer."""
 _OTHERS = tuple(map(str.lower, SUMMARY_STARTS)) + _beginnings("""
@@ -71,45 +72,60 @@ _REPEATS = re.compile(
     r"|ran `[^\n]*+\n|\[\s*+[\[{\"]"
 )
 """The same for prompts that bring passages along, for shell lines, and for lists of data."""
-_BLANK = re.compile(r"[\s\u200b-\u200f\u2060\ufeff]*+")
+_ALIKE = str.maketrans(
+    {
+        **dict.fromkeys("\r\v\f\x1c\x1d\x1e\x85\u2028\u2029", "\n"),
+        **dict.fromkeys("\xa0\xad\u1680\u202f\u205f\u3000\ufeff", " "),
+        **{
+            chr(code): " "
+            for begin, end in ((0x2000, 0x2010), (0x202A, 0x202F), (0x2060, 0x2070))
+            for code in range(begin, end)
+        },
+        **dict(zip("＜＞：【】［］｜▁", "<>:[][]|_", strict=True)),
+    }
+)
+"""Characters that break a line, cannot be seen or look like others, and what they are read as."""
 
-_LINE = r"(?<![^\n\r\x85\u2028\u2029])[ \t\xa0\u200b-\u200f\u2060\ufeff]*+"
-"""The beginning of a line, with its indentation and invisible characters."""
-_END = r"[ \t]*+(?![^\n\r\x85\u2028\u2029])"
-_NAME = r"[A-Za-z|][\w.:|-]*+"
-_OPEN = re.compile(rf"{_LINE}<({_NAME})(?=[\s>])")
+_LINE = r"(?<![^\n])[ \t]*+"
+"""The beginning of a line, with its indentation."""
+_END = r"[ \t*_]*+(?![^\n])"
+_PARAGRAPH = r"(?:[^\n]++|\n(?![ \t]*+(?:\n|\Z)))*+"
+_NAME = r"(?:[^\W\d]|\|)[\w.:|-]*+"
+_OPEN = re.compile(rf"{_LINE}<++({_NAME})(?=[\s>])")
 _CLOSE = re.compile(rf"</({_NAME})")
-_SUBJECT = r"(?:subject|betreff|asunto|objet|тема|主题|件名)"
+_SUBJECT = r"(?:fwd?|subject|betreff|asunto|objet|тема|主题|件名)"
 _SOURCE = (
     r"(?:\b(?:articles?|command|contents?|context|documents?|e-?mails?|errors?|excerpts?|files?|history|information"
     r"|knowledge|logs?|messages?|observations?|outputs?|pages?|passages?|references?|responses?|results?|screen(?:shot)?"
-    r"|snippets?|sources?|stack ?trace|state|stderr|stdout|terminal|tool|transcripts?|website|got|printed|produced"
-    r"|replied|returned|said|says|wrote|ergebnis|ausgabe|inhalt|datei|r[ée]sultats?|sortie|contenus?|fichier|resultados?|salida"
-    r"|contenido|archivo)\b|结果|输出|内容|文件|出力|結果|результат|вывод|файл)"
+    r"|snippets?|sources?|stack ?trace|state|stderr|stdout|summary|terminal|tool|transcripts?|website|got|printed"
+    r"|produced|replied|returned|said|says|wrote|ergebnis|ausgabe|inhalt|datei|r[ée]sultats?|sortie|contenus?|fichier|resultados?"
+    r"|salida|contenido|archivo)\b|结果|输出|内容|文件|出力|結果|результат|вывод|файл)"
 )
 """Words for what is put into a message: the thing, where it stood, or how it came."""
-_LABEL = rf"(?=[^\n]{{1,200}}[:：]{_END})[^\n]*?{_SOURCE}[^\n]*+"
+_LABEL = rf"(?=[^\n]{{1,200}}:{_END})[^\n]*?{_SOURCE}[^\n]*+"
 """A line that announces such words: "The tool returned:", "Fix these errors:"."""
 _HEADINGS = (
     # results of tools
     r"(?:exit ?code|\[[^\]\n]{1,300}\] result|execution result of [^\n:]{1,80}"
-    rf"|command [\w.-]{{1,80}} returned|tool [\w.`'\"-]{{1,80}})\s*+:|observation(?:\s*+:|{_END})|\[/?tool",
+    rf"|command [\w.-]{{1,80}} returned|tool [\w.`'\"-]{{1,80}}|context)\s*+:|observation(?:\s*+:|{_END})"
+    r"|\[/?(?:tool|inst|quote)",
     r"(?:action|api|bash|browser|code|command|console|execution|function|page|python|query|retrieval|screenshot|script"
     r"|search|shell|step \d+|terminal|test|tool|web)[ _-](?:call[ _-])?(?:context|outputs?|responses?|results?|text)"
-    r"(?: (?:by|for|from|of) [^\n:]{1,80}| ?[\[(][^\n\])]{0,80}[\])])?\s*+:",
-    r"(?:context|documents?|excerpts?|knowledge|logs?|output|passages?|references?|response|results?|snippets?|sources?"
+    rf"(?: (?:by|for|from|of) [^\n:]{{1,80}}| ?[\[(][^\n\])]{{0,80}}[\])])?(?:\s*+:|{_END})",
+    r"(?:documents?|excerpts?|knowledge|logs?|output|passages?|references?|response|results?|snippets?|sources?"
     rf"|stack ?trace|stderr|stdout|i ran this command|(?:retrieved|contents? (?:of|from)) [^\n]{{1,80}}?)\s*+:{_END}",
     r"(?:here(?:'s| is| are)|this is)[^\n:]{0,40} (?:contents?|documents?|e-?mail|errors?|excerpts?|logs?|messages?"
     rf"|outputs?|passages?|results?|transcript)\b[^\n]{{0,120}}?:{_END}",
-    r"(?:outputs?|responses?|results?) (?:by|for|from|of) [^\n:]{1,80}:|[^\n:：]{0,20}(?:结果|输出|結果|出力)[:：]",
+    r"(?:outputs?|responses?|results?) (?:by|for|from|of) [^\n:]{1,80}:|[^\n:]{0,20}(?:结果|输出|結果|出力):",
     # passages and pastes
-    rf"\[[^\]\n]{{0,80}}?\b(?:contents?|document|file|output|page|results?)\b[^\]\n]*+\](?::|{_END})",
+    rf"\[(?:(?!…|i have edited|image|message of|request interrupted)[^\]\n]*+\]?\]{_END}"
+    rf"|[^\]\n]*?{_SOURCE}[^\]\n]*+\]:)",
     r"(?:chunk|context|document|excerpt|passage|result|snippet|source) ?[\[(#]?\d+[\])]?\s*+:",
-    r"[-=]{3,} ?\w[^\n]{2,80}? ?[-=]{3,}|(?:\*\*)?(?:ai|assistant|bot|system)(?:\*\*:|:)",
+    r"[-=]{3,} ?\w[^\n]{2,80}? ?[-=]{3,}|(?:agent|ai|assistant|bot|model|system|tool)\*{0,2}:",
     rf"#{{0,4}} ?(?:current )?(?:document|file|page|path|url)(?:name|path)?: ?\S++{_END}"
     rf"|(?:#{{1,6}} ?|\*\*|`)(?:https?://\S+|[\w./-]+\.\w{{1,8}})[`*]*+:?{_END}|[\w./-]+\.\w{{1,8}}(?::{_END}|\n---{_END})",
-    r"traceback \(most|diff --git |--- [^\n]+\n\+\+\+ |@@ -\d|commit [0-9a-f]{40}"
-    r"|(?:\$|❯|➜|[\w.-]{1,40}@[\w.-]{1,40}:[^\n$#]{0,80}[$#]) ",
+    r"traceback \(most|diff --git |--- [^\n]+\n\+\+\+ |@@ -\d|commit [0-9a-f]{7,40}\b"
+    r"|(?:\$|❯|➜|(?:in|out) ?\[\d+\]:|ps [a-z]:\\[^\n>]*+>|[\w.-]{1,40}@[\w.-]{1,40}:[^\n$#]{0,80}[$#]) ",
     # summaries of ours
     r"standing rules of the user, in force|## (?:constraints & preferences|pending user asks|critical context)",
     # mail and chats
@@ -117,18 +133,19 @@ _HEADINGS = (
     r"|(?:on|am|le|el) [^\n]{1,200}(?:wrote|schrieb|a écrit|escribió)[^\n]{0,80}:(?!\s*+>)",
     rf"[^\n\[]{{1,60}}(?:, \[\d[^\]\n]{{4,30}}\]| — [^\n]{{0,20}}\d:\d\d[ apm]*+|  \d{{1,2}}:\d\d[ apm]*+){_END}"
     rf"|\d{{1,2}}:\d\d(?: ?[ap]m)?{_END}",
-    rf"{_SUBJECT} ?[:：]|(?:(?:from|to|cc|date|sent|von|an|datum|gesendet|de|para|envoyé|à|от|发件人|差出人|title|url"
-    rf"|link|state|author|labels|url source|{_SUBJECT}) ?[:：][^\n]*+\n\s*+){{2}}",
+    rf"{_SUBJECT} ?:|(?:(?:from|to|cc|date|sent|von|an|datum|gesendet|de|para|envoyé|à|от|发件人|差出人|title|url"
+    rf"|link|state|author|labels|url source|{_SUBJECT}) ?:[^\n]*+\n\s*+){{2}}",
 )
 """Lines behind which nothing is typed."""
 _MARK = re.compile(
-    rf"(?P<fence>```)|{_LINE}(?=\S)(?:(?P<tilde>~~~)|(?P<stray></{_NAME})|(?P<rest>(?i:{'|'.join(_HEADINGS)}))"
-    rf"|(?P<label>(?i:{_LABEL}))"
-    rf"|(?P<piece><!--(?:(?!-->)[\s\S])*+(?:-->)?|<[!?][^>]*+>?|(?:>|\[[^\]\n\r\x85\u2028\u2029]*+\]{_END}"
-    r"|\[?(?:\d{4}-\d\d-\d\d[T ]\d\d:|\d\d:\d\d:\d\d|(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL)[\]:])"
-    r"|\[\d[\d:.,/ -]*+[^\]\n]{0,20}\]|\d++(?:\t|→| ?[|│])|[\w./-]++:\d++:|\d\d?:\d\d <"
-    r"|\d\d?[/.]\d\d?[/.]\d{2,4},? \d\d?:\d\d)[^\n\r\x85\u2028\u2029]*+)"
-    rf"|<(?P<block>{_NAME})(?=[\s>]|/>|\Z))|<(?P<inline>{_NAME})(?=[\s>])"
+    rf"(?P<fence>```|\"\"\"|''')|(?P<stray></{_NAME}\s*+>{_END})|{_LINE}(?=\S)(?:(?P<stray_line></{_NAME})"
+    rf"|(?P<tilde>~~~)|(?P<divider>(?P<char>[-=*#_+%])(?P=char){{2,}}{_END})"
+    rf"|(?:[^\w\s<\[]{{1,6}}+[ \t]*+)??(?P<rest>(?i:{'|'.join(_HEADINGS)}))|(?P<label>(?i:{_LABEL}))"
+    rf"|(?P<piece><!--(?:(?!-->)[\s\S])*+(?:-->)?|<[!?][^>]*+>?|>[^\n]*+|\[[^\]\n]*+\]{_END}"
+    r"|(?:\[?(?:\d{4}-\d\d-\d\d[T ]\d\d:|\d\d:\d\d:\d\d|(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL)[\]:])"
+    r"|\[\d[\d:.,/ -]*+[^\]\n]{0,20}\]|\d++(?:\t|→| ?[|│])|[\w./-]++:\d++:|\d\d?:\d\d <|\{|\w*Error:"
+    rf"|\d\d?[/.]\d\d?[/.]\d{{2,4}},? \d\d?:\d\d){_PARAGRAPH})"
+    rf"|<++(?P<block>{_NAME})(?=[\s>]|/>|\Z))|<(?P<inline>{_NAME})(?=[\s>])"
 )
 _LONGEST_TYPED = 1_000_000
 """Characters of a message that are looked at; a part that reaches beyond is not typed."""
@@ -211,7 +228,7 @@ def newest_request(messages: Sequence[Message], skipped: Collection[int] = ()) -
 
 def begins_with_wrapper(text: str) -> bool:
     """Return whether a text begins with a tag or mark, or as clients and harnesses write in a user's name."""
-    said = _beginning(text)
+    said = _beginning(_plain(text))
     mark = _MARK.match(said)
     is_marked = mark is not None and (mark["block"] or mark["rest"] or mark["piece"])
     return bool(is_marked or said.startswith(_NOTICES + _OTHERS) or _REPEATS.match(said))
@@ -259,7 +276,7 @@ class _MessageReader:
         """Take the answer of the person whom a client asked; nothing else in the message is theirs."""
         tag = _ANSWER.match(text)
         if tag and (end := text.rfind(f"</{tag[1]}")) >= 0:
-            self._held = self._slices(text[tag.end() : end])
+            self._held = self._slices_in(tag[1], text[tag.end() : end])
         self._covered = len(self._texts)
 
     def _take(self, text: str) -> None:
@@ -273,35 +290,41 @@ class _MessageReader:
     def _slices(self, text: str, *, is_part: bool = False, is_added: bool = False) -> list[str]:
         """Return the typed slices of a text; in a whole part there may be notices, and tags that hold words."""
         ends: dict[str, list[int]] = {}
-        for end in _CLOSE.finditer(text):
+        plain = _plain(text)
+        for end in _CLOSE.finditer(plain):
             ends.setdefault(end[1].lower(), []).append(end.start())
         slices: list[str] = []
         done = at = 0
         for _ in range(_MOST_MARKS):
-            if is_part and not slices and at == done and self._is_notice(text, done):
+            if is_part and not slices and at == done and self._is_notice(text, plain, done):
                 return []
-            mark = _MARK.search(text, at)
-            if mark and mark["inline"] and _is_in_sentence(mark, ends):
-                at = mark.end()
+            mark = _MARK.search(plain, at)
+            if mark and (is_typed := _end_in_sentence(mark, ends)):
+                at = is_typed
                 continue
             said = text[done : mark.end() if mark["label"] else mark.start()] if mark else text[done:]
             slices += [said] if said.strip() else []
             if mark is None:
                 return slices
-            if mark["stray"]:  # it ends what began elsewhere
+            if mark["stray"] or mark["stray_line"]:  # it ends what began elsewhere
                 self._material += [*slices, text[mark.start() :]]
                 return []
             if mark["block"] or mark["inline"]:
                 may_hold = is_part and not (is_added or slices or self._said or self._held)
-                done = at = self._pass_tag(mark, ends, may_hold=may_hold)
+                done = at = self._pass_tag(text, mark, ends, may_hold=may_hold)
             else:
-                done = at = self._pass_block(mark, ends)
+                done = at = self._pass_block(text, mark, ends)
         self._material.append(text[done:])
         return slices
 
-    def _is_notice(self, text: str, start: int) -> bool:
+    def _slices_in(self, name: str, words: str) -> list[str]:
+        """Return the typed slices of what a tag holds; none if it ends amid them, because somebody else may go on."""
+        slices = self._slices(words)
+        return [] if any(f"</{name}" in _plain(one).lower() for one in slices) else slices
+
+    def _is_notice(self, text: str, plain: str, start: int) -> bool:
         """Return whether the rest of a part is a text that no person writes, and keep it."""
-        said = _beginning(text, start)
+        said = _beginning(plain, start)
         if said.startswith(_NOTICES):
             self._is_local |= said.startswith(_NOTICES[0])
             self._added.append(text[start:])
@@ -311,30 +334,32 @@ class _MessageReader:
             return False
         return True
 
-    def _pass_block(self, mark: re.Match[str], ends: dict[str, list[int]]) -> int:
+    def _pass_block(self, text: str, mark: re.Match[str], ends: dict[str, list[int]]) -> int:
         """Keep what a mark that is no tag stands for, and return where it ends."""
-        text, start, end = mark.string, mark.start(), mark.end()
+        start, end = mark.start(), mark.end()
         if mark["label"]:  # a person may have typed it, but nothing behind it
             start = end
         if mark["rest"] or mark["label"]:
             end = len(text)
             self._covered = len(self._texts)
-        elif fence := mark["fence"] or mark["tilde"]:
+        elif fence := mark["fence"] or mark["tilde"] or (mark["divider"] or "")[:3]:
             last = text.rfind(fence, end)
             end = last + len(fence) if last >= 0 else len(text)
+            if last < 0:
+                self._covered = max(self._covered, *(at for at, other in enumerate(self._texts) if fence in other))
         at = mark.start()
-        while tag := _OPEN.search(text, at, end):  # it does not end inside of a wrapping
+        while tag := _OPEN.search(mark.string, at, end):  # it does not end inside of a wrapping
             at, end = tag.end(), max(end, ends.get(tag[1].lower(), [0])[-1])
         is_bracketed = mark["piece"] is not None and mark["piece"].startswith("[")
         (self._added if is_bracketed else self._material).append(text[start:end])
         return end
 
-    def _pass_tag(self, mark: re.Match[str], ends: dict[str, list[int]], *, may_hold: bool) -> int:
+    def _pass_tag(self, text: str, mark: re.Match[str], ends: dict[str, list[int]], *, may_hold: bool) -> int:
         """Keep what a tag is around, and return where it ends."""
-        text, name = mark.string, (mark["block"] or mark["inline"]).lower()
-        begins, last = text.find(">", mark.end()), ends.get(name, [-1])[-1]
+        plain, name = mark.string, (mark["block"] or mark["inline"]).lower()
+        begins, last = plain.find(">", mark.end()), ends.get(name, [-1])[-1]
         if last < mark.end():
-            if begins >= 0 and text[begins - 1] == "/":
+            if begins >= 0 and plain[begins - 1] == "/":
                 return begins + 1
             self._covered = max(self._covered, self._last_ends.get(name, -1))
             self._material.append(text[mark.start() :])
@@ -342,33 +367,45 @@ class _MessageReader:
         words = text[begins + 1 if begins < last else mark.end() : last]
         self._is_local |= name.startswith(("local-command", "bash-std"))
         if may_hold and name in _HOLDERS:
-            self._held = self._slices(words)
+            self._held = self._slices_in(name, words)
         elif may_hold and name in ("command-name", "bash-input"):
-            self._command = [_join(self._slices(words))]
+            self._command = [_join(self._slices_in(name, words))]
             self._is_prompt = name == "command-name" and not self._is_local
         elif may_hold and name == "command-args" and self._command:
-            self._command[1:] = [_join(self._slices(words))]
+            self._command[1:] = [_join(self._slices_in(name, words))]
         else:
             (self._added if _ADDITIONS.search(name) else self._material).append(words)
-        return text.find(">", last) + 1 or len(text)
+        return plain.find(">", last) + 1 or len(text)
+
+
+def _plain(text: str) -> str:
+    """Return a text of the same length with plain line breaks, spaces and brackets."""
+    return text.replace("\r\n", " \n").translate(_ALIKE)
 
 
 def _beginning(text: str, start: int = 0) -> str:
     """Return the first words of a text from a place on, in small letters."""
-    blank = _BLANK.match(text, start)
-    begins = blank.end() if blank else start
-    return text[begins : begins + 200].lower()
+    return text[start : start + 4_000].lstrip()[:200].lower()
 
 
-def _is_in_sentence(mark: re.Match[str], ends: dict[str, list[int]]) -> bool:
-    """Return whether a tag amid a line is part of a sentence: not ended, or around a few characters."""
+def _end_in_sentence(mark: re.Match[str], ends: dict[str, list[int]]) -> int:
+    """Return where a mark that is part of a sentence ends: a lone divider, a tag without an end or around a few words.
+
+    0 for every other mark.
+    """
+    text, at = mark.string, mark.end()
+    if mark["divider"]:
+        return at if text.find(mark["divider"][:3], at) < 0 else 0
+    if not mark["inline"]:
+        return 0
     name = mark["inline"].lower()
     closes = ends.get(name, ())
     following = bisect(closes, mark.start())
     if following == len(closes):
-        return True
-    words = mark.string[mark.end() : min(closes[following], mark.end() + _LONGEST_INLINE + 1)]
-    return len(words) <= _LONGEST_INLINE and words.isprintable() and "-" not in name and "_" not in name
+        return at
+    words = text[at : min(closes[following], at + _LONGEST_INLINE + 1)]
+    is_short = len(words) <= _LONGEST_INLINE and words.isprintable() and "-" not in name and "_" not in name
+    return closes[following] + len(name) + 3 if is_short else 0
 
 
 _REMINDER = re.compile(r"<(system[-_]reminder)>")
