@@ -114,8 +114,11 @@ def rules_block(message: Message) -> str:
     """Return the block of standing rules in a summary message; empty if there is none.
 
     It is the message's second part, or the end of the first where a host made one string of them: a summary that
-    contains our heading cannot speak for the user, and neither can a text that was added to the message later.
+    contains our heading cannot speak for the user, and neither can a text that was added to the message later, nor an
+    assistant's message, which no compaction writes.
     """
+    if message.get("role") != "user":
+        return ""
     texts = list(map(part_text, parts_of(message)))
     own = texts[1] if texts[1:] and texts[1].startswith(RULES_HEADING) else "".join(texts[:1])
     start = own.rfind(f"{RULES_HEADING}\n")
@@ -142,10 +145,9 @@ def summary_indices(
 ) -> tuple[int, ...]:
     """Return the index of an earlier compaction's summary, as a tuple of one or none."""
     start = leading_system_count(messages)
-    for index in range(start, min(len(messages), _furthest(messages, start, protect_first_n) + 1)):
-        if is_summary(messages[index]) and _is_witnessed(messages, start, index, emitted):
-            return (index,)
-    return ()
+    places = range(start, min(len(messages), _furthest(messages, start, protect_first_n) + 1))
+    found = [at for at in places if is_summary(messages[at]) and _is_witnessed(messages, start, at, emitted)]
+    return tuple(sorted(found, key=lambda at: messages[at]["role"] != "user")[:1])  # a model could write one too
 
 
 def _furthest(messages: Sequence[Message], start: int, protect_first_n: int) -> int:
