@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from everlong.agent.tools.files import edit_text
+from everlong.agent.tools.files import diff_of, edit_text
 from everlong.errors import ToolError
 from tests.agent.desk import Desk
 
@@ -46,6 +46,14 @@ def test_line_ends_stay_what_they_are(desk: Desk) -> None:
     desk.done("edit_file", path="mixed.txt", old="b\nc", new="b\nx\nc")
     desk.done("edit_file", path="mixed.txt", old="a\nb", new="a\ny\nb")
     assert mixed.read_bytes() == b"a\r\ny\r\nb\nx\nc\nd\r\n"
+
+
+def test_a_line_break_that_makes_a_comment_live_is_shown() -> None:
+    hidden, live = "# harmless\u2028rm -r .\n", "# harmless\nrm -r .\n"
+    assert "+rm -r ." in diff_of("a.sh", hidden, live).split("\n")
+    assert "+rm -r ." in diff_of("a.sh", hidden.replace("\u2028", "\r"), live).split("\n")
+    assert diff_of("a.sh", live, live.replace("\n", "\r\n")) == "a.sh: only line ends or the last line's end change"
+    assert diff_of("a.sh", "", "x\n").split("\n")[-1] == "+x"
 
 
 LINES = st.lists(st.text(st.sampled_from("ab .\t[(é"), max_size=6), max_size=6).map("\n".join)

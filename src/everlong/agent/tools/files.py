@@ -436,7 +436,7 @@ def looks_binary(data: bytes) -> bool:
 
 def diff_of(name: str, before: str, after: str, times: tuple[str, str] = ("now", "then")) -> str:
     """Return a unified diff with three lines of context; ``times`` name the two texts."""
-    old, new = before.splitlines(), after.splitlines()
+    old, new = _lines(before), _lines(after)
     if len(old) + len(new) > MOST_LINES:
         old, new, around = _without_common_ends(old, new)
         if len(old) + len(new) > MOST_LINES:
@@ -450,6 +450,11 @@ def diff_of(name: str, before: str, after: str, times: tuple[str, str] = ("now",
     if not made and before != after:
         return f"{name}: only line ends or the last line's end change"
     return "\n".join(made)
+
+
+def _lines(text: str) -> list[str]:
+    """Return the lines of a text; other breaks than line feeds end no line for most programs, a shell for one."""
+    return _with_lf(text).removesuffix("\n").split("\n") if text else []
 
 
 def changes_of(context: ToolContext) -> list[str]:
