@@ -488,6 +488,8 @@ class HostedRelay(_Hosted):
     async def _passed(self, request: web.Request) -> web.StreamResponse:
         request, *_ = without_folder(request)
         api = dialect_of(request).name
+        if self._guard.admit(request.headers) is None:
+            return refusal(request, Refused(403, "a page of another site sent this request", close=True))
         try:
             self._guard.check_host(request.headers.get("Host"))
             route, body = self._routes.default(api), await request.read()
