@@ -278,8 +278,8 @@ AIDER = """
 > Aider v0.86.2
 > Main model: openai/gpt-4o with diff edit format
 
-#### Write the list of ships.
-#### Sort it.
+#### Write the list of ships.\x20\x20
+#### Sort it.\x20\x20
 
 Here it is.
 
@@ -287,11 +287,13 @@ Here it is.
 ships.txt
 ```
 
+#### What is next
+
 > Tokens: 1.9k sent, 32 received. Cost: $0.0051 message, $0.0051 session.
 > Applied edit to ships.txt
 
-#### /tokens
-#### Thanks!
+#### /tokens\x20\x20
+#### Thanks!\x20\x20
 
 You are welcome.
 
@@ -299,7 +301,7 @@ You are welcome.
 
 # aider chat started at 2026-09-06 10:00:00
 
-#### Is it sorted?
+#### Is it sorted?\x20\x20
 
 It is.
 """

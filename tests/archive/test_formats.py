@@ -211,6 +211,7 @@ def test_aider(store: Store, tmp_path: Path) -> None:
     told = said(store, first)
     assert told[0] == ("user", "Write the list of ships.\nSort it.")
     assert told[1][1].startswith("Here it is.\n\n```\nships.txt")
+    assert told[1][1].endswith("#### What is next"), "a heading of the model is nobody's question"
     assert [role for role, _ in said(store, second)] == ["user", "assistant"]
 
 

@@ -25,6 +25,9 @@ __all__ = ["Scan", "ScanResult"]
 _REST = 20
 """A log that grows is read whole each time, and then rests this many times as long: that takes 5 % of a core."""
 
+_MOST_FOUND = 50_000_000
+"""Bytes of the largest log that a folder may bring along: it is read whole, and a small clone unpacks to gigabytes."""
+
 
 def folders_of_conversations(store: Store) -> list[LogFolder]:
     """Return the folders that stored conversations work in; aider keeps its history in the folder itself."""
@@ -125,6 +128,9 @@ class Scan:
                 except OSError:  # it was deleted in between
                     continue
                 result.files += 1
+                if not folder.is_own and stamp.size > _MOST_FOUND:
+                    result.skipped[name] = f"it has more than {_MOST_FOUND:,} bytes, and no client has put it there"
+                    continue
                 is_changed = known.get(name) != stamp and self._others.get(name) != stamp
                 if is_changed and self._rests_until.get(name, 0.0) <= time.monotonic():
                     yield path, stamp

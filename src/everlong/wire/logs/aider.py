@@ -1,10 +1,10 @@
 """Chat histories of aider: Markdown that a person reads, one file for a folder.
 
-A line with four ``#`` is what the person said, a quoted line is what the program told the person, the rest is what the
-model said. Everything else that a log may have is missing: the system prompt and the files that were sent along, tool
-calls (aider has none), a model for each reply, and the times of messages; only the start of each chat has one. Figures
-are rounded as aider prints them (``1.9k sent``), so tokens agree with aider's own to two digits, and dollars to the
-cent or better.
+A line with four ``#`` and two spaces at its end is what the person said: headings of a model have no spaces there. A
+quoted line is what the program told the person, the rest is what the model said. Everything else that a log may have
+is missing: the system prompt and the files that were sent along, tool calls (aider has none), a model for each reply,
+and the times of messages; only the start of each chat has one. Figures are rounded as aider prints them (``1.9k
+sent``), so tokens agree with aider's own to two digits, and dollars to the cent or better.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from everlong.wire.logs.log import LogFacts, LogRun, LogUsage
 __all__ = ["is_aider_history", "read_aider"]
 
 _STARTED = "# aider chat started at "
-_ASKED = "####"
+_ASKED, _ENDED = "####", "  "
 _SENT = re.compile(r"Tokens: ([\d.]+)(k|M)? sent(?:, ([\d.]+)(k|M)? cache write)?(?:, ([\d.]+)(k|M)? cache hit)?")
 _RECEIVED = re.compile(r"([\d.]+)(k|M)? received")
 _COST = re.compile(r"Cost: \$([\d.]+) message")
@@ -51,7 +51,7 @@ def read_aider(lines: Iterable[bytes], folder: str) -> list[LogRun]:
             end_turn()
             stamp = text.removeprefix(_STARTED).strip()
             runs.append(LogRun(LogFacts("aider", f"{folder}:{stamp}", folder=folder, started=_moment(stamp))))
-        elif text.startswith(f"{_ASKED} ") or text.rstrip() == _ASKED:
+        elif text.startswith(f"{_ASKED} ") and text.endswith(_ENDED):
             if said:
                 end_turn()
             asked.append(text.removeprefix(_ASKED).removeprefix(" ").rstrip())
