@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from everlong.context.literals import RULES_HEADING, is_summary, rules_block
 from everlong.context.rule_wording import is_rule, sentences, taken_back
 from everlong.context.text import one_line
-from everlong.model import Message, text_of, typed_words
+from everlong.model import ADDED, EPHEMERAL, Message, parts_of, text_of, typed_words
 
 _LINE = re.compile(
     r'- "(?P<text>.*)" \(turn (?P<turn>\d+)\)|- older rules, by id: (?P<ids>rule-[\da-f]{8}(?:, rule-[\da-f]{8})*)'
@@ -149,8 +149,10 @@ def edit_message(added: Sequence[str] = (), removed: Sequence[str] = ()) -> Mess
 
 
 def read_edit(message: Message) -> tuple[list[str], list[str]] | None:
-    """Return the rules that an edit adds and removes; None if a message is no edit."""
+    """Return the rules that an edit adds and removes; None if a message is no edit: a client's additions make none."""
     text = text_of(message).strip()
+    if any(part.get(ADDED) or part.get(EPHEMERAL) for part in parts_of(message)):
+        return None
     if not (text.startswith(_EDIT_START) and text.endswith(_EDIT_END)) or message.get("role") != "user":
         return None
     lines = text[len(_EDIT_START) : -len(_EDIT_END)].strip().split("\n")
