@@ -5,8 +5,9 @@ passages, mail, logs. None of them may pass for the user's own. The reader goes 
 not typed:
 
     wrapping    from a tag at the beginning of a line, whatever its name, to the last end tag of that name
-    block       from the first to the last fence or divider; a quoted line; the lines of a log, a chat or data
-    heading     "Observation:", "Forwarded message", a line in brackets; nothing behind it is typed
+    block       from the first to the last fence; a quoted line; the lines of a log, a chat or data
+    heading     "Observation:", "Forwarded message", a line in brackets, a divider that comes again; nothing behind it
+                is typed
     label       any line that names a source and ends in a colon, "Fix these errors:"; the same
     notice      a text that clients and harnesses are known to write in the user's name
 
@@ -314,6 +315,9 @@ class _MessageReader:
                 done = at = self._pass_tag(text, mark, ends, may_hold=may_hold)
             else:
                 done = at = self._pass_block(text, mark, ends)
+            if _has_heading(plain, _first_end(mark, ends), done):
+                self._covered = len(self._texts)
+                break
         self._material.append(text[done:])
         return slices
 
@@ -339,10 +343,10 @@ class _MessageReader:
         start, end = mark.start(), mark.end()
         if mark["label"]:  # a person may have typed it, but nothing behind it
             start = end
-        if mark["rest"] or mark["label"]:
+        if mark["rest"] or mark["label"] or mark["divider"]:
             end = len(text)
             self._covered = len(self._texts)
-        elif fence := mark["fence"] or mark["tilde"] or (mark["divider"] or "")[:3]:
+        elif fence := mark["fence"] or mark["tilde"]:
             last = text.rfind(fence, end)
             end = last + len(fence) if last >= 0 else len(text)
             if last < 0:
@@ -386,6 +390,22 @@ def _plain(text: str) -> str:
 def _beginning(text: str, start: int = 0) -> str:
     """Return the first words of a text from a place on, in small letters."""
     return text[start : start + 4_000].lstrip()[:200].lower()
+
+
+def _first_end(mark: re.Match[str], ends: dict[str, list[int]]) -> int:
+    """Return where a block may have ended for the first time; somebody else may have written its last end."""
+    text, at = mark.string, mark.end()
+    if name := mark["block"] or mark["inline"]:
+        closes = ends.get(name.lower(), ())
+        return next(iter(closes[bisect(closes, at) :]), len(text))
+    fence = mark["fence"] or mark["tilde"]
+    found = text.find(fence, at) if fence else text.find("\n", mark.start())
+    return found if found >= 0 else len(text)
+
+
+def _has_heading(text: str, start: int, end: int) -> bool:
+    """Return whether a line behind which nothing is typed stands in a piece of a text."""
+    return any(mark["rest"] or mark["label"] for mark in _MARK.finditer(text, start, end))
 
 
 def _end_in_sentence(mark: re.Match[str], ends: dict[str, list[int]]) -> int:
