@@ -29,8 +29,8 @@ _HOLDERS = {"user_query", "user_message", "user_input", "user_command", "userreq
 """Tags that clients put around a person's words; the text beside them is the client's."""
 _SAYS = r"(?:The user has provided feedback|You seem to be having)[^\n<]*+\s*+(?=<)"
 _ASKED = re.compile(
-    r"\s*+(?:\[(?:ask_followup_question|attempt_completion|plan_mode_respond)\b[^\]\n]*+\] Result:\s*+"
-    rf"(?:\Z|(?=<)|{_SAYS})|\[TASK RESUMPTION\][^<]*+(?=<)|{_SAYS})"
+    r"\s*+(?:\[(?:ask_followup_question|attempt_completion|plan_mode_respond)\b"
+    rf"(?:[^\]\n]*+\] Result:\s*+(?:(?=<)|{_SAYS})|[\s\S]*\] Result:\s*+\Z)|\[TASK RESUMPTION\][^<]*+(?=<)|{_SAYS})"
 )
 """A client's announcement that the tag behind it, or the next part, holds a person's answer."""
 _ANSWER = re.compile(rf"(?:{_SAYS})?<(answer|feedback|user_message)>")
@@ -109,7 +109,7 @@ _HEADINGS = (
     # results of tools
     r"(?:exit ?code|\[[^\]\n]{1,300}\] result|execution result of [^\n:]{1,80}"
     rf"|command [\w.-]{{1,80}} returned|tool [\w.`'\"-]{{1,80}}|context)\s*+:|observation(?:\s*+:|{_END})"
-    r"|\[/?(?:tool|inst|quote)",
+    r"|\[/?(?:tool|inst|quote)|\[\w+ for '",
     r"(?:action|api|bash|browser|code|command|console|execution|function|page|python|query|retrieval|screenshot|script"
     r"|search|shell|step \d+|terminal|test|tool|web)[ _-](?:call[ _-])?(?:context|outputs?|responses?|results?|text)"
     rf"(?: (?:by|for|from|of) [^\n:]{{1,80}}| ?[\[(][^\n\])]{{0,80}}[\])])?(?:\s*+:|{_END})",
@@ -133,7 +133,8 @@ _HEADINGS = (
     r"begin forwarded message:|\[?forwarded (?:from|message)[^\n]{0,80}[\]:]"
     r"|(?:on|am|le|el) [^\n]{1,200}(?:wrote|schrieb|a écrit|escribió)[^\n]{0,80}:(?!\s*+>)",
     rf"[^\n\[]{{1,60}}(?:, \[\d[^\]\n]{{4,30}}\]| — [^\n]{{0,20}}\d:\d\d[ apm]*+|  \d{{1,2}}:\d\d[ apm]*+){_END}"
-    rf"|\d{{1,2}}:\d\d(?: ?[ap]m)?{_END}",
+    rf"|\d{{1,2}}:\d\d(?: ?[ap]m)?(?:{_END}| <)|\[\d[\d:.,/ -]*+[^\]\n]{{0,20}}\]"
+    r"|\d\d?[/.]\d\d?[/.]\d{2,4},? \d\d?:\d\d",
     rf"{_SUBJECT} ?:|(?:(?:from|to|cc|date|sent|von|an|datum|gesendet|de|para|envoyé|à|от|发件人|差出人|title|url"
     rf"|link|state|author|labels|url source|{_SUBJECT}) ?:[^\n]*+\n\s*+){{2}}",
 )
@@ -144,8 +145,8 @@ _MARK = re.compile(
     rf"|(?:[^\w\s<\[]{{1,6}}+[ \t]*+)??(?P<rest>(?i:{'|'.join(_HEADINGS)}))|(?P<label>(?i:{_LABEL}))"
     rf"|(?P<piece><!--(?:(?!-->)[\s\S])*+(?:-->)?|<[!?][^>]*+>?|>[^\n]*+|\[[^\]\n]*+\]{_END}"
     r"|(?:\[?(?:\d{4}-\d\d-\d\d[T ]\d\d:|\d\d:\d\d:\d\d|(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL)[\]:])"
-    r"|\[\d[\d:.,/ -]*+[^\]\n]{0,20}\]|\d++(?:\t|→| ?[|│])|[\w./-]++:\d++:|\d\d?:\d\d <|\{|\w*Error:"
-    rf"|\d\d?[/.]\d\d?[/.]\d{{2,4}},? \d\d?:\d\d){_PARAGRAPH})"
+    r"|\d++(?:\t|→| ?[|│])|[\w./-]++:\d++:|\{|\w*Error:)"
+    rf"{_PARAGRAPH})"
     rf"|<++(?P<block>{_NAME})(?=[\s>]|/>|\Z))|<(?P<inline>{_NAME})(?=[\s>])"
 )
 _LONGEST_TYPED = 1_000_000
@@ -245,8 +246,8 @@ class _MessageReader:
         self._covered = -1
         """The number of the last part that is not typed, whatever it says."""
         self._said: list[str] = []
-        self._held: list[str] = []
-        """A person's words out of a client's tag."""
+        self._held: list[str] | None = None
+        """A person's words out of a client's tag; None without such a tag."""
         self._command: list[str] = []
         """The newest command: its name, and its arguments."""
         self._material: list[str] = []
@@ -261,14 +262,14 @@ class _MessageReader:
             if at <= self._covered or left < 0:
                 self._material.append(text)
             elif self._are_added[at]:
-                self._material += self._slices(text, is_part=True, is_added=True)
-            elif asked := _ASKED.match(text):
+                self._material += self._slices(text, is_part=True, may_hold=False)
+            elif not self._is_prompt and (asked := _ASKED.match(text)):
                 self._added.append(asked[0])
                 self._take_answer(text[asked.end() :] or "".join(self._texts[at + 1 : at + 2]))
             else:
                 self._take(text)
-        self._material += self._said if self._held else []
-        typed = _join(self._held or self._said)
+        self._material += [] if self._held is None else self._said
+        typed = _join(self._said if self._held is None else self._held)
         is_command = not typed and bool(self._command)
         typed = " ".join(filter(None, self._command)) if is_command else typed
         return Reading(typed, _join(self._material), _join(self._added), is_command, self._is_local)
@@ -276,8 +277,10 @@ class _MessageReader:
     def _take_answer(self, text: str) -> None:
         """Take the answer of the person whom a client asked; nothing else in the message is theirs."""
         tag = _ANSWER.match(text)
-        if tag and (end := text.rfind(f"</{tag[1]}")) >= 0:
+        if tag and text[(end := text.rfind(f"</{tag[1]}")) :].strip() == f"</{tag[1]}>":
             self._held = self._slices_in(tag[1], text[tag.end() : end])
+        else:
+            self._material.append(text)
         self._covered = len(self._texts)
 
     def _take(self, text: str) -> None:
@@ -285,10 +288,11 @@ class _MessageReader:
             at = text.rfind(_REQUEST)
             self._added.append(text[:at] if at >= 0 else text)
             text = text[at + len(_REQUEST) :] if at >= 0 else ""
-        slices = self._slices(text, is_part=True)
+        # The prompt of a command comes from a file, in the parts behind the one that names the command.
+        slices = self._slices(text, is_part=True, may_hold=not self._is_prompt)
         (self._added if self._is_prompt else self._said).extend(slices)
 
-    def _slices(self, text: str, *, is_part: bool = False, is_added: bool = False) -> list[str]:
+    def _slices(self, text: str, *, is_part: bool = False, may_hold: bool = False) -> list[str]:
         """Return the typed slices of a text; in a whole part there may be notices, and tags that hold words."""
         ends: dict[str, list[int]] = {}
         plain = _plain(text)
@@ -311,8 +315,8 @@ class _MessageReader:
                 self._material += [*slices, text[mark.start() :]]
                 return []
             if mark["block"] or mark["inline"]:
-                may_hold = is_part and not (is_added or slices or self._said or self._held)
-                done = at = self._pass_tag(text, mark, ends, may_hold=may_hold)
+                is_first = not slices and not self._said and self._held is None
+                done = at = self._pass_tag(text, mark, ends, may_hold=may_hold and is_first)
             else:
                 done = at = self._pass_block(text, mark, ends)
             if _has_heading(plain, _first_end(mark, ends), done):
