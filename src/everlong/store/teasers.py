@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from sqlalchemy import Connection, delete, select
 
 from everlong.errors import NotStored
-from everlong.model import text_of
+from everlong.model import text_of, typed_words
 from everlong.store.compaction import view_for
 from everlong.store.content import blob, encoded, value_of
 from everlong.store.paths import Segment, segments_to
@@ -232,7 +232,8 @@ def find_candidates(store: SearchedStore, at: Branch, question: str) -> Candidat
     """Return what the user said out of the model's sight about a question; None if there is nothing.
 
     Out of sight is what the view in force covers and does not keep word for word, whatever engine made it. Only the
-    user's own messages count: an assistant's words about a thing outnumber those that decided it.
+    words that a person typed count, no file or result in the user's name: an assistant's words about a thing outnumber
+    those that decided it.
     """
     question = question[:_QUESTION_CHARS]
     with store.database.read() as connection:
@@ -249,7 +250,7 @@ def find_candidates(store: SearchedStore, at: Branch, question: str) -> Candidat
     with store.database.read() as connection:
         documents = store.searcher.corpus.load(connection, [hit.seq for hit in hits], store.tenant)
     for hit in hits:
-        text = documents[hit.seq].own_text if hit.seq in documents else ""
+        text = typed_words(documents[hit.seq].message) if hit.seq in documents else ""
         if hit.node is not None and not _repeats(text, asked):
             texts[hit.node] = text, hit.at
         if len(texts) == MOST:
@@ -281,7 +282,7 @@ class _InSight:
             return True
         if any(low < document.depth <= high for low, high in self._kept):
             return True
-        said = document.own_text.strip()
+        said = typed_words(document.message)
         return not said or said in self._told  # the summary, or a request that is repeated behind it
 
 
