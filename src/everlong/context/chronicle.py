@@ -265,7 +265,8 @@ class Chronicle:
             self.errors.pop(tried, None)
             if step.failed:
                 self.errors[tried] = OpenError(step.title, step.error_lines, self.count)
-            if (step.command or not step.changes) and not step.only_looks:  # changed files have their own section
+            # Changed files have their own section.
+            if self.reads_lines and (step.command or not step.changes) and not step.only_looks:
                 turn.outcomes.pop(step.subject, None)
                 turn.outcomes[step.subject] = _outcome_line(step)
                 while len(turn.outcomes) > _MOST_OUTCOMES:
