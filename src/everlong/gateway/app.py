@@ -19,10 +19,10 @@ from everlong.gateway.auth import MOST_BODY_BYTES, Guard, Guesses, KeyLimits, Re
 from everlong.gateway.body import BrokenBody, check_model, check_structure_apart, is_heavy, read_body
 from everlong.gateway.bounds import BodyMemory, HeldMemory, receive
 from everlong.gateway.budget import Charge
-from everlong.gateway.bypass import opted_out
 from everlong.gateway.formats import ANTHROPIC, FOLDER_ROUTE, OPENAI, folder_in_path
 from everlong.gateway.inspector_link import INSPECTOR_PATH
 from everlong.gateway.proof import QUESTION, SERVICE, prove, secret
+from everlong.gateway.requests import opted_out
 from everlong.gateway.responses_api import COMPACT_PATH
 from everlong.gateway.telemetry import CONTENT_TYPE, GatewayLog, Metrics
 from everlong.gateway.upstream import (
@@ -419,7 +419,6 @@ class _Endpoints:
         self._front = front
         self._counting = counting
         self._secret = secret(create=True)
-        gateway.learns(self._counting.learn)
 
     # -- conversations -------------------------------------------------------------------------------------------------
 
@@ -486,7 +485,7 @@ class _Endpoints:
                     f"have gateway.keys.{caller.tenant}.other_paths set to true",
                 )
         if caller is not None and caller.spoken and (named := _NAMED_PATH.match(request.path)) is not None:
-            await self._gateway.check_name(caller.tenant, named[1])  # the upstream knows no tenants
+            await self._gateway.responses.check_name(caller.tenant, named[1])  # the upstream knows no tenants
         if account.charge is not None and request.method not in _FREE_METHODS:
             raise Refused(
                 403,

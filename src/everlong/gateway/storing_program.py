@@ -11,35 +11,21 @@ import gc
 import logging
 import os
 import pickle
-import signal
 import socket
 import sys
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everlong.errors import StoreError
-from everlong.gateway.storing_process import (
-    BUFFER,
-    GOODBYE,
-    Call,
-    Hello,
-    LogLine,
-    Result,
-    StorePlace,
-    frame,
-    read_message,
-)
-from everlong.gateway.upkeep import Indexing, recorder_for
+from everlong.gateway.storing_process import BUFFER, GOODBYE, Call, LogLine, Result, frame, read_message
+from everlong.gateway.upkeep import Indexing, Recorders
 from everlong.gateway.writer import Writer
 from everlong.store import Store
 from everlong.store.opening import redacted_message
 from everlong.store.upgrade import open_database
 
 if TYPE_CHECKING:
-    from everlong.gateway.recorder import ConversationRecorder
     from everlong.store.database import Database
 
 __all__ = ["run"]
@@ -54,9 +40,6 @@ _AGAIN_SECONDS = 1.0
 
 def run(handle: int) -> None:
     """Be the storing process, on an inherited socket."""
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # the gateway says when to stop
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
     with suppress(OSError):
         os.nice(_NICENESS)
     gc.collect()
@@ -67,27 +50,32 @@ def run(handle: int) -> None:
 async def _serve(connection: socket.socket) -> None:
     reader, output = await asyncio.open_connection(sock=connection, limit=BUFFER)
     answers = _Answers(output)
-    answers.add(Hello())
-    logging.getLogger("everlong").addHandler(_Forwarding(answers, asyncio.get_running_loop()))
+    logging.getLogger("everlong").addHandler(_Forwarding(answers))
     logging.getLogger("everlong").propagate = False
     received: asyncio.Queue[Any] = asyncio.Queue()
     is_open = asyncio.Event()
     receiving = asyncio.create_task(_receive(reader, received, is_open))
-    place = await received.get()
-    database = await _open_patiently(place)
+    where, redacts = await received.get()
+    database = await _open_patiently(where)
     is_open.set()
     writer = Writer(database)
-    redact = redacted_message if place.redacts else None
-    served = _Served(writer, answers, lambda tenant: Store(database, tenant, redact=redact))
-    indexing = Indexing(served.store_of, lambda: writer.waiting > 0, embeds=False)
+    recorders = Recorders(lambda tenant: Store(database, tenant, redact=redacted_message if redacts else None))
+    indexing = Indexing(recorders.store_of, lambda: writer.waiting > 0, embeds=False)
     indexing.start()
+    under_way: set[asyncio.Future[Any]] = set()
     while (call := await received.get()) is not GOODBYE:
-        served.take(call)
+        done = _submit(writer, recorders, call)
+        under_way.add(done)
+        done.add_done_callback(partial(answers.add_result, call.number))
+        done.add_done_callback(under_way.discard)
+        if received.empty():  # the calls that have come by now share a commit
+            writer.hurry()
     await receiving
     writer.hurry()
     await indexing.close()
     await writer.close()
-    await served.settle()
+    if under_way:
+        await asyncio.wait(under_way)
     answers.flush()
     with suppress(OSError):
         await output.drain()
@@ -107,14 +95,20 @@ async def _receive(reader: asyncio.StreamReader, received: asyncio.Queue[Any], i
     received.put_nowait(GOODBYE)
 
 
-async def _open_patiently(place: StorePlace) -> Database:
+async def _open_patiently(where: str) -> Database:
     """Open the database, as soon as that is possible."""
     while True:
         try:
-            return await asyncio.to_thread(open_database, place.where, waits_for_disk=False)
+            return await asyncio.to_thread(open_database, where, waits_for_disk=False)
         except (StoreError, OSError) as error:
             _log.error("the storing process cannot open the database: %s", type(error).__name__)
             await asyncio.sleep(_AGAIN_SECONDS)
+
+
+def _submit(writer: Writer, recorders: Recorders, call: Call) -> asyncio.Future[Any]:
+    """Have a call done by the writer."""
+    work = getattr(recorders.of(call.tenant, call.api), call.method)
+    return writer.submit(partial(work, *call.args, **call.options), can_wait=True, is_heavy=call.is_heavy)
 
 
 class _Answers:
@@ -122,12 +116,16 @@ class _Answers:
 
     def __init__(self, output: asyncio.StreamWriter) -> None:
         self._output = output
-        self._loop = asyncio.get_running_loop()
-        self._waiting: list[Hello | Result | LogLine] = []
+        self.loop = asyncio.get_running_loop()
+        self._waiting: list[Result | LogLine] = []
 
-    def add(self, one: Hello | Result | LogLine) -> None:
+    def add_result(self, number: int, done: asyncio.Future[Any]) -> None:
+        error = done.exception()
+        self.add(Result(number, done.result() if error is None else None, _sendable(error)))
+
+    def add(self, one: Result | LogLine) -> None:
         if not self._waiting:
-            self._loop.call_soon(self.flush)
+            self.loop.call_soon(self.flush)
         self._waiting.append(one)
 
     def flush(self) -> None:
@@ -139,60 +137,18 @@ class _Answers:
 class _Forwarding(logging.Handler):
     """A handler that has the gateway log what this process says."""
 
-    def __init__(self, answers: _Answers, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, answers: _Answers) -> None:
         super().__init__(logging.WARNING)
         self._answers = answers
-        self._loop = loop
 
     def emit(self, record: logging.LogRecord) -> None:
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._answers.add, LogLine(record.levelno, record.getMessage()))
-
-
-@dataclass(slots=True)
-class _Served:
-    """The calls that this process takes."""
-
-    writer: Writer
-    answers: _Answers
-    store_of: Callable[[str], Store]
-    recorders: dict[tuple[str, str], ConversationRecorder] = field(default_factory=dict)
-    under_way: set[asyncio.Future[Any]] = field(default_factory=set)
-    is_hurrying: bool = False
-
-    def take(self, call: Call) -> None:
-        whose = (call.tenant, call.api)
-        if whose not in self.recorders:
-            self.recorders[whose] = recorder_for(self.store_of(call.tenant), call.api)
-        recorder = self.recorders[whose]
-        work = partial(getattr(recorder, call.method), *call.args, **call.options)
-        done = self.writer.submit(work, can_wait=True, is_heavy=call.is_heavy)
-        self.under_way.add(done)
-        done.add_done_callback(partial(self._answer, call.number))
-        if not self.is_hurrying:  # once the calls that have come by now are taken
-            self.is_hurrying = True
-            done.get_loop().call_soon(self._hurry)
-
-    def _hurry(self) -> None:
-        self.is_hurrying = False
-        self.writer.hurry()
-
-    async def settle(self) -> None:
-        """Wait until all calls are answered."""
-        if self.under_way:
-            await asyncio.wait(self.under_way)
-
-    def _answer(self, number: int, done: asyncio.Future[Any]) -> None:
-        self.under_way.discard(done)
-        error = done.exception()
-        value = done.result() if error is None else None
-        self.answers.add(Result(number, value, _sendable(error)))
+            line = LogLine(record.levelno, record.getMessage())
+            self._answers.loop.call_soon_threadsafe(self._answers.add, line)
 
 
 def _sendable(error: BaseException | None) -> BaseException | None:
     """Return an error that can be sent: itself, or one that names its class."""
-    if error is None:
-        return None
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
     except Exception:  # noqa: BLE001 - whatever it holds

@@ -6,13 +6,12 @@ Look-ups of the model are answered in between; a refusal that comes late in a st
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from everlong.agent.tools.hidden_calls import find_lookups, hide_lookups, hiding_for
 from everlong.agent.tools.recall import NAMES, NO_ROOM, ROUNDS, RecallLookup
@@ -45,10 +44,9 @@ if TYPE_CHECKING:
     from everlong.gateway.formats import Dialect
     from everlong.model import Message
     from everlong.providers.base import Reply, Usage
-    from everlong.providers.client import StreamAssembler
     from everlong.wire.event_stream import EventPiece
 
-__all__ = ["TOO_LARGE", "AnswerTap", "Answering", "StreamTap", "Tapped", "WholeTap", "read_beginning", "tap_for"]
+__all__ = ["TOO_LARGE", "AnswerTap", "Answering", "StreamTap", "WholeTap", "read_beginning", "tap_for"]
 
 _MADE_UP = (EverlongError, KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 """The errors of reading an answer that a server made up."""
@@ -60,20 +58,6 @@ _STEP = 16_384
 _LARGE_BYTES = 64_000
 """Weight of a reply that is made and recorded in another thread."""
 TOO_LARGE = "the answer was passed on whole, but is too large to be read; stored as far as it was read"
-
-
-class Tapped(Protocol):
-    """The part of a dialect that is needed to read answers."""
-
-    @property
-    def last_event(self) -> re.Pattern[bytes]:
-        """The beginning of a stream's last event, behind a line end."""
-
-    def gathering(self) -> StreamAssembler:
-        """Return a new gathering, which adds up the events of a stream."""
-
-    def reply(self, answer: Mapping[str, Any]) -> Reply | None:
-        """Return the reply in a whole answer."""
 
 
 class AnswerTap(ABC):
@@ -88,7 +72,7 @@ class AnswerTap(ABC):
     otherwise: str
     """The error if there is no reply."""
 
-    def __init__(self, dialect: Tapped, encoding: str = "", held: HeldMemory | None = None) -> None:
+    def __init__(self, dialect: Dialect, encoding: str = "", held: HeldMemory | None = None) -> None:
         self._dialect = dialect
         self._encoding = encoding
         self._held = held
@@ -153,7 +137,7 @@ class WholeTap(AnswerTap):
 
     otherwise = "the answer holds no reply"
 
-    def __init__(self, dialect: Tapped, encoding: str = "", held: HeldMemory | None = None) -> None:
+    def __init__(self, dialect: Dialect, encoding: str = "", held: HeldMemory | None = None) -> None:
         super().__init__(dialect, encoding, held)
         self._chunks: list[bytes] = []
         self._size = 0
@@ -200,7 +184,7 @@ class StreamTap(AnswerTap):
 
     otherwise = "the stream broke off"
 
-    def __init__(self, dialect: Tapped, encoding: str = "", held: HeldMemory | None = None) -> None:
+    def __init__(self, dialect: Dialect, encoding: str = "", held: HeldMemory | None = None) -> None:
         super().__init__(dialect, encoding, held)
         self._gathering = dialect.gathering()
         self._events = EventStream()
@@ -309,7 +293,7 @@ class StreamTap(AnswerTap):
         self._is_over = True
 
 
-def tap_for(dialect: Tapped, upstream: ClientResponse, held: HeldMemory | None = None) -> AnswerTap:
+def tap_for(dialect: Dialect, upstream: ClientResponse, held: HeldMemory | None = None) -> AnswerTap:
     """Return a listener to an answer."""
     kind = WholeTap if is_whole(upstream) else StreamTap
     return kind(dialect, encoding_of(upstream.headers), held)
@@ -361,12 +345,13 @@ class Answering:
     used: list[Usage] = field(default_factory=list)
     """The usage of answers that called a hidden tool and were followed by another."""
 
-    async def partial(self) -> Message | None:
-        """Return the part of the answer that has arrived; None if none of it can be read."""
-        return None if self.tap is None else await self.tap.partial()
+    async def abandon(self) -> None:
+        """Finish a request whose client has hung up, with the part of the answer that has arrived."""
+        partial = None if self.tap is None else await self.tap.partial()
+        await self.finish(EndedRequest(error="the client hung up", is_cut=True, partial=partial))
 
     async def unread(self) -> Message | None:
-        """Return the same for a count of its tokens; None if more came than was read."""
+        """Return the part of the answer that has arrived, for a count; None if more came than was read."""
         return None if self.tap is None else await self.tap.unread()
 
     async def answer(self, upstream: ClientResponse, ahead: bytes = b"") -> web.StreamResponse:
@@ -395,11 +380,15 @@ class Answering:
             upstream = await self._again(answer, lookups, is_last=left == 1)
         tap = WholeTap(self.dialect, encoding, self.held) if is_whole(upstream) else self._tap_for(upstream)
         await tap.take(data)
-        await self.finish(await tap.end(self.used))
+        await self._end(upstream, tap)
         response = whole_response(upstream, data, self.extra())
         if not encoding:
             response.headers.popall("Content-Encoding", None)
         return response
+
+    async def _end(self, upstream: ClientResponse, tap: AnswerTap) -> None:
+        is_refused = upstream.status != 200
+        await self.finish(EndedRequest(error=f"status {upstream.status}") if is_refused else await tap.end(self.used))
 
     def _lookups_in(self, data: bytes, encoding: str) -> tuple[dict[str, Any], list[RecallLookup], bool]:
         """Return a whole answer, its look-ups, and whether it has other calls; nothing if it cannot be read."""
@@ -421,7 +410,7 @@ class Answering:
             nonlocal is_finished
             if not is_finished:
                 is_finished = True
-                await self.finish(await tap.end(self.used))
+                await self._end(upstream, tap)
 
         return await stream_response(self.request, upstream, tap.take, before_end, self.extra(), ahead)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from everlong.gateway.body import dump_json, parse_json, read_body
 from everlong.gateway.encodings import Unreadable, plain
 from everlong.providers.catalogue import Catalogue, ModelInfo, relative_prices
 from everlong.providers.endpoints import ENDPOINTS, Endpoint, ModelName, priced_as
-from everlong.tokens import Calibration, MessageCounter, Prices, counter_for
+from everlong.tokens import MessageCounter, Prices, counter_for
 
 if TYPE_CHECKING:
     from everlong.config import Settings
@@ -238,9 +237,7 @@ def _endpoint(provider: str) -> Endpoint:
     return ENDPOINTS.get(provider, Endpoint(provider))
 
 
-_LEARN_SECONDS = 20.0
 _LACKING_SECONDS = 300.0
-_MOST_CALIBRATED = 50
 _NOT_THERE = frozenset({404, 405, 501})
 _MOST_ERROR_BYTES = 1_000_000
 
@@ -262,10 +259,7 @@ class Counting:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._models: dict[str, Calibration] = {}
-        self._learned: dict[str, float] = {}
         self._lacking: dict[str, float] = {}
-        self._lock = threading.Lock()
 
     def lacks(self, upstream: str) -> bool:
         """Return whether an upstream has turned out not to count, in the last five minutes."""
@@ -278,35 +272,8 @@ class Counting:
 
     async def count(self, dialect: Dialect, body: bytes) -> int:
         """Return the tokens of a request; `BrokenBody` if it is none."""
-        return await asyncio.to_thread(self._count, dialect, body)
-
-    def learn(self, dialect: Dialect, body: bytes, model: str, prompt_tokens: int) -> None:
-        """Learn from the count that an upstream reported; only now and then."""
-        now = self._clock()
-        if not self._lacking or now - self._learned.get(model, -_LEARN_SECONDS) < _LEARN_SECONDS:
-            return
-        if len(self._learned) >= _MOST_CALIBRATED:  # clients may send any name
-            self._learned.clear()
-        self._learned[model] = now
-        asyncio.get_running_loop().run_in_executor(None, self._learn, dialect, body, model, prompt_tokens)
-
-    def _count(self, dialect: Dialect, body: bytes) -> int:
-        model, messages, tools = read_request(dialect, body)
-        with self._lock:
-            return self._of(model).estimate(messages, model, tools)
-
-    def _learn(self, dialect: Dialect, body: bytes, model: str, prompt_tokens: int) -> None:
-        _, messages, tools = read_request(dialect, body)
-        with self._lock:
-            self._of(model).observe(messages, prompt_tokens, model, tools)
-
-    def _of(self, model: str) -> Calibration:
-        found = self._models.get(model)
-        if found is None:
-            if len(self._models) >= _MOST_CALIBRATED:
-                self._models.clear()
-            found = self._models.setdefault(model, Calibration(MessageCounter(counter_for(model))))
-        return found
+        model, messages, tools = await asyncio.to_thread(read_request, dialect, body)
+        return await asyncio.to_thread(MessageCounter(counter_for(model)).total, messages, tools)
 
 
 def read_request(dialect: Dialect, body: bytes) -> tuple[str, list[Message], list[dict[str, Any]] | None]:
