@@ -38,7 +38,7 @@ from everlong.gateway.upstream import (
     whole_of,
     whole_response,
 )
-from everlong.gateway.window import Counting, has_no_count
+from everlong.gateway.window import count_tokens, has_no_count
 from everlong.wire.event_stream import MOST_ANSWER
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ __all__ = [
     "dialect_of",
     "fetch_answer",
     "make_app",
-    "make_front",
     "pass_through",
     "refusal",
     "safe_target",
@@ -360,22 +359,11 @@ SERVER_OPTIONS: dict[str, Any] = {
 """Options with which the application has to be run."""
 
 
-def make_front(gateway: Gateway) -> Front:
-    """Return the entrance of a gateway as its settings define it, without a log."""
-    settings = gateway.settings.gateway
-    return Front(Guard(settings), KeyLimits(MOST_BODY_BYTES), gateway.metrics)
-
-
-def make_app(
-    gateway: Gateway,
-    front: Front | None = None,
-    counting: Counting | None = None,
-    inspector: InspectorLink | None = None,
-) -> web.Application:
-    """Return a web application around a gateway."""
-    front = front or make_front(gateway)
+def make_app(gateway: Gateway, front: Front | None = None, inspector: InspectorLink | None = None) -> web.Application:
+    """Return a web application around a gateway; without an entrance of its own, it gets one without a log."""
+    front = front or Front(Guard(gateway.settings.gateway), KeyLimits(MOST_BODY_BYTES), gateway.metrics)
     app = web.Application(client_max_size=front.limits.most_bytes)
-    endpoints = _Endpoints(gateway, front, counting or Counting())
+    endpoints = _Endpoints(gateway, front)
     route, add = front.endpoint, app.router
     for prefix in ("", FOLDER_ROUTE):
         add.add_post(f"{prefix}/v1/chat/completions", route("chat", endpoints.chat))
@@ -414,10 +402,9 @@ def make_app(
 
 
 class _Endpoints:
-    def __init__(self, gateway: Gateway, front: Front, counting: Counting) -> None:
+    def __init__(self, gateway: Gateway, front: Front) -> None:
         self._gateway = gateway
         self._front = front
-        self._counting = counting
         self._secret = secret(create=True)
 
     # -- conversations -------------------------------------------------------------------------------------------------
@@ -461,13 +448,11 @@ class _Endpoints:
         account.opted_out = opted_out(request.headers)
         if account.opted_out != "off":
             body = await self._gateway.by_view(body, ANTHROPIC, account.tenant)
-        if not self._counting.lacks(route.base_url):
-            upstream, data = await fetch_answer(self._gateway.relay, request, account, route, body, _COUNT_SECONDS)
-            if not has_no_count(upstream.status, data, upstream.headers.get("Content-Encoding", "")):
-                return whole_response(upstream, data, {})
-            self._counting.lacking(route.base_url)
+        upstream, data = await fetch_answer(self._gateway.relay, request, account, route, body, _COUNT_SECONDS)
+        if not has_no_count(upstream.status, data, upstream.headers.get("Content-Encoding", "")):
+            return whole_response(upstream, data, {})
         try:
-            count = await self._counting.count(ANTHROPIC, body)
+            count = await asyncio.to_thread(count_tokens, ANTHROPIC, body)
         except BrokenBody as error:
             raise Refused(400, f"this request cannot be counted: {error}") from error
         return web.json_response({"input_tokens": count})

@@ -205,8 +205,7 @@ class ConversationRecorder:
         said = [entry for entry in read.entries if not is_leading(entry.value)]
         if not all(isinstance(entry.value, dict) and entry.value.get("role") == "user" for entry in said):
             return True
-        trace = self.read_entries(said[:1], None, None).trace
-        return self.store.identity.count_unknown(trace) < len(trace.ids)
+        return self._is_known(read)
 
     def open_conversation(
         self, read: Read, sender: Sender | None = None, most_new: int | None = None
