@@ -546,7 +546,10 @@ def with_view(
         data, places = b"," + data, tuple(place + 1 for place in places)
     last = ends[-1] if ends else read.start
     ends += [last + place for place in places]
-    changes += ((begin, after, data), *_edit_changes(conversation, view.edits))
+    changes.append((begin, after, data))
+    # Between two entries stands a comma and maybe space; all of it is written anew.
+    cuts = ((conversation.ends[number - 1], conversation.ends[number]) for number in view.edits)
+    changes += ((*cut, b"," + data) for cut, data in zip(cuts, view.edits.values(), strict=True))
     told = _teaser_changes(body, read, dialect, conversation, view) if teases and view.teasers else {}
     changes += told.values()
     ends += _moved_ends(conversation, view, ends[-1] - after, told)
@@ -606,8 +609,3 @@ def _moved_ends(
             start, end, instead = told[number]
             shift += len(instead) - (end - start)
         yield conversation.ends[number] + shift
-
-
-def _edit_changes(conversation: LiveConversation, edits: dict[int, bytes]) -> Sequence[Change]:
-    # Between two entries stands a comma and maybe space; all of it is written anew.
-    return [(conversation.ends[number - 1], conversation.ends[number], b"," + data) for number, data in edits.items()]

@@ -565,8 +565,10 @@ class Gateway:
 
     def _make_body(self, relayed: RelayedRequest, turn: ConversationTurn) -> bytes:
         """Return the bytes that go upstream: the client's, with the view in force, hidden tools and cache markers."""
-        if self._is_audit:
-            return self._make_audit_body(relayed, turn)
+        if self._is_audit:  # which changes nothing
+            draft = draft_of(turn.body, turn.read, turn.conversation.ends)
+            relayed.sent = _describe_sent(relayed, turn, draft, turn.body, None)
+            return relayed.body
         draft = turn.draft(relayed.dialect)
         turn.drafted = len(draft.body)
         view = None if turn.view is None else turn.view.view_id
@@ -603,12 +605,6 @@ class Gateway:
         if not dialect.takes_markers:
             return Earlier(draft.body)
         return Earlier(self._marking.marked_once(draft, turn.model, relayed.route.cached_as), marker)
-
-    def _make_audit_body(self, relayed: RelayedRequest, turn: ConversationTurn) -> bytes:
-        """Return the client's own bytes: audit mode changes nothing."""
-        draft = draft_of(turn.body, turn.read, turn.conversation.ends)
-        relayed.sent = _describe_sent(relayed, turn, draft, turn.body, None)
-        return relayed.body
 
     def _make_answering(self, relayed: RelayedRequest, sent: bytes) -> Answering:
         turn = relayed.turn

@@ -395,7 +395,8 @@ class ConversationRecorder:
         if is_stored and entry.body is not None:  # placed again, it might begin another conversation
             return
         branch, session = self._place_of(entry)
-        row = self._turn_at(branch, turn) if is_stored else None
+        known = "SELECT id, status FROM turn WHERE depth = ? AND node = ? AND ts = ?"
+        row = self._first(known, branch.depth, branch.head, turn.began) if is_stored else None
         if row is not None:
             number, status = row
             if status == "open" and not entry.is_open:  # its beginning was stored, and its end was not
@@ -410,12 +411,6 @@ class ConversationRecorder:
         known = "SELECT id FROM turn WHERE tenant = ? AND status = 'open' AND ts = ?"
         rows = self._all(known, self.store.tenant, turn.began)
         return rows[0][0] if len(rows) == 1 else None
-
-    def _turn_at(self, at: Branch, turn: FinishedTurn) -> tuple[int, str] | None:
-        """Return number and status of the turn that began at the same time and place; looks at all turns."""
-        known = "SELECT id, status FROM turn WHERE depth = ? AND node = ? AND ts = ?"
-        found = self._first(known, at.depth, at.head, turn.began)
-        return None if found is None else (found[0], found[1])
 
     def _stored_times(self, times: Sequence[float]) -> set[float]:
         """Return those of the times at which turns began that are stored."""

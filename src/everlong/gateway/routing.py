@@ -122,11 +122,11 @@ class Routes:
     @property
     def official(self) -> list[str]:
         """The APIs whose requests all go to the API's own address."""
-        return [api for api, url in _OFFICIAL.items() if self._is_official(api, urlsplit(url).hostname)]
-
-    def _is_official(self, api: str, host: str | None) -> bool:
-        routes = [self._default[api], *(found[api] for _, found in self._routes)]
-        return all(urlsplit(route.base_url).hostname == host for route in routes)
+        return [
+            api
+            for api, url in _OFFICIAL.items()
+            if all(urlsplit(url).hostname == urlsplit(one.base_url).hostname for one in self.all if one.api == api)
+        ]
 
     @property
     def all(self) -> list[Route]:

@@ -52,7 +52,6 @@ __all__ = [
     "OwnSummarizer",
     "PreparedSummary",
     "Summaries",
-    "describe_writer",
     "earlier_request",
     "spent_by",
 ]
@@ -281,7 +280,17 @@ class Summaries:
     @property
     def told(self) -> str:
         """The writer of summaries in words, for the person who starts the gateway."""
-        return describe_writer(self._settings, asks_model=self.asks_model, is_own=self.is_own)
+        own, chosen = self._settings.gateway, self._settings.auxiliary.compression
+        if self.is_own:
+            most = f"{own.summaries_per_day:,}"
+            return f"each conversation's own model, with its client's credentials, at most {most} a day"
+        if not self.asks_model:
+            return "no model: they are made of the conversation's own lines"
+        if not chosen.names_model:
+            return f"{own.summaries}, as gateway.summaries says"
+        where = "" if chosen.base_url is None else f" at {urlsplit(chosen.base_url).hostname}"
+        named = ", ".join(chosen.names) or f"{chosen.provider}:{chosen.model or 'its usual model'}"
+        return f"{named}{where}, as auxiliary.compression says"
 
     def configured(self) -> Summarizer | None:
         """Return the configured model; None if each conversation's own is asked, or none."""
@@ -342,22 +351,6 @@ def _is_small(relayed: RelayedRequest) -> bool:
     return parameters is not None and parameters < SMALL
 
 
-def describe_writer(settings: Settings, *, asks_model: bool = True, is_own: bool | None = None) -> str:
-    """Return in words who writes the summaries of a gateway with these settings, and where."""
-    own = settings.gateway
-    if is_own if is_own is not None else own.summaries == "own" and not settings.auxiliary.compression.names_model:
-        most = f"{own.summaries_per_day:,}"
-        return f"each conversation's own model, with its client's credentials, at most {most} a day"
-    if not asks_model or (own.summaries == "built-in" and not settings.auxiliary.compression.names_model):
-        return "no model: they are made of the conversation's own lines"
-    if not settings.auxiliary.compression.names_model:
-        return f"{own.summaries}, as gateway.summaries says"
-    chosen = settings.auxiliary.compression
-    where = "" if chosen.base_url is None else f" at {urlsplit(chosen.base_url).hostname}"
-    named = ", ".join(chosen.names) or f"{chosen.provider}:{chosen.model or 'its usual model'}"
-    return f"{named}{where}, as auxiliary.compression says"
-
-
 class SummaryCall(NamedTuple):
     """A paid call of a model that wrote a summary, or tried to."""
 
@@ -367,37 +360,30 @@ class SummaryCall(NamedTuple):
     """US dollars."""
 
 
-class _Tally:
-    """A provider that notes its calls."""
-
-    def __init__(self, cost: Callable[[str, Usage], float]) -> None:
-        self._cost = cost
-        self.calls: list[SummaryCall] = []
-
-    def ask(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
-        reply = provider.complete(messages, **call)
-        model = f"{provider.name}:{provider.model}"
-        self.calls.append(SummaryCall(model, reply.usage, self._cost(model, reply.usage)))
-        return reply
-
-
-_tallies: WeakKeyDictionary[Summarizer, _Tally] = WeakKeyDictionary()
+_paid: WeakKeyDictionary[Summarizer, list[SummaryCall]] = WeakKeyDictionary()
 """The calls of configured summarizers."""
 
 
 def _configured(settings: Settings, cost: Callable[[str, Usage], float]) -> Summarizer | None:
     """Return the model that the settings name, with its own key; None if there is none."""
-    tally = _Tally(cost)
+    calls: list[SummaryCall] = []
+
+    def ask(provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
+        reply = provider.complete(messages, **call)
+        model = f"{provider.name}:{provider.model}"
+        calls.append(SummaryCall(model, reply.usage, cost(model, reply.usage)))
+        return reply
+
     made: Summarizer | None = None
     try:
         if settings.auxiliary.compression.names_model:
-            made = summarizer_for(settings, ask=tally.ask)
+            made = summarizer_for(settings, ask=ask)
         elif settings.gateway.summaries not in ("own", "built-in"):
-            made = ProviderSummarizer(connect(settings.gateway.summaries, settings), ask=tally.ask)
+            made = ProviderSummarizer(connect(settings.gateway.summaries, settings), ask=ask)
     except (ConfigError, ProviderError):
         return None
     if made is not None:
-        _tallies[made] = tally
+        _paid[made] = calls
     return made
 
 
@@ -405,8 +391,7 @@ def calls_by(summarizer: Summarizer | None) -> list[SummaryCall] | None:
     """Return the calls of a summarizer so far; None if they are not known."""
     if isinstance(summarizer, OwnSummarizer):
         return summarizer.calls
-    tally = None if summarizer is None else _tallies.get(summarizer)
-    return None if tally is None else tally.calls
+    return None if summarizer is None else _paid.get(summarizer)
 
 
 def spent_by(summarizer: Summarizer | None) -> float | None:

@@ -163,7 +163,7 @@ class Network:
     def shown_proxy(self, url: str) -> str:
         """Return the proxy for an address without anything secret; empty if there is none."""
         proxy = self.proxy_for(URL(url))
-        return "" if proxy is None else _shown(proxy)
+        return "" if proxy is None else str(proxy.with_user(None).origin())
 
 
 def _either(env: Mapping[str, str], name: str) -> str:
@@ -184,10 +184,6 @@ def _proxy(name: str, value: str) -> URL | None:
         shown = f"a {found.scheme}:// address" if found.scheme and found.host else "no address"
         raise ConfigError(f"{name} is {shown}, but a proxy must be http://HOST:PORT or https://HOST:PORT", key=name)
     return found
-
-
-def _shown(proxy: URL) -> str:
-    return str(proxy.with_user(None).origin())
 
 
 def _is_direct(entry: str, host: str, port: int | None) -> bool:
@@ -225,15 +221,11 @@ def _context(ca_bundle: str | None, env: Mapping[str, str]) -> ssl.SSLContext | 
 
 def _trust(context: ssl.SSLContext, path: str) -> None:
     given = Path(path).expanduser()
-    for found in _files_in(given) if given.is_dir() else [given]:
-        context.load_verify_locations(cafile=found)
-
-
-def _files_in(folder: Path) -> list[Path]:
-    found = sorted(path for path in folder.iterdir() if path.suffix in {".pem", ".crt"})
-    if not found:
+    files = sorted(path for path in given.iterdir() if path.suffix in {".pem", ".crt"}) if given.is_dir() else [given]
+    if not files:
         raise OSError(errno.ENOENT, "it has no .pem or .crt file")
-    return found
+    for found in files:
+        context.load_verify_locations(cafile=found)
 
 
 def _why(error: OSError) -> str:
