@@ -132,6 +132,16 @@ def test_a_second_signal_ends_it_at_once(upstream: Upstream, tmp_path: Path) -> 
         go_on.set()
 
 
+def test_an_upstream_that_is_not_there_is_told_at_the_start(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        upstream = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    given = ["--port", "0", "--upstream", upstream, "--store", str(tmp_path / "gateway.db")]
+    with program(*given, EVERLONG_HOME=str(tmp_path / "home")) as served:
+        served.hear(f"the upstream {upstream} could not be reached")
+        served.tell(signal.SIGTERM)
+        assert served.end()[0] == 0
+
+
 # -- endpoints around conversations ------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from everlong import __version__
 from everlong.errors import StoreError
 from everlong.gateway.account import ACCOUNT, REQUEST_ID, RequestAccount, request_id
 from everlong.gateway.auth import MOST_BODY_BYTES, Guard, Guesses, KeyLimits, Refused
-from everlong.gateway.body import BrokenBody, check_model, check_structure_apart, is_heavy, read_body
+from everlong.gateway.body import BrokenBody, check_model, check_structure_apart
 from everlong.gateway.bounds import BodyMemory, HeldMemory, receive
 from everlong.gateway.budget import Charge
 from everlong.gateway.formats import ANTHROPIC, FOLDER_ROUTE, OPENAI, folder_in_path
@@ -434,17 +434,9 @@ class _Endpoints:
     async def count_tokens(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
         """Answer with the upstream's count of the body as it would be sent; with our own if it has no such endpoint."""
         body = await request.read()
-        values = await check_structure_apart(body)
-        is_slow = is_heavy(body, values=values)
-        try:
-            read = await asyncio.to_thread(read_body, body, "messages") if is_slow else read_body(body, "messages")
-            account.model = str(read.field("model") or "")
-            check_model(account.model)
-        except BrokenBody:
-            if self._gateway.routes.is_split:
-                raise Refused(400, "this request cannot be read, so nobody can tell which upstream it is for") from None
-            return await self.other(request, account)  # the upstream says what is wrong with it
-        route = self._gateway.routes.find(ANTHROPIC.name, account.model)
+        await check_structure_apart(body)
+        account.model, route = await self._gateway.routes.find_for(ANTHROPIC.name, body)
+        check_model(account.model)
         account.opted_out = opted_out(request.headers)
         if account.opted_out != "off":
             body = await self._gateway.by_view(body, ANTHROPIC, account.tenant)

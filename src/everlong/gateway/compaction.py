@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
@@ -179,14 +179,9 @@ class ConversationCompactor:
     async def note_answer(
         self, relayed: RelayedRequest, turn: ConversationTurn, tokens: int, output: int, sent: int
     ) -> None:
-        """Note the tokens that the API counted in a body, and compact ahead if the next body should be smaller.
+        """Note the tokens that the API counted in a body of ``sent`` bytes and in the answer (``output``).
 
-        Args:
-            relayed: the request.
-            turn: its turn.
-            tokens: tokens that the API counted in the prompt.
-            output: tokens that it counted in the answer.
-            sent: bytes of the body.
+        Compact ahead if the next body should be smaller.
         """
         conversation = turn.conversation
         if conversation.habits is not None:
@@ -230,7 +225,11 @@ class ConversationCompactor:
             if size.is_considered:
                 await self.note_answer(relayed, turn, size.tokens, 0, sent)
 
-        task = asyncio.create_task(count())
+        self._do(count())
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work that nobody waits for."""
+        task = asyncio.create_task(work)
         self._hearing.add(task)
         task.add_done_callback(self._hearing.discard)
 
@@ -267,9 +266,7 @@ class ConversationCompactor:
         used = ended.reply.usage
         prompt = ended.sent_tokens or tokens_in(turn.conversation, sent)
         usage = {**used.to_dict(), "prompt_tokens": prompt, "total_tokens": prompt + used.output_tokens}
-        task = asyncio.create_task(self._hear(relayed, turn, usage))
-        self._hearing.add(task)
-        task.add_done_callback(self._hearing.discard)
+        self._do(self._hear(relayed, turn, usage))
 
     async def _hear(self, relayed: RelayedRequest, turn: ConversationTurn, usage: Mapping[str, Any]) -> None:
         assert relayed.engine is not None  # noqa: S101 - asked before
@@ -343,11 +340,7 @@ class ConversationCompactor:
     async def left_for_lookups(self, relayed: RelayedRequest, turn: ConversationTurn, tokens: int, sent: bytes) -> int:
         """Return how many tokens may be added to a conversation in the middle of a turn.
 
-        Args:
-            relayed: the request.
-            turn: its turn.
-            tokens: tokens of the conversation by the API's count; 0 if the API does not tell.
-            sent: the body that was sent last, which is counted then.
+        It has so many ``tokens`` by the API's count; if the API tells none, the body that was ``sent`` is counted.
         """
         if not tokens:
             work = partial(_count_words, relayed, turn, sent)

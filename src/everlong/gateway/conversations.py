@@ -172,31 +172,17 @@ class LiveConversation:
         if view is not None and any(depth > branch.depth for depth in view.teasers):
             view = replace(view, teasers={at: text for at, text in view.teasers.items() if at <= branch.depth})
         is_whole = count == len(self.ends)
-        return LiveConversation(
-            self.read,
-            self.lead,
-            self.ends[:count],
-            self.depths[:count],
-            branch,
-            self.last if is_whole else None,
+        return replace(
+            self,
+            ends=self.ends[:count],
+            depths=self.depths[:count],
+            branch=branch,
+            last=self.last if is_whole else None,
             view=view,
             session=self.session if branch.id == self.session_branch else None,
-            session_branch=self.session_branch,
             cache=self.cache if is_whole else None,
-            reported=self.reported,
-            fixed_bytes=self.fixed_bytes,
-            waiting=self.waiting,
-            waiting_under=self.waiting_under,
-            habits=self.habits,
-            ahead_at=self.ahead_at,
-            sent_at=self.sent_at,
-            growth=self.growth,
-            opened=self.opened,
-            rest=self.rest,
+            reply=None,
             mark=mark,
-            hint=self.hint,
-            sender=self.sender,
-            watched_as=self.watched_as,
         )
 
     def to_store(self) -> LiveConversation:

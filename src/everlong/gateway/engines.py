@@ -42,14 +42,7 @@ _EXPIRY_SECONDS = 86_400.0
 
 
 class TenantPlugins:
-    """The plugins of one tenant.
-
-    Args:
-        settings: the program's settings.
-        tenant: whose conversations they hear of.
-        in_use: the memory providers of other tenants, which this one may not have.
-        warn: told what goes wrong.
-    """
+    """The plugins of one tenant, which may not have the memory providers that are ``in_use`` by others."""
 
     def __init__(
         self, settings: Settings, tenant: str, in_use: Sequence[MemoryProvider], warn: Callable[[str], None]
@@ -264,13 +257,7 @@ class HostedEngine:
 
 
 class Engines:
-    """The engines of a gateway's conversations.
-
-    Args:
-        settings: the program's settings.
-        plugins: the plugins that bring the engine.
-        clock: seconds on a clock that only goes forward.
-    """
+    """The engines of a gateway's conversations."""
 
     def __init__(
         self, settings: Settings, plugins: GatewayPlugins, clock: Callable[[], float] = time.monotonic

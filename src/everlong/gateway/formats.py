@@ -438,12 +438,6 @@ def looks_aside(*, has_tools: bool, max_tokens: int, system_text: str, messages:
     - Its last user message begins with such a request about the very conversation that it sends along.
 
     Everything else is a conversation, even if it has one turn only: "Write a title for my blog post" is one.
-
-    Args:
-        has_tools: the request offers tools to the model.
-        max_tokens: the most tokens that the answer may have; 0 if the request does not say.
-        system_text: the words of the system prompt.
-        messages: all messages of the request.
     """
     if has_tools or any(message.get("role") not in _ASKING_ROLES for message in messages):
         return False

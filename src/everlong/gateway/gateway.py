@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import ClientError, web
 
@@ -72,8 +72,8 @@ from everlong.gateway.upkeep import GatewayUpkeep, journal_folder
 from everlong.gateway.upstream import (
     ClientGone,
     Network,
+    ReadAnswer,
     Relay,
-    broken_response,
     failure,
     forwarded_headers,
     is_whole,
@@ -122,16 +122,6 @@ _EXPIRY_SECONDS = 60.0
 _PEEK_STATUS = frozenset({400, 413, 422, 500})
 _MOST_REFUSAL = 100_000
 """Bytes of a refusal that is read."""
-
-
-class _AnswerHead(NamedTuple):
-    """The part of an answer that is read before it is passed back: the beginning of a stream, or a whole refusal."""
-
-    data: bytes = b""
-    error: ProviderError | None = None
-    is_cut: bool = False
-    is_all: bool = True
-    """True if nothing more of a refusal can come."""
 
 
 class Gateway:
@@ -442,35 +432,32 @@ class Gateway:
             return True
         return attempt == 0 and await self._compactor.shorten(relayed, turn, error, 1, sent)
 
-    async def _read_head(self, relayed: RelayedRequest, upstream: ClientResponse) -> _AnswerHead:
-        """Read enough of an answer to tell whether it is a refusal."""
+    async def _read_head(self, relayed: RelayedRequest, upstream: ClientResponse) -> ReadAnswer:
+        """Read enough of an answer to tell whether it is a refusal: the beginning of a stream, or a whole refusal."""
         turn = relayed.turn
         if upstream.status == 200:
             reads_ahead = relayed.dialect is RESPONSES and relayed.can_shorten
-            return _AnswerHead(*await read_beginning(upstream)) if reads_ahead else _AnswerHead()
+            return await read_beginning(upstream) if reads_ahead else ReadAnswer()
         if turn is not None and turn.conversation.cache is not None:
             turn.conversation.cache.forget()
         if not is_whole(upstream):
-            return _AnswerHead()
-        data, is_cut, is_all = await whole_of(upstream, _MOST_REFUSAL)
-        error = None
-        if is_all and upstream.status in _PEEK_STATUS:
+            return ReadAnswer()
+        head = await whole_of(upstream, _MOST_REFUSAL)
+        if head.is_all and upstream.status in _PEEK_STATUS:
             with suppress(Unreadable):
-                said = plain(data, encoding_of(upstream.headers), _MOST_REFUSAL)
-                error = classify_answer(upstream.status, said)
-        return _AnswerHead(data, error, is_cut, is_all)
+                said = plain(head.data, encoding_of(upstream.headers), _MOST_REFUSAL)
+                return head._replace(error=classify_answer(upstream.status, said))
+        return head
 
     async def _pass_back(
-        self, relayed: RelayedRequest, sent: bytes, upstream: ClientResponse, head: _AnswerHead
+        self, relayed: RelayedRequest, sent: bytes, upstream: ClientResponse, head: ReadAnswer
     ) -> web.StreamResponse:
         if upstream.status == 200:
             return await self._make_answering(relayed, sent).answer(upstream, head.data)
         finish = partial(self._finish_refused, relayed, upstream)
-        if not is_whole(upstream) or not head.is_all:
+        if not is_whole(upstream) or head.is_cut or not head.is_all:
             return await stream_response(relayed.request, upstream, None, finish, relayed.extra, head.data)
         await finish()
-        if head.is_cut:
-            return await broken_response(relayed.request, upstream, head.data, relayed.extra)
         return whole_response(upstream, head.data, relayed.extra)
 
     async def _answer_compaction(
@@ -479,7 +466,7 @@ class Gateway:
         """Answer a client that asks for a compaction: with the upstream's, or with one of our own."""
         if not is_unknown:
             upstream = await self._send(relayed, self._make_body(relayed, turn))
-            data, is_cut, is_all = await whole_of(upstream, MOST_ANSWER)
+            data, is_cut, is_all, _ = await whole_of(upstream, MOST_ANSWER)
             path = relayed.request.path
             if not is_all:
                 return await self._make_answering(relayed, relayed.body).answer(upstream, data)

@@ -178,14 +178,9 @@ class ConversationRecorder:
     def look_up(self, body: bytes, sender: Sender, most_new: int | None) -> OpenedConversation:
         """Store a whole body and return its conversation.
 
-        Args:
-            body: the body.
-            sender: its sender.
-            most_new: the most blocks that may be new in it; None for any number.
-
         Raises:
             BrokenBody: the body cannot be read.
-            Refused: more blocks than that are not stored yet.
+            Refused: more than ``most_new`` blocks are not stored yet.
         """
         read = read_body(body, self.dialect.list_name)
         check_model(read.field("model"))

@@ -209,11 +209,8 @@ class TenantConversations(TurnQueue):
     ) -> ConversationTurn:
         """Return the turn of a request in its conversation, which is in memory or looked up in the store.
 
-        Args:
-            body: the request.
-            sender: its sender.
-            is_small: tells by the model and the bytes whether a request is far from any compaction. If no view can be
-                in force for such a request, it is not looked up: it goes on as it came, and is stored later.
+        If a request ``is_small``, far from any compaction, and no view can be in force for it, it is not looked up: it
+        goes on as it came, and is stored later.
 
         Raises:
             BrokenBody: the body holds no conversation.

@@ -87,10 +87,7 @@ class Route:
 class Routes:
     """The routes of a gateway: they choose an upstream for each request.
 
-    Args:
-        settings: the sections ``gateway`` and ``providers`` are read.
-        upstream: the upstream of requests without a route, instead of the one in the settings.
-        upstreams: the same by API, below ``upstream``.
+    Requests without a route go to ``upstream``, that of the settings, or else by API to one of ``upstreams``.
 
     Raises:
         ConfigError: a route names an environment variable that is not set.

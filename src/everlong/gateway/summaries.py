@@ -78,10 +78,7 @@ class Earlier(NamedTuple):
 def earlier_request(dialect: Dialect, draft: Draft, lead: int) -> tuple[Draft, Mapping[str, Any] | None] | None:
     """Return a body up to the model's last words, and the marker cut off with the rest; None for a first request.
 
-    Args:
-        dialect: the API.
-        draft: the body.
-        lead: entries at its beginning that are system messages.
+    The ``lead`` entries at its beginning are system messages.
     """
     entries = [parse_json(draft.body[slice(*draft.entry(number))]) for number in range(lead, len(draft.ends))]
     count = len(entries)
@@ -242,16 +239,7 @@ def _alone(dialect: Dialect, sent: bytes, told: str, max_tokens: int) -> bytes:
 
 
 class Summaries:
-    """The choice of summary writers, by the settings.
-
-    Args:
-        settings: the program's settings.
-        send: sends a body on behalf of a request.
-        windows: knows prices.
-        budget: knows the limits of clients.
-        given: whom somebody has handed in instead.
-        clock: seconds since 1970.
-    """
+    """The choice of summary writers, by the settings, or as they are ``given``."""
 
     def __init__(
         self,
@@ -299,11 +287,7 @@ class Summaries:
     def now(self, relayed: RelayedRequest, earlier: Earlier | None, room: int, seconds: float) -> Summarizer | None:
         """Return the writer of a summary that a request waits for; None for lines of the conversation itself.
 
-        Args:
-            relayed: the request.
-            earlier: the request before it in the conversation; None if there is none.
-            room: tokens that the earlier request leaves in the window.
-            seconds: how long the conversation's own model may take.
+        The request before it in the conversation, if there is one, leaves so many tokens of ``room`` in the window.
         """
         if not self.is_own:
             return self._configured()

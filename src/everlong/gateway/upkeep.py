@@ -46,13 +46,7 @@ _AT_ONCE = 100
 
 
 class GatewayUpkeep:
-    """The upkeep of one gateway's database.
-
-    Args:
-        journal: the journal.
-        store_of: opens the store of a tenant.
-        writer: stores the turns, and may write the index.
-    """
+    """The upkeep of one gateway's database."""
 
     def __init__(self, journal: Journal, store_of: Callable[[str], Store], writer: StoreWriter) -> None:
         self._journal = journal
@@ -157,13 +151,9 @@ class GatewayUpkeep:
 
 
 class Indexing:
-    """The writing of index entries, a bit at a time.
+    """The writing of index entries, a bit at a time, when clients, who come first, leave time for it.
 
-    Args:
-        store_of: opens the store of a tenant.
-        is_busy: returns whether clients are being served; they come first.
-        indexes: False if another process does what needs no model.
-        embeds: False if another process asks the embedding model.
+    Another process may do what needs no model, or ask the embedding model.
     """
 
     def __init__(

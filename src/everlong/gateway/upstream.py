@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from aiohttp.connector import Connection
     from aiohttp.tracing import Trace
 
+    from everlong.errors import ProviderError
+
 __all__ = [
     "BUFFER_BYTES",
     "MAX_HEADER_BYTES",
@@ -55,7 +57,6 @@ __all__ = [
     "Stream",
     "Tap",
     "begin",
-    "broken_response",
     "comes_whole",
     "failure",
     "forwarded_headers",
@@ -396,11 +397,13 @@ async def comes_whole(upstream: ClientResponse) -> bool:
 class ReadAnswer(NamedTuple):
     """An answer as far as it was read."""
 
-    data: bytes
+    data: bytes = b""
     is_cut: bool = False
     """True if it has broken off."""
     is_all: bool = True
     """True if nothing more can come."""
+    error: ProviderError | None = None
+    """The error that it is, if it was looked for."""
 
 
 async def whole_of(upstream: ClientResponse, most: int) -> ReadAnswer:
@@ -425,18 +428,6 @@ def whole_response(
     headers = forwarded_headers(upstream.headers.items(), without=frozenset() if is_head else _LENGTH)
     headers.update(extra)
     return web.Response(status=upstream.status, reason=upstream.reason, headers=headers, body=None if is_head else data)
-
-
-async def broken_response(
-    request: web.Request, upstream: ClientResponse, data: bytes, extra: dict[str, str]
-) -> web.StreamResponse:
-    """Pass on the part of a broken answer that arrived; it breaks off for the client too."""
-    stream = Stream(request, upstream, extra)
-    stream.is_cut = True
-    await stream.open()
-    if data:
-        await stream.write(data)
-    return await stream.end()
 
 
 class Stream:
