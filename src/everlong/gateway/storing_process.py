@@ -1,9 +1,8 @@
 """The storing process: it writes turns and index entries, so that the process that serves clients does not have to.
 
 `StoringProcess` is the side of the gateway and takes the place of a `Writer`. It pickles the calls of recorders that
-`turn_queue` and `requests` submit, and sends them over a socket; the process (`storing_program`) runs them in a
-`Writer` of its own and sends the results back. So rows, titles and index entries cost the serving process nothing but
-the copy.
+`turn_queue` and `requests` submit, and sends them over a socket; the process (`run`) runs them in a `Writer` of its own
+and sends the results back. So rows, titles and index entries cost the serving process nothing but the copy.
 
 Two equal workers that each store for themselves were measured in its place, on two cores with sixteen clients: forks
 waited up to twice as long (p99), and conversations whose requests reach both cost 1.4 times the CPU time.
@@ -17,23 +16,32 @@ The process has no credentials: it sends no requests, and keys are taken out of 
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import pickle
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from everlong.errors import StoreUnavailable
-from everlong.gateway.writer import StoreWriter, recorder_of
+from everlong.errors import StoreError, StoreUnavailable
+from everlong.gateway.upkeep import Indexing, Recorders
+from everlong.gateway.writer import StoreWriter, Writer, recorder_of
 from everlong.processes import OWN_FOLDER, own_command
+from everlong.store import Store
+from everlong.store.opening import redacted_message
+from everlong.store.upgrade import open_database
 
-__all__ = ["BUFFER", "GOODBYE", "Call", "LogLine", "Result", "StoringProcess", "frame", "read_message"]
+if TYPE_CHECKING:
+    from everlong.store.database import Database
+
+__all__ = ["StoringProcess", "run"]
 
 _log = logging.getLogger("everlong.gateway")
 
@@ -48,22 +56,27 @@ _MOST_AGAIN_SECONDS = 5.0
 """Seconds before a process that has ended is started again: twice as long each time, up to the latter."""
 _LAST_SECONDS = 10.0
 """Seconds that the process may take to finish its work when the gateway stops."""
-_SEND_BUFFER = 1 << 21
+_SEND__BUFFER = 1 << 21
 """Bytes of the socket's buffer, so that a large request is sent in one piece."""
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that the process does not hear: the gateway says when it is to stop."""
 _SECRET = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD")
 """The ends of names of environment variables that hold credentials."""
 
+_NICENESS = 5
+"""Priority of the storing process, below the serving one: clients wait only for the latter."""
+_OPEN_SECONDS = 1.0
+"""Seconds between two tries to open the database."""
+
 _HEADER = 8
 """Bytes that tell the length of a message."""
-BUFFER = 1 << 22
+_BUFFER = 1 << 22
 """Bytes of messages that are read ahead."""
-GOODBYE = None
+_GOODBYE = None
 """The last message to the process: it finishes its work. Without it, the gateway was killed."""
 
 
-class Call(NamedTuple):
+class _Call(NamedTuple):
     """A call of a recorder's method."""
 
     number: int
@@ -75,7 +88,7 @@ class Call(NamedTuple):
     is_heavy: bool
 
 
-class Result(NamedTuple):
+class _Result(NamedTuple):
     """The result of a call."""
 
     number: int
@@ -83,20 +96,20 @@ class Result(NamedTuple):
     error: BaseException | None = None
 
 
-class LogLine(NamedTuple):
+class _LogLine(NamedTuple):
     """A line for the gateway's log."""
 
     level: int
     text: str
 
 
-def frame(message: Any) -> bytes:
+def _frame(message: Any) -> bytes:
     """Return a message as it is sent."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return len(data).to_bytes(_HEADER, "big") + data
 
 
-async def read_message(reader: asyncio.StreamReader) -> Any:
+async def _read_message(reader: asyncio.StreamReader) -> Any:
     """Return the next message; `EOFError` if the other process is gone."""
     try:
         size = int.from_bytes(await reader.readexactly(_HEADER), "big")
@@ -117,7 +130,7 @@ class StoringProcess(StoreWriter):
     writes_index = True
 
     def __init__(self, where: str, *, redacts: bool = False) -> None:
-        self._first_message = frame((where, redacts))
+        self._first_message = _frame((where, redacts))
         self._pending: dict[int, asyncio.Future[Any]] = {}
         """The calls whose result has not come yet."""
         self._numbers = count()
@@ -165,7 +178,7 @@ class StoringProcess(StoreWriter):
             return future
         number, whose = next(self._numbers), (recorder.store.tenant, recorder.api)
         self._pending[number] = future
-        self._gathered.append(frame(Call(number, *whose, work.func.__name__, work.args, work.keywords, is_heavy)))
+        self._gathered.append(_frame(_Call(number, *whose, work.func.__name__, work.args, work.keywords, is_heavy)))
         if not can_wait or len(self._gathered) >= _AT_ONCE:
             self.hurry()
         elif self._timer is None:
@@ -187,7 +200,7 @@ class StoringProcess(StoreWriter):
         self._closing.set()
         if self._output is not None:
             with suppress(OSError, RuntimeError):
-                self._output.write(frame(GOODBYE))
+                self._output.write(_frame(_GOODBYE))
                 self._output.write_eof()
         if self._running is not None:
             await asyncio.wait([self._running], timeout=_LAST_SECONDS)
@@ -200,11 +213,11 @@ class StoringProcess(StoreWriter):
         """Start the process, and tell it its database."""
         ours, its = socket.socketpair()
         for end in (ours, its):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND__BUFFER)
         unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)  # which the process inherits
         try:
             self._process = subprocess.Popen(  # noqa: S603 - ourselves
-                own_command("everlong.gateway.storing_program", str(its.fileno())),
+                own_command("everlong.gateway.storing_process", str(its.fileno())),
                 cwd=OWN_FOLDER,
                 stdin=subprocess.DEVNULL,
                 pass_fds=(its.fileno(),),
@@ -217,7 +230,7 @@ class StoringProcess(StoreWriter):
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
             its.close()
-        reader, self._output = await asyncio.open_connection(sock=ours, limit=BUFFER)
+        reader, self._output = await asyncio.open_connection(sock=ours, limit=_BUFFER)
         self._output.write(self._first_message)
         return reader
 
@@ -244,14 +257,14 @@ class StoringProcess(StoreWriter):
         has_any = False
         while True:
             try:
-                said: list[Result | LogLine] = await read_message(reader)
+                said: list[_Result | _LogLine] = await _read_message(reader)
             except EOFError:
                 return has_any
             except Exception as error:  # noqa: BLE001 - what cannot be read belongs to calls that fail afterwards
                 _log.error("the storing process cannot be understood: %s", type(error).__name__)
                 return has_any
             for one in said:
-                if isinstance(one, LogLine):
+                if isinstance(one, _LogLine):
                     _log.log(one.level, "%s", one.text)
                     continue
                 has_any, future = True, self._pending.pop(one.number)
@@ -284,3 +297,130 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+# -- the process itself ------------------------------------------------------------------------------------------------
+
+
+def run(handle: int) -> None:
+    """Be the storing process, on an inherited socket."""
+    with suppress(OSError):
+        os.nice(_NICENESS)
+    gc.collect()
+    gc.freeze()
+    asyncio.run(_serve(socket.socket(fileno=handle)))
+
+
+async def _serve(connection: socket.socket) -> None:
+    reader, output = await asyncio.open_connection(sock=connection, limit=_BUFFER)
+    answers = _Answers(output)
+    logging.getLogger("everlong").addHandler(_Forwarding(answers))
+    logging.getLogger("everlong").propagate = False
+    received: asyncio.Queue[Any] = asyncio.Queue()
+    is_open = asyncio.Event()
+    receiving = asyncio.create_task(_receive(reader, received, is_open))
+    where, redacts = await received.get()
+    database = await _open_patiently(where)
+    is_open.set()
+    writer = Writer(database)
+    recorders = Recorders(lambda tenant: Store(database, tenant, redact=redacted_message if redacts else None))
+    indexing = Indexing(recorders.store_of, lambda: writer.waiting > 0, embeds=False)
+    indexing.start()
+    under_way: set[asyncio.Future[Any]] = set()
+    while (call := await received.get()) is not _GOODBYE:
+        done = _submit(writer, recorders, call)
+        under_way.add(done)
+        done.add_done_callback(partial(answers.add_result, call.number))
+        done.add_done_callback(under_way.discard)
+        if received.empty():  # the calls that have come by now share a commit
+            writer.hurry()
+    await receiving
+    writer.hurry()
+    await indexing.close()
+    await writer.close()
+    if under_way:
+        await asyncio.wait(under_way)
+    answers.flush()
+    with suppress(OSError):
+        await output.drain()
+        output.close()
+    database.close()
+
+
+async def _receive(reader: asyncio.StreamReader, received: asyncio.Queue[Any], is_open: asyncio.Event) -> None:
+    """Take in messages up to the last one; end the process if the gateway is gone, or if there is no database yet."""
+    try:
+        while (message := await _read_message(reader)) is not _GOODBYE:
+            received.put_nowait(message)
+    except EOFError:
+        os._exit(1)
+    if not is_open.is_set():
+        os._exit(0)
+    received.put_nowait(_GOODBYE)
+
+
+async def _open_patiently(where: str) -> Database:
+    """Open the database, as soon as that is possible."""
+    while True:
+        try:
+            return await asyncio.to_thread(open_database, where, waits_for_disk=False)
+        except (StoreError, OSError) as error:
+            _log.error("the storing process cannot open the database: %s", type(error).__name__)
+            await asyncio.sleep(_OPEN_SECONDS)
+
+
+def _submit(writer: Writer, recorders: Recorders, call: _Call) -> asyncio.Future[Any]:
+    """Have a call done by the writer."""
+    work = getattr(recorders.of(call.tenant, call.api), call.method)
+    return writer.submit(partial(work, *call.args, **call.options), can_wait=True, is_heavy=call.is_heavy)
+
+
+class _Answers:
+    """Messages on their way back; those of one moment go together."""
+
+    def __init__(self, output: asyncio.StreamWriter) -> None:
+        self._output = output
+        self.loop = asyncio.get_running_loop()
+        self._waiting: list[_Result | _LogLine] = []
+
+    def add_result(self, number: int, done: asyncio.Future[Any]) -> None:
+        error = done.exception()
+        self.add(_Result(number, done.result() if error is None else None, _sendable(error)))
+
+    def add(self, one: _Result | _LogLine) -> None:
+        if not self._waiting:
+            self.loop.call_soon(self.flush)
+        self._waiting.append(one)
+
+    def flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._output.write(_frame(waiting))
+
+
+class _Forwarding(logging.Handler):
+    """A handler that has the gateway log what this process says."""
+
+    def __init__(self, answers: _Answers) -> None:
+        super().__init__(logging.WARNING)
+        self._answers = answers
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            line = _LogLine(record.levelno, record.getMessage())
+            self._answers.loop.call_soon_threadsafe(self._answers.add, line)
+
+
+def _sendable(error: BaseException | None) -> BaseException | None:
+    """Return an error that can be sent: itself, or one that names its class."""
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
+    except Exception:  # noqa: BLE001 - whatever it holds
+        return StoreError(f"storing failed: {type(error).__name__}")
+    return error
+
+
+if __name__ == "__main__":
+    from everlong.gateway.storing_process import run as run_process  # messages have the same classes at both ends
+
+    run_process(int(sys.argv[1]))

@@ -169,6 +169,11 @@ class ConversationTurn:
         """The model that the client asks for; empty if it names none."""
         return str(self.read.field("model") or "")
 
+    @property
+    def sender(self) -> Sender:
+        """The client that sent it."""
+        return self.conversation.sender or Sender(PLATFORM, self.hint)
+
     def names(self, ended: EndedRequest) -> tuple[str, ...]:
         """Return the id of a response that its upstream keeps, so that a later request may go on from there."""
         reply = ended.reply
@@ -374,27 +379,17 @@ class TurnQueue:
     def _entry(self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool) -> JournalEntry:
         """Return a journal entry from which the turn can be stored later; without secrets."""
         new, store = turn.new, self.recorder.store
-        if turn.is_unplaced:
-            sender = turn.conversation.sender or Sender(PLATFORM, turn.hint)
-            words = storable_body(self.recorder, turn.body)
-            return JournalEntry(store.tenant, self.recorder.dialect.name, past, words, sender=sender, is_open=is_open)
-        return JournalEntry(
-            store.tenant,
-            self.recorder.dialect.name,
-            past,
-            at=turn.conversation.branch if new is None else new.at,
-            messages=[] if new is None else [store.cleaned(message) for message in new.messages],
-            sender=turn.conversation.sender or Sender(PLATFORM, turn.hint),
-            is_open=is_open,
-        )
+        words = storable_body(self.recorder, turn.body) if turn.is_unplaced else None
+        at = None if turn.is_unplaced else turn.conversation.branch if new is None else new.at
+        messages = [] if new is None else [store.cleaned(message) for message in new.messages]
+        return JournalEntry(store.tenant, self.recorder.api, past, words, at, messages, turn.sender, is_open)
 
     def _first_recording(
         self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool
     ) -> Callable[[], RecordedTurn]:
         """Return the work that stores a turn: a method of the recorder with plain values as its arguments."""
         if turn.is_unplaced:
-            sender = turn.conversation.sender or Sender(PLATFORM, turn.hint)
-            return partial(self.recorder.record_whole, turn.body, sender, past, is_open=is_open)
+            return partial(self.recorder.record_whole, turn.body, turn.sender, past, is_open=is_open)
         # A copy of the body would cost more than all the rest; nearly always messages follow directly.
         follows = turn.new is not None and not is_open and turn.conversation.session is not None
         return self._recording(turn, past, None if follows else turn.read, is_open=is_open)
