@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing, suppress
 from functools import partial
 from importlib.util import find_spec
@@ -20,7 +21,7 @@ from everlong.extras import install_command
 
 if TYPE_CHECKING:
     from everlong.config import Settings
-    from everlong.gateway.storing_process import LaunchedProcess, StoringProcess
+    from everlong.gateway.writer import StoreWriter
     from everlong.store.database import Database
 
 __all__ = ["check_installed", "gateway_settings", "open_database", "serve_command"]
@@ -43,25 +44,15 @@ def serve_command(until_eof: bool, as_json: bool, **given: Any) -> None:
     check_installed()
     overrides = {f"gateway.{name}": value for name, value in given.items() if value is not None}
     settings = gateway_settings(overrides)
-
-    from everlong.gateway.storing_process import can_run, launch  # noqa: PLC0415 - keeps `--help` quick
-
-    launched = launch() if can_run() else None  # it gets ready while this process does
-    try:
-        with running_channels(settings, _say):
-            code = _serve(settings, overrides, launched, until_eof=until_eof, as_json=as_json)
-    finally:
-        if launched is not None:
-            launched.end()
+    with running_channels(settings, _say):
+        code = _serve(settings, overrides, until_eof=until_eof, as_json=as_json)
     if code:
         raise click.exceptions.Exit(code)
 
 
-def _serve(
-    settings: Settings, overrides: dict[str, Any], launched: LaunchedProcess | None, *, until_eof: bool, as_json: bool
-) -> int:
+def _serve(settings: Settings, overrides: dict[str, Any], *, until_eof: bool, as_json: bool) -> int:
     """Run the gateway until it is stopped; return the exit code."""
-    import asyncio  # noqa: PLC0415 - as above
+    import asyncio  # noqa: PLC0415 - keeps `--help` quick
 
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
     from everlong.gateway.server import GatewayServer, serve, tune  # noqa: PLC0415 - as above
@@ -81,7 +72,7 @@ def _serve(
                 log=log,
                 tracing=tracing,
                 reload=reload,
-                writer=None if launched is None else storing_process(settings, launched),
+                writer=_storing_process(settings),
                 has_inspector=is_installed(),
             )
             tune()
@@ -113,16 +104,17 @@ def open_database() -> Any:
     return closing(database)
 
 
-def storing_process(settings: Settings, launched: LaunchedProcess) -> StoringProcess:
-    """Return the process that stores for a gateway, with its database."""
-    from everlong.gateway.storing_process import StorePlace, StoringProcess  # noqa: PLC0415 - as above
+def _storing_process(settings: Settings) -> StoreWriter | None:
+    """Return the process that stores for a gateway; None where threads do, because no socket can be handed on."""
+    if sys.platform == "win32":
+        return None
+    from everlong.gateway.storing_process import StoringProcess  # noqa: PLC0415 - as above
     from everlong.store.opening import location  # noqa: PLC0415 - as above
 
-    chosen = store_settings()
-    where = str(location(chosen))
+    where = str(location(store_settings()))
     if not where.startswith("postgres"):
         where = str(Path(where).expanduser().absolute())  # it starts in another folder
-    return StoringProcess(StorePlace(where, redacts=settings.store.redact), launched)
+    return StoringProcess(where, redacts=settings.store.redact)
 
 
 def _say(text: str) -> None:

@@ -135,13 +135,9 @@ class Audit:
 
 
 def audit(store: Store, settings: Settings, *, since: float | None = None, session: str | None = None) -> Audit:
-    """Return what the gateway would have done.
+    """Return what the gateway would have done, since a moment in seconds since 1970, or for one session only.
 
-    Args:
-        store: the store whose turns are read.
-        settings: the configuration, for prices, windows, caching and compression.
-        since: only requests from this moment on, in seconds since 1970; earlier ones count for what they left behind.
-        session: only the conversation of this session, by its id.
+    Earlier requests count for what they left behind.
     """
     roots = first_sessions(store.sessions.newest())
     only = None if session is None else roots.get(session, session)
