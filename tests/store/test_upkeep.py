@@ -209,17 +209,17 @@ def test_a_collection_leaves_what_is_used_again_meanwhile(store: Store, monkeypa
 def test_a_content_that_is_used_again_meanwhile_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     said = talk_about("twice", 3)
     store.record(said, conversation="one")
-    delete = garbage._delete_contents
+    delete = garbage.drop_unused
 
-    def after_use(*given: Any) -> int:
+    def after_use(connection: Connection, **given: Any) -> int:
         said_again = RecordRequest(
             *(store.chain, store.chain.root("two"), said, [1.0] * 3, [None] * 3), root=store.chain.root("two").id
         )
         start = Match(None, said_again.start.id, 0)
-        store.recorder.add(said_again, start, list(said_again.additions(0)), 1.0, given[-1])
-        return delete(*given)
+        store.recorder.add(said_again, start, list(said_again.additions(0)), 1.0, connection)
+        return delete(connection, **given)
 
-    monkeypatch.setattr(garbage, "_delete_contents", after_use)
+    monkeypatch.setattr(garbage, "drop_unused", after_use)
     assert collect_garbage(store, min_age=-1.0).contents == 0
     assert store.context(store.record(said, conversation="two")) == said
     assert store.verify().problems == []

@@ -30,7 +30,16 @@ from everlong.store.database import in_batches
 from everlong.store.paths import Entry, segments_to
 from everlong.store.schema import branch, compaction, receipt, session
 from everlong.store.sessions import TOTALS, Session, Sessions, clean_title, usage_totals
-from everlong.store.shown_path import BrokenReply, ShownPath, ShownRun, count_shown, parts_of, shown_paths, title_of
+from everlong.store.shown_path import (
+    BrokenReply,
+    ShownPath,
+    ShownRun,
+    conversation_of,
+    count_shown,
+    parts_of,
+    shown_paths,
+    title_of,
+)
 from everlong.store.upkeep.forget import Forgotten, forget_conversation
 
 if TYPE_CHECKING:
@@ -146,7 +155,7 @@ class Conversations:
     def get(self, ident: str) -> Conversation:
         """Return the conversation that a session is part of, by the id of any of its parts."""
         with self._database.read() as connection:
-            name = self._name_of(connection, ident)
+            name = conversation_of(connection, self._core.tenant, ident)
             return self._read_conversations(connection, [name])[0]
 
     def find(self, name: str) -> Conversation:
@@ -266,13 +275,13 @@ class Conversations:
     def parts(self, ident: str) -> list[Session]:
         """Return all parts of a conversation, oldest first."""
         with self._database.read() as connection:
-            name = self._name_of(connection, ident)
+            name = conversation_of(connection, self._core.tenant, ident)
             return [Session.of(row) for row in parts_of(connection, self._core.tenant, [name])[name]]
 
     def path(self, ident: str) -> ShownPath:
         """Return the path through the tree that a conversation shows."""
         with self._database.read() as connection:
-            name = self._name_of(connection, ident)
+            name = conversation_of(connection, self._core.tenant, ident)
             parts = parts_of(connection, self._core.tenant, [name])
             return shown_paths(connection, self._core.tenant, parts)[name]
 
@@ -285,7 +294,7 @@ class Conversations:
     def compactions(self, ident: str) -> list[Compaction]:
         """Return the compaction history of a conversation, oldest first."""
         with self._database.read() as connection:
-            name = self._name_of(connection, ident)
+            name = conversation_of(connection, self._core.tenant, ident)
             rows = parts_of(connection, self._core.tenant, [name])[name]
             return self._history(connection, [row.id for row in rows])
 
@@ -313,7 +322,7 @@ class Conversations:
             to: Only the messages up to this turn. A compaction right after it still belongs to them.
         """
         with self._database.read() as connection:
-            name = self._name_of(connection, ident)
+            name = conversation_of(connection, self._core.tenant, ident)
             parts = parts_of(connection, self._core.tenant, [name])
             shown = shown_paths(connection, self._core.tenant, parts)[name]
             marks = self._marks(connection, parts[name], shown)
@@ -415,7 +424,7 @@ class Conversations:
             raise StoreError("a title needs at least one character that shows")
 
         def work(connection: Connection) -> None:
-            name = self._name_of(connection, ident)
+            name = conversation_of(connection, self._core.tenant, ident)
             for number, row in enumerate(parts_of(connection, self._core.tenant, [name])[name], start=1):
                 own = wanted if number == 1 else f"{wanted} #{number}"
                 connection.execute(update(session).where(session.c.id == row.id).values(title=own))
@@ -433,15 +442,6 @@ class Conversations:
         return forget_conversation(self._core, ident)
 
     # -- inside a transaction ------------------------------------------------------------------------------------------
-
-    def _name_of(self, connection: Connection, ident: str) -> str:
-        """Return the id of a conversation by that of any part; the first part, which named it, may be deleted."""
-        mine = select(session.c.conversation).where(session.c.tenant == self._core.tenant)
-        for condition in (session.c.id == ident, session.c.conversation == ident):
-            name = connection.execute(mine.where(condition).limit(1)).scalar()
-            if name is not None:
-                return str(name)
-        raise NotStored(f"there is no conversation {ident!r}; `everlong sessions list` shows all")
 
     def _history(self, connection: Connection, parts: Sequence[str]) -> list[Compaction]:
         found: dict[int, Compaction] = {}

@@ -10,13 +10,14 @@ import string
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Connection, delete, exists, select
+from sqlalchemy import Connection, delete, select
 
 from everlong.arguments import refuse
 from everlong.errors import NotStored
 from everlong.model import Message, whole_text
 from everlong.store.content import blob, encoded, value_of
-from everlong.store.schema import annex, branch, content, node, output, session, summary, turn, view, view_item
+from everlong.store.schema import content, node, output
+from everlong.store.upkeep.references import drop_unused
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -164,10 +165,4 @@ def drop_outputs(connection: Connection, tenant: str, nodes: list[bytes]) -> Non
     mine = output.c.tenant == tenant, output.c.node.in_(nodes)
     digests = {bytes(digest) for digest in connection.execute(select(output.c.digest).where(*mine)).scalars()}
     connection.execute(delete(output).where(*mine))
-    users = (
-        *(output.c.digest, node.c.digest, annex.c.digest, view_item.c.digest, branch.c.preamble, view.c.preamble),
-        *(session.c.system_prompt, turn.c.preamble, turn.c.reply, summary.c.digest),
-    )
-    for digest in sorted(digests):
-        unused = [~exists().where(column == digest) for column in users]
-        connection.execute(delete(content).where(content.c.digest == digest, *unused))
+    drop_unused(connection, digests)

@@ -23,11 +23,11 @@ from sqlalchemy.exc import IntegrityError
 
 from everlong.errors import AmbiguousName, NotStored, StoreError
 from everlong.store.content import Blob, blob, encoded
-from everlong.store.evidence import drop_evidence_of_session
 from everlong.store.paths import Entry
-from everlong.store.schema import branch, compaction, receipt, session, turn
+from everlong.store.schema import branch, compaction, session
 from everlong.store.tombstones import PLACEHOLDER
 from everlong.store.tree import Branch
+from everlong.store.upkeep.references import remove
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -483,11 +483,7 @@ class Sessions:
         """Remove a session, in a transaction that is under way."""
         row = self._row(connection, ident, lock=True)
         connection.execute(update(session).where(session.c.parent == ident).values(parent=row.parent))
-        drop_evidence_of_session(connection, ident)
-        for table in (compaction, receipt):
-            connection.execute(table.delete().where(table.c.session == ident))
-        connection.execute(update(turn).where(turn.c.session == ident).values(session=None))
-        connection.execute(session.delete().where(session.c.id == ident))
+        remove(connection, session, session.c.id == ident)
 
     def system_prompt(self, ident: str) -> str | None:
         """Return the system prompt that a session began with; None if there is none, or it was forgotten."""

@@ -159,6 +159,16 @@ def _counts(size: int) -> TextClause:
     return text("SELECT " + ", ".join(counted.format(place) for place in range(size)))
 
 
+def conversation_of(connection: Connection, tenant: str, ident: str) -> str:
+    """Return the id of a conversation by that of any part; the first part, which named it, may be deleted."""
+    mine = select(session.c.conversation).where(session.c.tenant == tenant)
+    for condition in (session.c.id == ident, session.c.conversation == ident):
+        name = connection.execute(mine.where(condition).limit(1)).scalar()
+        if name is not None:
+            return str(name)
+    raise NotStored(f"there is no conversation {ident!r}; `everlong sessions list` shows all")
+
+
 def parts_of(connection: Connection, tenant: str, conversations: Iterable[str]) -> dict[str, list[Row[Any]]]:
     """Return the parts of conversations, as rows, oldest first."""
     found: dict[str, list[Row[Any]]] = {}

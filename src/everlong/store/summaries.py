@@ -39,6 +39,7 @@ from everlong.store.outputs import page_of
 from everlong.store.paths import Reader, read_message, segments_to
 from everlong.store.schema import branch, content, node, summary, summary_child, view
 from everlong.store.shown_path import find_message
+from everlong.store.upkeep.references import drop_unused
 from everlong.store.views import ViewItem, items_of
 
 if TYPE_CHECKING:
@@ -470,8 +471,8 @@ def _on_path(connection: Connection, at: Branch) -> ColumnElement[bool]:
 # -- forgetting and checking -------------------------------------------------------------------------------------------
 
 
-def void_summaries(connection: Connection, tenant: str, places: set[tuple[int, int]]) -> int:
-    """Take away the words of all summaries that cover one of these messages (branch and depth); return how many."""
+def void_summaries(connection: Connection, tenant: str, places: set[tuple[int, int]]) -> None:
+    """Take away the words of all summaries that cover one of these messages (branch and depth)."""
     ends = select(summary.c.branch, func.max(summary.c.to_depth)).where(
         summary.c.tenant == tenant, summary.c.state != "void"
     )
@@ -479,26 +480,14 @@ def void_summaries(connection: Connection, tenant: str, places: set[tuple[int, i
     for number, deepest in connection.execute(ends.group_by(summary.c.branch)).all():
         spans = {part.branch: part for part in segments_to(connection, number, deepest)}
         depths = [depth for b, depth in places if b in spans and spans[b].low < depth <= spans[b].high]
-        for some in in_batches(depths):
-            for depth in some:
-                covering = select(summary.c.id, summary.c.digest).where(
-                    summary.c.branch == number, summary.c.from_depth < depth, summary.c.to_depth >= depth
-                )
-                gone.update({row.id: row.digest for row in connection.execute(covering)})
+        for depth in depths:
+            covering = select(summary.c.id, summary.c.digest).where(
+                summary.c.branch == number, summary.c.from_depth < depth, summary.c.to_depth >= depth
+            )
+            gone.update({row.id: row.digest for row in connection.execute(covering)})
     for part in in_batches(sorted(gone)):
         connection.execute(update(summary).where(summary.c.id.in_(part)).values(state="void", digest=None))
-    for digest in {bytes(one) for one in gone.values() if one is not None}:
-        is_used = connection.execute(select(summary.c.seq).where(summary.c.digest == digest).limit(1)).first()
-        if is_used is None:
-            connection.execute(delete(content).where(content.c.digest == digest))
-    return len(gone)
-
-
-def drop_summaries(connection: Connection, number: int, low: int) -> None:
-    """Delete the summaries that reach below a depth of a branch whose messages are being removed."""
-    doomed = select(summary.c.id).where(summary.c.branch == number, summary.c.to_depth > low)
-    connection.execute(delete(summary_child).where(summary_child.c.parent.in_(doomed)))
-    connection.execute(delete(summary).where(summary.c.branch == number, summary.c.to_depth > low))
+    drop_unused(connection, {bytes(one) for one in gone.values() if one is not None})
 
 
 def check_summaries(connection: Connection, tenant: str) -> Iterator[str]:

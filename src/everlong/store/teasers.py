@@ -18,11 +18,13 @@ from everlong.errors import NotStored
 from everlong.model import text_of
 from everlong.store.compaction import view_for
 from everlong.store.content import blob, encoded, value_of
+from everlong.store.database import in_batches
 from everlong.store.paths import Segment, segments_to
 from everlong.store.schema import annex, branch, content, node
 from everlong.store.search.confidence import THRESHOLD, RecallSigns, best_passage, confidence, read_signs
 from everlong.store.search.searcher import Filters
 from everlong.store.search.text import terms_of
+from everlong.store.upkeep.references import drop_unused
 from everlong.store.views import items_of
 from everlong.tokens import counter_for
 
@@ -163,11 +165,12 @@ def drop_teasers(connection: Connection, tenant: str, nodes: set[bytes]) -> None
         content, content.c.digest == annex.c.digest
     )
     gone = {ident.hex() for ident in nodes}
-    for row in connection.execute(held.where(annex.c.tenant == tenant, annex.c.kind == KIND)).all():
-        if row.bytes is not None and gone.isdisjoint(value_of(row.bytes, row.codec)["nodes"]):
-            continue
-        connection.execute(delete(annex).where(annex.c.seq == row.seq))
-        connection.execute(delete(content).where(content.c.digest == row.digest, content.c.tenant == tenant))
+    kept = annex.c.tenant == tenant, annex.c.kind == KIND, content.c.state == "live"
+    rows = connection.execute(held.where(*kept)).all()
+    quoting = [row for row in rows if not gone.isdisjoint(value_of(row.bytes, row.codec)["nodes"])]
+    for some in in_batches([row.seq for row in quoting]):
+        connection.execute(delete(annex).where(annex.c.seq.in_(some)))
+    drop_unused(connection, {bytes(row.digest) for row in quoting})
 
 
 # -- finding -----------------------------------------------------------------------------------------------------------
