@@ -194,6 +194,12 @@ def view_for(connection: Connection, view_id: int | None, depth: int, profile: s
     return None
 
 
+def view_at(connection: Connection, at: Branch) -> Row[Any] | None:
+    """Return the view in force at a place."""
+    view_id = connection.execute(select(branch.c.view_id).where(branch.c.id == at.id)).scalar()
+    return view_for(connection, view_id, at.depth, None)
+
+
 def compact(
     core: StoreCore,
     at: Branch,
@@ -257,7 +263,7 @@ def compact(
 
         def work(connection: Connection) -> tuple[int, int]:
             now = time.time()
-            ident = write_view(connection, core.database, core.tenant, at.id, made, seen.view_id, now)
+            ident = write_view(core, connection, at.id, made, seen.view_id, now)
             if not put_in_force(connection, at.id, ident, seen.epoch):
                 raise TryAgain("another view came into force")
             row = {**facts, "tenant": core.tenant, "branch": at.id, "view_id": ident, "ts": now}

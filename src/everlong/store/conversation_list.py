@@ -13,17 +13,6 @@ from sqlalchemy import Connection, Select, case, func, select
 
 from everlong.store.schema import compaction, receipt, session, turn
 
-__all__ = [
-    "ConversationChoices",
-    "ConversationFilters",
-    "ListCursor",
-    "choices_in",
-    "conversations_in",
-    "live_among",
-    "names_in",
-    "only_failed_among",
-]
-
 _MOST_CHOICES = 50
 """The most clients, folders or models that are offered, the most recently active."""
 
@@ -40,12 +29,16 @@ class ConversationFilters:
     """The conversations that count; a filter of None does not matter. Times are seconds since 1970."""
 
     client: str | None = None
+    source: str | None = None
     folder: str | None = None
+    """Only those that have worked in this folder."""
     folders: tuple[str, ...] | None = None
     """Only those that have worked in one of these folders."""
     model: str | None = None
     since: float | None = None
     """Only those in which something was said at or after this moment."""
+    before: float | None = None
+    """Only those that began before this moment."""
     least_cost: float | None = None
     """Only those that cost at least so many US dollars."""
     is_compacted: bool | None = None
@@ -66,9 +59,13 @@ class ConversationChoices(NamedTuple):
 
 
 def names_in(
-    connection: Connection, tenant: str, filters: ConversationFilters, limit: int, after: ListCursor | None
+    connection: Connection,
+    tenant: str,
+    filters: ConversationFilters,
+    limit: int | None = None,
+    after: ListCursor | None = None,
 ) -> list[str]:
-    """Return the ids of one page of conversations, the most recently active first."""
+    """Return the ids of all conversations or of one page, the most recently active first."""
     last = func.max(session.c.active)
     query = (
         select(session.c.conversation)
@@ -77,15 +74,16 @@ def names_in(
         .order_by(last.desc(), session.c.conversation.desc())
         .limit(limit)
     )
-    for column, wanted in ((session.c.client, filters.client), (session.c.folder, filters.folder)):
+    for name in ("client", "source", "folder", "model"):
+        wanted = getattr(filters, name)
         if wanted is not None:
-            query = query.where(session.c.conversation.in_(_named(tenant, column == wanted)))
+            query = query.where(session.c.conversation.in_(_named(tenant, session.c[name] == wanted)))
     if filters.folders is not None:
         query = query.where(session.c.conversation.in_(_named(tenant, session.c.folder.in_(list(filters.folders)))))
-    if filters.model is not None:
-        query = query.where(session.c.conversation.in_(_named(tenant, session.c.model == filters.model)))
     if filters.since is not None:
         query = query.having(last >= filters.since)
+    if filters.before is not None:
+        query = query.having(func.min(session.c.started) < filters.before)
     if filters.least_cost is not None:
         aside = _paid_aside(tenant)
         query = query.outerjoin(aside, aside.c.conversation == session.c.conversation)

@@ -209,23 +209,10 @@ class Conversations:
             kinds: which kinds.
             where: only those for which this is true.
         """
-        query = select(session.c.conversation).where(
-            session.c.tenant == self._core.tenant, session.c.kind.in_(list(kinds))
-        )
-        if source is not None:
-            query = query.where(session.c.source == source)
-        if folder is not None:
-            named = select(session.c.conversation).where(session.c.folder == folder)
-            query = query.where(session.c.conversation.in_(named))
-        last = func.max(session.c.active)
-        query = query.group_by(session.c.conversation)
-        if since is not None:
-            query = query.having(last >= since)
-        if before is not None:
-            query = query.having(func.min(session.c.started) < before)
+        filters = ConversationFilters(source=source, since=since, before=before, folder=folder, kinds=tuple(kinds))
         found: list[Conversation] = []
         with self._database.read() as connection:
-            names = connection.execute(query.order_by(last.desc(), session.c.conversation.desc())).scalars().all()
+            names = names_in(connection, self._core.tenant, filters)
             size = _CONVERSATIONS_AT_ONCE if limit is None else max(1, min(_CONVERSATIONS_AT_ONCE, limit))
             for some in in_batches(names, size):
                 for one in self._read_conversations(connection, some, title):
@@ -432,11 +419,6 @@ class Conversations:
         self._database.write(work)
         return self.get(ident)
 
-    def delete(self, ident: str) -> None:
-        """Remove all parts; their messages go with the next `vacuum` unless another conversation needs them."""
-        for part in self.parts(ident):
-            self._sessions.delete(part.id)
-
     def forget(self, ident: str) -> Forgotten:
         """Forget all messages of a conversation that no other shows; words that others use too stay there."""
         return forget_conversation(self._core, ident)
@@ -554,8 +536,6 @@ def _in_order(
 
 def _leads_through(connection: Connection, run: ShownRun, number: int, depth: int) -> bool:
     """Return whether a place of a branch is on a run."""
-    if not run.low < depth <= run.high:
-        return False
     return any(
         part.low < depth <= part.high and run.holds(part.branch, depth)
         for part in segments_to(connection, number, depth)

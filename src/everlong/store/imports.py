@@ -22,7 +22,7 @@ from everlong.errors import StoreError
 from everlong.model import Message, checked_messages, leading_system_count, seconds_of, text_of, title_from
 from everlong.store.content import Blob
 from everlong.store.database import TryAgain
-from everlong.store.paths import segments_to, sessions_along, stretch_of
+from everlong.store.paths import leads_through, segments_to, sessions_along, stretch_of
 from everlong.store.schema import branch, session
 from everlong.store.sessions import TOTALS, clean_title, new_session_id, prompt_blob, write_prompt
 from everlong.store.transcripts.writer import ERROR, KIND, STATUS
@@ -185,9 +185,9 @@ class Importer:
         connection.execute(self._store.database.backend.locked(first))
         for one in sessions_along(connection, self._store.tenant, here):
             there = [] if one.from_depth or key_of(one) != key else stretch_of(connection, one)
-            if any(part.branch == at.id and part.low < at.depth <= part.high for part in there):
+            if leads_through(there, at.id, at.depth):
                 return Imported("known", one.id)
-            if there and any(part.branch == one.branch and part.low < there[-1].high <= part.high for part in here):
+            if there and leads_through(here, one.branch, there[-1].high):
                 return Imported("grown", one.id)
         return None
 
@@ -307,7 +307,12 @@ def times_of(conversation: TranscriptConversation, written: float) -> list[float
         told = [_number(value) for value in listed]
     if told is None:
         told = [_time_in(message) for message in conversation.messages]
-    last = next((time for time in told if time is not None), written)
+    return fill_times(told, written)
+
+
+def fill_times(told: Sequence[float | None], first: float) -> list[float]:
+    """Return times without gaps: an unknown one is that of the message before, or else the first."""
+    last = next((time for time in told if time is not None), first)
     times: list[float] = []
     for time in told:
         last = last if time is None else time

@@ -88,16 +88,13 @@ class Outputs:
         """
         core = self._core
         made = blob(core.tenant, encoded(self._core.cleaned_text(text)))
-        add_content = core.database.sql(
-            "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live') ON CONFLICT DO NOTHING"
-        )
         add_output = core.database.sql(
             "INSERT INTO output (tenant, node, digest, ts) VALUES (?,?,?,?) ON CONFLICT DO NOTHING"
         )
 
         def work(connection: Connection) -> None:
             if self._state(connection, node) == "live":
-                connection.exec_driver_sql(add_content, (core.tenant, *made))
+                core.recorder.add_contents(connection, core.tenant, [(made, ())])
                 connection.exec_driver_sql(add_output, (core.tenant, node, made.digest, time.time()))
 
         core.database.write(work)

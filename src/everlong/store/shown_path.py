@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Row, Select, TextClause, bindparam, func, sel
 
 from everlong.errors import NotStored
 from everlong.store.database import in_batches
-from everlong.store.paths import Segment, segments_of, segments_to
+from everlong.store.paths import Segment, leads_through, segments_of, segments_to
 from everlong.store.schema import alias, branch, node, session, turn
 from everlong.store.sessions import Sessions, title_base
 
@@ -51,9 +51,7 @@ class ShownRun(NamedTuple):
 
     def holds(self, number: int, depth: int) -> bool:
         """Return whether a node, by its own branch and its depth, is on the run."""
-        return self.low < depth <= self.high and any(
-            part.branch == number and part.low < depth <= part.high for part in self.path
-        )
+        return self.low < depth <= self.high and leads_through(self.path, number, depth)
 
     def stretches(self, upto: int | None = None) -> Iterator[Segment]:
         """Yield the stretches of branches that it shows, all or up to a depth."""

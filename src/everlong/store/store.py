@@ -36,7 +36,7 @@ from everlong.store.compaction import (
     spill,
     tagged_context,
     undo,
-    view_for,
+    view_at,
 )
 from everlong.store.content import blob, encoded
 from everlong.store.conversations import Conversations
@@ -229,8 +229,7 @@ class Store(StoreCore):
     def view_items(self, at: Branch) -> tuple[list[ViewItem], int]:
         """Return the items of the view in force at a place, and the depth that it covers; none and 0 without a view."""
         with self.database.read() as connection:
-            view_id = connection.execute(select(branches.c.view_id).where(branches.c.id == at.id)).scalar()
-            shown = view_for(connection, view_id, at.depth, None)
+            shown = view_at(connection, at)
             return ([], 0) if shown is None else (items_of(connection, self.reader, shown.id), shown.cover_depth)
 
     def undo(self, at: Branch) -> bool:

@@ -36,9 +36,9 @@ from everlong.store.compaction import tagged_context
 from everlong.store.content import blob, encoded, value_of
 from everlong.store.database import in_batches
 from everlong.store.outputs import page_of
-from everlong.store.paths import Reader, read_message, segments_to
+from everlong.store.paths import Reader, Segment, leads_through, read_message, segments_to
 from everlong.store.schema import branch, content, node, summary, summary_child, view
-from everlong.store.shown_path import find_message
+from everlong.store.shown_path import count_messages, find_message
 from everlong.store.upkeep.references import drop_unused
 from everlong.store.views import ViewItem, items_of
 
@@ -127,44 +127,30 @@ class StoredGraph:
 
     def message_ids(self, after: str, last: str, start: int, count: int) -> list[str]:
         """Return some of the ids of a range, from the message with that number on, counted from 0."""
-        if last == ROOT:
-            return []
         found: list[str] = []
         with self._core.database.read() as connection:
-            branch_id, low, high = self._range(connection, after, last)
-            for part in segments_to(connection, branch_id, high):
-                if part.high <= low:
-                    continue
-                mine = node.c.branch == part.branch, node.c.depth > max(low, part.low), node.c.depth <= part.high
-                if start:
-                    size = connection.execute(select(func.count()).where(*mine)).scalar_one()
-                    if size <= start:
-                        start -= size
-                        continue
-                wanted = select(node.c.id).where(*mine).order_by(node.c.depth)
-                rows = connection.execute(wanted.offset(start).limit(count - len(found))).scalars()
-                found += [bytes(ident).hex() for ident in rows]
-                start = 0
-                if len(found) >= count:
-                    break
+            stretches = self._stretches(connection, after, last)
+            for part, size in zip(stretches, count_messages(connection, stretches), strict=True):
+                if start < size and len(found) < count:
+                    mine = node.c.branch == part.branch, node.c.depth > part.low, node.c.depth <= part.high
+                    wanted = select(node.c.id).where(*mine).order_by(node.c.depth)
+                    rows = connection.execute(wanted.offset(start).limit(count - len(found))).scalars()
+                    found += [bytes(ident).hex() for ident in rows]
+                start = max(0, start - size)
         return found
 
     def message_count(self, after: str, last: str) -> int:
         """Return the number of messages in a range."""
-        if last == ROOT:
-            return 0
         with self._core.database.read() as connection:
-            branch_id, low, high = self._range(connection, after, last)
-            parts = [part for part in segments_to(connection, branch_id, high) if part.high > low]
-            many = select(func.count()).select_from(node)
-            return sum(
-                connection.execute(
-                    many.where(
-                        node.c.branch == part.branch, node.c.depth > max(low, part.low), node.c.depth <= part.high
-                    )
-                ).scalar_one()
-                for part in parts
-            )
+            return sum(count_messages(connection, self._stretches(connection, after, last)))
+
+    def _stretches(self, connection: Connection, after: str, last: str) -> list[Segment]:
+        """Return the stretches of branches that hold the messages of a range."""
+        if last == ROOT:
+            return []
+        number, low, high = self._range(connection, after, last)
+        path = segments_to(connection, number, high)
+        return [part._replace(low=max(part.low, low)) for part in path if part.high > low]
 
     def _range(self, connection: Connection, after: str, last: str) -> tuple[int, int, int]:
         """Return the branch of a range's last message, and the depths that it covers."""
@@ -278,9 +264,8 @@ class StoredGraph:
             if (there := self._added_meanwhile(connection, number, made)) is not None:
                 return there
             ident = self._free_id(connection, made, text)
-            contents = "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live')"
-            connection.exec_driver_sql(core.database.sql(f"{contents} ON CONFLICT DO NOTHING"), (core.tenant, *held))
-            started, ended = self._times(connection, number, low, high)
+            core.recorder.add_contents(connection, core.tenant, [(held, ())])
+            started, ended = self._times(connection, made.after, made.last)
             values = (
                 *(ident, core.tenant, number, low, high, made.level, bytes.fromhex(made.after) or None),
                 *(bytes.fromhex(made.last), held.digest, made.tokens, made.source_tokens, made.messages),
@@ -343,15 +328,11 @@ class StoredGraph:
         ident = connection.execute(later).scalar()
         return None if ident is None else self._get(connection, ident)
 
-    def _times(self, connection: Connection, number: int, low: int, high: int) -> tuple[float | None, float | None]:
+    def _times(self, connection: Connection, after: str, last: str) -> tuple[float | None, float | None]:
         """Return the times of a range's first and last message."""
-        times: list[float] = []
-        for part in segments_to(connection, number, high):
-            if part.high <= low:
-                continue
-            values = (part.branch, max(low, part.low), part.high)
-            ends = connection.exec_driver_sql(self._sql(_TIMES), values).one()
-            times += [one for one in ends if one is not None]
+        places = [part[:3] for part in self._stretches(connection, after, last)]
+        ends = [one for place in places for one in connection.exec_driver_sql(self._sql(_TIMES), place).one()]
+        times = [one for one in ends if one is not None]
         return (min(times), max(times)) if times else (None, None)
 
     def degraded(self, most: int) -> list[SummaryNode]:
@@ -478,8 +459,8 @@ def void_summaries(connection: Connection, tenant: str, places: set[tuple[int, i
     )
     gone: dict[str, bytes | None] = {}
     for number, deepest in connection.execute(ends.group_by(summary.c.branch)).all():
-        spans = {part.branch: part for part in segments_to(connection, number, deepest)}
-        depths = [depth for b, depth in places if b in spans and spans[b].low < depth <= spans[b].high]
+        path = segments_to(connection, number, deepest)
+        depths = [depth for own, depth in places if leads_through(path, own, depth)]
         for depth in depths:
             covering = select(summary.c.id, summary.c.digest).where(
                 summary.c.branch == number, summary.c.from_depth < depth, summary.c.to_depth >= depth

@@ -23,7 +23,6 @@ from everlong.store.content import encoded
 from everlong.store.database import TryAgain
 from everlong.store.identity.placing import ATTEMPTS_IN_PLACE, StoredReply
 from everlong.store.identity.replies import ReplyLinker
-from everlong.store.paths import Segment, segments_to
 from everlong.store.schema import turn
 from everlong.store.sessions import TOTALS, usage_totals
 from everlong.store.tree import Branch, Match, RecordRequest
@@ -289,17 +288,9 @@ class Turns:
 
     def of_session(self, ident: str) -> list[Turn]:
         """Return the turns of a session, oldest first."""
-        return self._select(turn.c.session == ident)
-
-    def of_branch(self, at: Branch) -> list[Turn]:
-        """Return the turns on the way to a place, oldest first."""
+        query = select(turn).where(turn.c.tenant == self._core.tenant, turn.c.session == ident).order_by(turn.c.id)
         with self._database.read() as connection:
-            path = segments_to(connection, at.id, at.depth)
-        return self._select(turn.c.branch.in_([part.branch for part in path]), on=path)
-
-    def unfinished(self) -> list[Turn]:
-        """Return the turns that were begun and not finished, oldest first: under way, or left behind by a crash."""
-        return self._select(turn.c.status == "open")
+            return [_turn(row) for row in connection.execute(query)]
 
     def since(self, at: float = 0.0) -> Iterator[Turn]:
         """Yield all turns that were begun from a moment on (seconds since 1970), oldest first."""
@@ -307,15 +298,6 @@ class Turns:
         with self._database.read() as connection:
             for row in connection.execution_options(yield_per=500).execute(query):
                 yield _turn(row)
-
-    def link(self, at: Branch) -> int:
-        """Link replies with the messages on the way to a place that repeat them; return how many were found.
-
-        `begin` does this by itself.
-        """
-        return self._database.write(lambda connection: self._linker.link(connection, at))
-
-    # -- inside a transaction ------------------------------------------------------------------------------------------
 
     def _request_after(self, at: Branch, new: NewMessages, reply: Message | None) -> tuple[RecordRequest, int]:
         """Return new messages and the reply to them as a request, and the number of messages before the reply."""
@@ -401,13 +383,6 @@ class Turns:
         if row is None:
             raise NotStored(f"there is no turn {ident} in {self._database.backend.where}")
         return _Row(*row)
-
-    def _select(self, condition: Any, on: list[Segment] | None = None) -> list[Turn]:
-        query = select(turn).where(turn.c.tenant == self._core.tenant, condition).order_by(turn.c.id)
-        with self._database.read() as connection:
-            rows = connection.execute(query).all()
-        tops = None if on is None else {part.branch: part.high for part in on}
-        return [_turn(row) for row in rows if tops is None or row.depth <= tops[row.branch]]
 
 
 class _Row(NamedTuple):

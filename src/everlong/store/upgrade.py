@@ -16,8 +16,6 @@ from everlong.errors import SchemaMismatch, StoreBusy, StoreError
 from everlong.store.database import Backend, Database
 from everlong.store.schema import create_tables
 
-__all__ = ["HEAD", "MIGRATIONS", "REVISIONS", "VERSION_TABLE", "backend_for", "open_database", "refuse", "version_of"]
-
 _log = logging.getLogger("everlong.store")
 
 VERSION_TABLE = "everlong_version"

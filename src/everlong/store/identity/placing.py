@@ -33,7 +33,6 @@ from everlong.store.tree import Branch, Match, RecordRequest
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
-__all__ = ["ATTEMPTS_IN_PLACE", "LONG_STEM", "Identity", "PlacedRequest", "Sender", "StatelessRequest", "StoredReply"]
 
 ATTEMPTS_IN_PLACE = 8
 """Attempts to store a turn in its conversation; then it gets a conversation of its own."""

@@ -19,17 +19,6 @@ from everlong.store.transcripts.parts import name_of
 if TYPE_CHECKING:
     from everlong.store.store import Store
 
-__all__ = [
-    "ERROR",
-    "FORMATS",
-    "KIND",
-    "STATUS",
-    "Format",
-    "exported",
-    "json_text",
-    "suffix_of",
-    "write_transcript",
-]
 
 Format: TypeAlias = Literal["jsonl", "json", "markdown", "html"]
 FORMATS: tuple[Format, ...] = get_args(Format)

@@ -24,7 +24,7 @@ from everlong.store.database import in_batches
 from everlong.store.evidence import drop_evidence
 from everlong.store.objects import sweep_objects
 from everlong.store.outputs import drop_outputs
-from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
+from everlong.store.paths import Segment, leads_through, segments_to, sessions_along, stretch_of
 from everlong.store.schema import (
     branch,
     compaction,
@@ -157,7 +157,7 @@ class _Forgetting:
         asked = len(chosen)
         if mine:
             shown = self._shown_by_others(mine)
-            chosen = [row for row in chosen if not any(_is_in(row, part) for part in shown)]
+            chosen = [row for row in chosen if not leads_through(shown, row.branch, row.depth)]
         replies = self.replies_of(chosen, mine)
         digests = self.contents_of(chosen, replies)
         numbers = {row.seq for row in chosen}
@@ -307,8 +307,8 @@ class _Forgetting:
         found: list[int] = []
         usable = select(view).where(view.c.tenant == self.core.tenant, view.c.state != "void")
         for row in self.connection.execute(usable).all():
-            spans = {part.branch: part for part in segments_to(self.connection, row.branch, row.saw_depth)}
-            if any(b in spans and spans[b].low < depth <= spans[b].high for b, depth in places):
+            path = segments_to(self.connection, row.branch, row.saw_depth)
+            if any(leads_through(path, *place) for place in places):
                 found.append(row.id)
         repeating = found
         while repeating:  # on forks to which one of them was carried over
@@ -355,10 +355,6 @@ def _needle(identity: bytes) -> bytes:
         with suppress(ValueError, RecursionError):  # nested too deep to be read back
             return encoded(json.loads(told)[0]).strip(b'"')  # the call's id
     return b""
-
-
-def _is_in(row: Row[Any], part: Segment) -> bool:
-    return bool(row.branch == part.branch and part.low < row.depth <= part.high)
 
 
 # -- by words alone ----------------------------------------------------------------------------------------------------
