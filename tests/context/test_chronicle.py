@@ -92,6 +92,19 @@ def test_only_the_last_failing_command_that_has_not_run_better_since_is_blocked(
     assert told(mended).items["Blocked"] == []
 
 
+def test_an_error_is_blocked_no_longer_when_two_more_requests_came() -> None:
+    asked = [user("Name the berths in data/berths.csv."), assistant("Seventeen of them.")]
+    assert told([*TALK, *asked]).items["Blocked"] == []
+
+
+def test_an_open_error_is_told_with_the_first_line_that_speaks_of_it() -> None:
+    result = "src/quay.ts(28,2): error TS2739: no berth_id\nsrc/pier.ts(1,1)\n3 problems\nexit_hook\nend_2"
+    blocked = told([user("Build it."), *bash(1, "npm run build", f"{result}\n<returncode>2</returncode>")])
+    (item,) = blocked.items["Blocked"]
+    assert "  src/quay.ts(28,2): error TS2739: no berth_id\n" in item
+    assert item.endswith("\n  end_2")
+
+
 def test_files_are_told_with_how_they_changed() -> None:
     assert "ports.py (edited)" in "\n".join(told(TALK).items["Relevant Files"])
 

@@ -112,6 +112,8 @@ class OpenError(NamedTuple):
 
     title: str
     lines: tuple[str, ...]
+    turn: int
+    """The number of the user's turn in which it failed."""
 
     def render(self) -> str:
         """Return the command with the last lines of its result, as an item."""
@@ -259,7 +261,7 @@ class Chronicle:
             tried = step.subject if step.command or step.path else step.call.name
             self.errors.pop(tried, None)
             if step.failed:
-                self.errors[tried] = OpenError(step.title, step.last_lines)
+                self.errors[tried] = OpenError(step.title, step.error_lines, self.count)
             if (step.command or not step.changes) and not step.only_looks:  # changed files have their own section
                 turn.outcomes.pop(step.subject, None)
                 turn.outcomes[step.subject] = _outcome_line(step)
@@ -338,8 +340,14 @@ class Chronicle:
             newest = list(self.files.items())[-_MOST_FILES:]
             items.append(f"- Files changed: {', '.join(f'`{path}` ({how})' for path, how in newest)}")
         items += [f"- Last call, no result yet: `{title}`" for title in self.pending]
-        items += [error.render() for error in list(self.errors.values())[-1:]]
+        if (error := self.open_error) is not None:
+            items.append(error.render())
         return items
+
+    @property
+    def open_error(self) -> OpenError | None:
+        """The last failing command of this turn or the one before; after two requests it is the past."""
+        return next((error for error in reversed(self.errors.values()) if self.count - error.turn <= 1), None)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -438,7 +446,7 @@ class _Writing:
             if now.last is not None and not now.pending:
                 told = f"`{now.last.title}`" if now.last.only_looks else _outcome_line(now.last)
                 self._add("In Progress", f"- Last call: {told}", _FRONTIER_SHARE)
-        for error in list(now.errors.values())[-1:]:
+        if (error := now.open_error) is not None:
             self._add("Blocked", error.render(), _FRONTIER_SHARE)
 
     def _tell_goal(self) -> None:
