@@ -21,6 +21,7 @@ from everlong.store.tree import Branch, Match, RecordRequest
 from everlong.store.upkeep import garbage
 from everlong.store.upkeep.garbage import collect_garbage
 from everlong.store.upkeep.maintenance import backup, size_of, stats, vacuum
+from everlong.store.upkeep.references import drop_unused
 from everlong.store.upkeep.retention import retain
 from tests.examples import length
 from tests.store.engines import ScriptedEngine, summarizing
@@ -209,7 +210,7 @@ def test_a_collection_leaves_what_is_used_again_meanwhile(store: Store, monkeypa
 def test_a_content_that_is_used_again_meanwhile_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     said = talk_about("twice", 3)
     store.record(said, conversation="one")
-    delete = garbage.drop_unused
+    delete = drop_unused
 
     def after_use(connection: Connection, **given: Any) -> int:
         said_again = RecordRequest(

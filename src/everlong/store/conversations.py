@@ -13,22 +13,13 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Row, func, or_, select, update
+from sqlalchemy import Connection, Row, Select, case, func, or_, select, update
 
 from everlong.errors import AmbiguousName, NotStored, StoreError
 from everlong.store.compaction import Compaction, compaction_of
-from everlong.store.conversation_list import (
-    ConversationChoices,
-    ConversationFilters,
-    ListCursor,
-    choices_in,
-    live_among,
-    names_in,
-    only_failed_among,
-)
 from everlong.store.database import in_batches
 from everlong.store.paths import Entry, segments_to
-from everlong.store.schema import branch, compaction, receipt, session
+from everlong.store.schema import branch, compaction, receipt, session, turn
 from everlong.store.sessions import TOTALS, Session, Sessions, clean_title, usage_totals
 from everlong.store.shown_path import (
     BrokenReply,
@@ -56,6 +47,8 @@ _MOST_NAMED = 5
 """The most conversations of one name that an error lists."""
 COMPRESSION = "compression"
 """The end reason of a part that a compaction ended."""
+_MOST_CHOICES = 50
+"""The most clients, folders or models that are offered, the most recently active."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +104,47 @@ class Conversation:
         """Return the conversation as JSON-ready data."""
         told = {one.name: getattr(self, one.name) for one in fields(self)}
         return {**told, "parts": list(self.parts), "is_open": self.is_open}
+
+
+class ListCursor(NamedTuple):
+    """The place in the list after which the next page begins: the last conversation of the page before."""
+
+    active: float
+    conversation: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationFilters:
+    """The conversations that count; a filter of None does not matter. Times are seconds since 1970."""
+
+    client: str | None = None
+    source: str | None = None
+    folder: str | None = None
+    """Only those that have worked in this folder."""
+    folders: tuple[str, ...] | None = None
+    """Only those that have worked in one of these folders."""
+    model: str | None = None
+    since: float | None = None
+    """Only those in which something was said at or after this moment."""
+    before: float | None = None
+    """Only those that began before this moment."""
+    least_cost: float | None = None
+    """Only those that cost at least so many US dollars."""
+    is_compacted: bool | None = None
+    kinds: tuple[Kind, ...] = ("main",)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if every conversation of these kinds counts."""
+        return self == ConversationFilters(kinds=self.kinds)
+
+
+class ConversationChoices(NamedTuple):
+    """The values that a filter may take, the most recently active first."""
+
+    clients: tuple[str, ...]
+    folders: tuple[str, ...]
+    models: tuple[str, ...]
 
 
 class ConversationLine(NamedTuple):
@@ -233,22 +267,34 @@ class Conversations:
 
     def choices(self) -> ConversationChoices:
         """Return the clients, folders and models that conversations can be chosen by."""
+        found = []
         with self._database.read() as connection:
-            return choices_in(connection, self._core.tenant)
+            for column in (session.c.client, session.c.folder, session.c.model):
+                named = session.c.kind == "main", column.is_not(None), column != ""
+                query = select(column).where(session.c.tenant == self._core.tenant, *named).group_by(column)
+                query = query.order_by(func.max(session.c.active).desc()).limit(_MOST_CHOICES)
+                found.append(tuple(connection.execute(query).scalars().all()))
+        return ConversationChoices(*found)
 
     def waiting(self, some: Sequence[Conversation]) -> set[str]:
         """Return the ids of those conversations in which a request waits for its answer."""
         whole = {part: one.id for one in some for part in one.parts[-1:]}
+        mine = turn.c.tenant == self._core.tenant, turn.c.session.in_(list(whole))
         with self._database.read() as connection:
-            return {whole[part] for part in live_among(connection, self._core.tenant, list(whole))}
+            parts = connection.execute(select(turn.c.session).where(*mine, turn.c.status == "open")).scalars()
+            return {whole[str(part)] for part in parts}
 
     def unanswered(self, some: Sequence[Conversation]) -> set[str]:
         """Return the ids of those conversations that consist of refused requests: no model has said a word in them."""
         whole = {one.parts[0]: one.id for one in some if len(one.parts) == 1}
         failed: set[str] = set()
+        is_refused = (turn.c.status == "failed") & turn.c.reply.is_(None)
+        all_refused = func.sum(case((is_refused, 0), else_=1)) == 0
+        asked = select(turn.c.session).where(turn.c.tenant == self._core.tenant).group_by(turn.c.session)
         with self._database.read() as connection:
             for parts in in_batches(list(whole)):
-                failed |= {whole[part] for part in only_failed_among(connection, self._core.tenant, parts)}
+                refused = asked.where(turn.c.session.in_(parts)).having(all_refused)
+                failed |= {whole[str(part)] for part in connection.execute(refused).scalars()}
         return {ident for ident in failed if not any(_is_reply(line) for line in self.lines(ident))}
 
     def count(self, kinds: Sequence[Kind] = ("main", "side", "agent")) -> int:
@@ -552,3 +598,63 @@ def _ambiguous_text(name: str, listed: Sequence[Conversation], count: int) -> st
     if count > len(listed):
         lines.append(f"  … and {count - len(listed)} more")
     return "\n".join(lines)
+
+
+# -- the list, chosen by the database, so that a page costs the same in a store of any size ----------------------------
+
+
+def names_in(
+    connection: Connection,
+    tenant: str,
+    filters: ConversationFilters,
+    limit: int | None = None,
+    after: ListCursor | None = None,
+) -> list[str]:
+    """Return the ids of all conversations or of one page, the most recently active first."""
+    last = func.max(session.c.active)
+    query = (
+        select(session.c.conversation)
+        .where(session.c.tenant == tenant, session.c.kind.in_(list(filters.kinds)))
+        .group_by(session.c.conversation)
+        .order_by(last.desc(), session.c.conversation.desc())
+        .limit(limit)
+    )
+    for name in ("client", "source", "folder", "model"):
+        wanted = getattr(filters, name)
+        if wanted is not None:
+            query = query.where(session.c.conversation.in_(_named(tenant, session.c[name] == wanted)))
+    if filters.folders is not None:
+        query = query.where(session.c.conversation.in_(_named(tenant, session.c.folder.in_(list(filters.folders)))))
+    if filters.since is not None:
+        query = query.having(last >= filters.since)
+    if filters.before is not None:
+        query = query.having(func.min(session.c.started) < filters.before)
+    if filters.least_cost is not None:
+        aside = _paid_aside(tenant)
+        query = query.outerjoin(aside, aside.c.conversation == session.c.conversation)
+        paid = func.sum(session.c.cost) + func.coalesce(func.max(aside.c.cost), 0.0)
+        query = query.having(paid >= filters.least_cost)
+    if filters.is_compacted is not None:
+        compacted = _named(tenant, session.c.id.in_(select(compaction.c.session).where(compaction.c.tenant == tenant)))
+        chosen = session.c.conversation.in_(compacted)
+        query = query.where(chosen if filters.is_compacted else ~chosen)
+    if after is not None:
+        is_older = last < after.active
+        query = query.having(is_older | ((last == after.active) & (session.c.conversation < after.conversation)))
+    return [str(name) for name in connection.execute(query).scalars()]
+
+
+def _named(tenant: str, condition: Any) -> Select[tuple[str]]:
+    return select(session.c.conversation).where(session.c.tenant == tenant, condition)
+
+
+def _paid_aside(tenant: str) -> Any:
+    """Return the costs of the calls on the side of each conversation."""
+    part = session.alias("part")
+    return (
+        select(part.c.conversation, func.sum(receipt.c.cost).label("cost"))
+        .select_from(receipt.join(part, part.c.id == receipt.c.session))
+        .where(receipt.c.tenant == tenant)
+        .group_by(part.c.conversation)
+        .subquery("aside")
+    )

@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import partial
@@ -163,6 +163,18 @@ def next_title(connection: Connection, conversation: str, title: str) -> str:
         if found and found[1] == base:
             taken.add(int(found[2]))
     return f"{base} #{max(taken) + 1}"
+
+
+def conversations_in(connection: Connection, tenant: str, folders: Sequence[str]) -> list[str]:
+    """Return the ids of all conversations that work in one of some folders now, of every kind."""
+    inside = select(session.c.conversation).where(session.c.tenant == tenant, session.c.folder.in_(list(folders)))
+    query = (
+        select(session.c.conversation, session.c.folder)
+        .where(session.c.tenant == tenant, session.c.conversation.in_(inside))
+        .order_by(session.c.started, session.c.id)
+    )
+    newest = {str(name): folder for name, folder in connection.execute(query)}  # its last part says where it is now
+    return [name for name, folder in newest.items() if folder in folders]
 
 
 _CARRIED = (

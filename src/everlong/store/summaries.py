@@ -26,8 +26,7 @@ from everlong.lossless.graph import (
     SummaryNode,
     SummarySpan,
     TextPage,
-    passage_around,
-    pattern_counter,
+    search_texts,
     summary_id,
     tag_of,
 )
@@ -181,7 +180,7 @@ class StoredGraph:
         from everlong.store.search.snippets import passages as passages_in  # noqa: PLC0415 - as above
 
         if wish.role == "summary":
-            return self._search_summaries(wish)
+            return search_texts(wish, ((one.id, "summary", one.ended, one.made.text) for one in self.all()))
         at = self._at()
         path = None if wish.everywhere or at is None else (at.id, at.depth)
         filters = Filters(path=path, role=wish.role, tool=wish.tool, since=wish.since, before=wish.before)
@@ -202,19 +201,6 @@ class StoredGraph:
             if one.hit.node is not None
         ]
         return shown, len(passages) > stop
-
-    def _search_summaries(self, wish: SearchWish) -> tuple[list[FoundPassage], bool]:
-        count = pattern_counter(wish.query) if wish.mode == "regex" else None
-        words = [wish.query.casefold()] if wish.mode != "auto" else wish.query.casefold().split()
-        scored: list[tuple[int, FoundPassage]] = []
-        for one in self.all():
-            low = one.made.text.casefold()
-            if score := count(one.made.text) if count is not None else sum(word in low for word in words):
-                text = passage_around(one.made.text, wish.query, wish.room)
-                scored.append((score, FoundPassage(one.id, "summary", one.ended, text, len(one.made.text))))
-        scored.sort(key=lambda pair: -pair[0])
-        start = (wish.page - 1) * wish.limit
-        return [one for _, one in scored[start : start + wish.limit]], len(scored) > start + wish.limit
 
     # -- summaries -----------------------------------------------------------------------------------------------------
 
