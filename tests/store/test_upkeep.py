@@ -15,6 +15,7 @@ from everlong.config.settings import StoreSettings
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message
 from everlong.store import Store
+from everlong.store.database import ShortWrites
 from everlong.store.opening import open_store
 from everlong.store.schema import alias, content
 from everlong.store.tree import Branch, Match, RecordRequest
@@ -190,16 +191,16 @@ def test_a_collection_leaves_what_is_used_again_meanwhile(store: Store, monkeypa
     said = talk_about("long", 3 * garbage.MESSAGES_AT_ONCE + 7)
     at = store.record(said)
     steps: list[int] = []
-    write = garbage.Pace.write
+    write = ShortWrites.write
 
-    def use_again(self: garbage.Pace, work: Callable[[Connection], Any]) -> Any:
+    def use_again(self: ShortWrites, work: Callable[[Connection], Any]) -> Any:
         done = write(self, work)
         steps.append(store.branch(at.id).depth)
         if len(steps) == 2:
             store.sessions.start(store.branch(at.id), from_depth=0)
         return done
 
-    monkeypatch.setattr(garbage.Pace, "write", use_again)
+    monkeypatch.setattr(ShortWrites, "write", use_again)
     assert collect_garbage(store, min_age=-1.0).branches == 0
     left = store.branch(at.id)
     assert 0 < left.depth == steps[1] < steps[0] < len(said)

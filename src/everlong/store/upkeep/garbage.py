@@ -8,14 +8,14 @@ is a shorter branch, which the next collection removes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Column, Connection, delete, exists, func, select, union_all, update
 
 from everlong.store import leases
-from everlong.store.database import in_batches
+from everlong.store.database import ShortWrites, in_batches
 from everlong.store.evidence import drop_evidence
 from everlong.store.objects import sweep_objects
 from everlong.store.paths import segments_to
@@ -39,8 +39,6 @@ from everlong.store.upkeep.references import USERS_OF_CONTENT, drop_unused, remo
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
-T = TypeVar("T")
-
 DAY = 86_400.0
 
 MESSAGES_AT_ONCE = 32
@@ -48,42 +46,6 @@ MESSAGES_AT_ONCE = 32
 
 CONTENTS_AT_ONCE = 200
 """The most contents that are removed in one transaction."""
-
-STEP_SECONDS = 0.03
-"""About the seconds for which a transaction keeps others waiting."""
-
-_LEAST_PAUSE = 0.004  # others look for the lock every three milliseconds
-
-
-class Pace:
-    """Transactions that follow one another, as large as may be without keeping others waiting."""
-
-    def __init__(self, core: StoreCore, most: int) -> None:
-        self._core = core
-        self._least, self._most = max(1, most // 4), most
-        self.count = max(1, most // 2)
-        """Number of items for the next transaction."""
-
-    def write(self, work: Callable[[Connection], T]) -> T:
-        """Run work in one transaction; let others write for as long as they had to wait."""
-        began = worked = 0.0
-
-        def timed(connection: Connection) -> T:
-            nonlocal began, worked
-            began = time.monotonic()
-            try:
-                return work(connection)
-            finally:
-                worked = time.monotonic() - began
-
-        result = self._core.database.write(timed)
-        if worked > STEP_SECONDS:  # without the commit, which takes as long for a small one
-            self.count = max(self._least, self.count // 2)
-        elif worked < STEP_SECONDS / 2:
-            self.count = min(self._most, self.count * 2)
-        if not self._core.database.in_batch:
-            time.sleep(max(_LEAST_PAUSE, time.monotonic() - began))
-        return result
 
 
 class CollectedGarbage(NamedTuple):
@@ -117,9 +79,9 @@ def collect_garbage(core: StoreCore, min_age: float = DAY, released: Collection[
             if needed.get(row.id, -1) < row.head_depth
         ]
     branches = messages = 0
-    pace = Pace(core, MESSAGES_AT_ONCE)
+    steps = ShortWrites(core.database, MESSAGES_AT_ONCE)
     for one in doomed:
-        is_whole, count = _cut_in_steps(core, one, pace)
+        is_whole, count = _cut_in_steps(core, one, steps)
         branches, messages = branches + is_whole, messages + count
     if messages:
         _clear_echoes(core)
@@ -172,11 +134,11 @@ def _need_origins(core: StoreCore, connection: Connection, needed: dict[int, int
                 needed[part.branch] = max(part.high, needed.get(part.branch, 0))
 
 
-def _cut_in_steps(core: StoreCore, one: _DoomedBranch, pace: Pace) -> tuple[bool, int]:
+def _cut_in_steps(core: StoreCore, one: _DoomedBranch, steps: ShortWrites) -> tuple[bool, int]:
     """Cut off the end of a branch, some messages in each transaction; return whether all of it went, and how many."""
     removed, head = 0, one.head
     while True:
-        count, left, is_whole = pace.write(partial(_cut_some, core, one, head, pace.count))
+        count, left, is_whole = steps.write(partial(_cut_some, core, one, head, steps.count))
         removed += count
         if left is None:
             return is_whole, removed
@@ -263,10 +225,10 @@ def _delete_unused_contents(core: StoreCore) -> int:
         if core.database.backend.name == "sqlite":  # on a server, older numbers may not be committed yet
             for column in _ADDED:
                 newest[column] = connection.execute(select(func.max(column.table.c.seq))).scalar() or 0
-    deleted, pace = 0, Pace(core, CONTENTS_AT_ONCE)
+    deleted, steps = 0, ShortWrites(core.database, CONTENTS_AT_ONCE)
     while unused:
-        some, unused = unused[: pace.count], unused[pace.count :]
-        deleted += pace.write(partial(drop_unused, digests=some, after=newest))
+        some, unused = unused[: steps.count], unused[steps.count :]
+        deleted += steps.write(partial(drop_unused, digests=some, after=newest))
     return deleted
 
 
