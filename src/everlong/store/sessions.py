@@ -287,7 +287,8 @@ class Sessions:
 
     def end_in(self, connection: Connection, ident: str, reason: str, depth: int) -> None:
         """End a session at a depth, in a transaction that is under way."""
-        self._end(connection, ident, reason, time.time(), depth)
+        values = {"ended": time.time(), "end_reason": reason, "to_depth": depth}
+        connection.execute(update(session).where(session.c.id == ident).values(values))
 
     def free_id(self, connection: Connection) -> str:
         """Return an id that no session has."""
@@ -296,13 +297,11 @@ class Sessions:
             if self._database.backend.run(connection, self._has_sql, (ident,)).fetchone() is None:
                 return ident
 
-    def roll_over(
-        self, ident: str, at: Branch | None = None, *, reason: str = "compression", compaction_id: int | None = None
-    ) -> Session:
+    def roll_over(self, ident: str, at: Branch | None = None, *, compaction_id: int | None = None) -> Session:
         """End a session and open its child at the same place, in one transaction; the child takes over everything."""
 
         def work(connection: Connection, child: str) -> None:
-            self.go_on(connection, ident, child, at, reason, compaction_id)
+            self.go_on(connection, ident, child, at, compaction_id)
 
         return self.get(self.with_new_id(time.time(), work))
 
@@ -312,7 +311,6 @@ class Sessions:
         ident: str,
         child: str,
         at: Branch | None = None,
-        reason: str = "compression",
         compaction_id: int | None = None,
     ) -> None:
         """End a session and open its child in a transaction that is under way."""
@@ -321,7 +319,7 @@ class Sessions:
             raise StoreError(f"session {ident} has ended already ({old.end_reason}); resume its newest one instead")
         number = at.id if at is not None else old.branch
         depth = at.depth if at is not None else self._head_depth(connection, number)
-        self._end(connection, ident, reason, time.time(), depth)
+        self.end_in(connection, ident, "compression", depth)
         rewound_to = None if old.to_depth is None else depth  # one that was rewound stays so
         self._insert_child(connection, old, child, number, depth, rewound_to)
         if compaction_id is not None:
@@ -481,11 +479,6 @@ class Sessions:
         title = None if old.title is None else next_title(connection, old.conversation, old.title)
         place = {"parent": old.id, "branch": number, "from_depth": from_depth, "to_depth": to_depth, "title": title}
         self._insert(connection, child, time.time(), {**{name: getattr(old, name) for name in _CARRIED}, **place})
-
-    def _end(self, connection: Connection, ident: str, reason: str, now: float, depth: int) -> None:
-        connection.execute(
-            update(session).where(session.c.id == ident).values(ended=now, end_reason=reason, to_depth=depth)
-        )
 
     def _head_depth(self, connection: Connection, number: int | None) -> int:
         return connection.execute(select(branch.c.head_depth).where(branch.c.id == number)).scalar() or 0

@@ -156,16 +156,9 @@ class Store(StoreCore):
         """
         return self.database.batch()
 
-    def append(
-        self,
-        to: Branch,
-        messages: Iterable[Message],
-        *,
-        times: Sequence[float] | None = None,
-        tokens: Sequence[int | None] | None = None,
-    ) -> Branch:
+    def append(self, to: Branch, messages: Iterable[Message], *, times: Sequence[float] | None = None) -> Branch:
         """Store messages after a place in the tree; the same as recording the whole list, without reading it again."""
-        return self.recording.after(to, checked_messages(messages), times, tokens)
+        return self.recording.after(to, checked_messages(messages), times)
 
     def use_system(self, at: Branch, text: str) -> None:
         """Send a branch with another system prompt from now on, and with the tools that it has."""
@@ -182,12 +175,9 @@ class Store(StoreCore):
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def context(self, at: Branch, *, profile: str | None = None) -> list[Message]:
-        """Return the messages to send: system messages, the view in force, and all messages that it does not cover.
-
-        With a ``profile`` only a view that was made for it counts.
-        """
-        return see(self, at, profile).messages
+    def context(self, at: Branch) -> list[Message]:
+        """Return the messages to send: system messages, the view in force, and all messages that it does not cover."""
+        return see(self, at).messages
 
     # -- views ---------------------------------------------------------------------------------------------------------
 

@@ -18,14 +18,13 @@ from sqlalchemy import Connection, Row, select
 
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message, Node, Trace, checked_messages
-from everlong.store.compaction import view_for
 from everlong.store.content import encoded
 from everlong.store.database import TryAgain
 from everlong.store.identity.placing import ATTEMPTS_IN_PLACE, StoredReply
 from everlong.store.identity.replies import ReplyLinker
 from everlong.store.schema import turn
 from everlong.store.sessions import TOTALS, usage_totals
-from everlong.store.tree import Branch, Match, RecordRequest
+from everlong.store.tree import Branch, Match, RecordRequest, inherited_view
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -139,8 +138,7 @@ class Turns:
                 raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
             self._linker.link(connection, at)
             view_id, preamble = row
-            shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
-            sent_under = None if shown is None else shown.id
+            sent_under = inherited_view(connection, view_id, at.depth)
             moment, named = time.time() if began is None else began, storable(model)
             values = (tenant, session, at.id, at.head, at.depth, sent_under, preamble, named, "open", 0.0, moment)
             ident = int(self._run(connection, self._begin_sql, values).fetchone()[0])
@@ -343,11 +341,11 @@ class Turns:
         preamble: bytes | None,
     ) -> int:
         now, (at, node, session) = time.time(), answered
-        shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
+        shown = inherited_view(connection, view_id, at.depth)
         told = None if past.usage is None else encoded(dict(past.usage)).decode()
         digest, key = self._digest_and_key(past.reply)
         values = (
-            *(self._core.tenant, session, at.id, at.head, at.depth, None if shown is None else shown.id),
+            *(self._core.tenant, session, at.id, at.head, at.depth, shown),
             *(preamble, storable(past.model), past.status, storable(past.error), told, past.cost),
             *(digest, key, node, now if past.began is None else past.began, now),
         )
