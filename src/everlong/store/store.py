@@ -56,7 +56,7 @@ from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import Branch
 from everlong.store.turns import Turns
 from everlong.store.upgrade import open_database
-from everlong.store.upkeep.forget import Forgotten, forget, forget_prompts, forget_titles
+from everlong.store.upkeep.forget import Forgotten, find_prompts, forget, forget_prompts, forget_titles
 from everlong.store.upkeep.verify import Verified, VerifiedMark, verify
 from everlong.store.views import ViewItem, items_of, pinned_in
 
@@ -294,9 +294,13 @@ class Store(StoreCore):
         """Delete titles that hold some words, in whatever case; return how many conversations had one."""
         return forget_titles(self, words)
 
-    def forget_prompts(self, words: str) -> int:
-        """Forget system prompts and tools that hold some words, in whatever case; return how many there were."""
-        return forget_prompts(self, words)
+    def find_prompts(self, words: str) -> list[bytes]:
+        """Return the system prompts, with their tools, that hold some words, in whatever case."""
+        return find_prompts(self, words)
+
+    def forget_prompts(self, prompts: Sequence[bytes]) -> None:
+        """Forget system prompts, with their tools, for good."""
+        forget_prompts(self, prompts)
 
     def title_for(self, messages: Sequence[Message]) -> str | None:
         """Return the title that the first messages of a conversation give it; None if its words are forgotten."""

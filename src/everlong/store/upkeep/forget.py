@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from sqlalchemy import Connection, Row, delete, func, or_, select, update
+from sqlalchemy import Connection, Row, delete, func, or_, select, union, update
 
 from everlong.errors import NotStored
 from everlong.model import blocks_of, title_from
@@ -375,36 +375,33 @@ def forget_titles(core: StoreCore, words: str) -> int:
     return core.database.write(work)
 
 
-def forget_prompts(core: StoreCore, words: str) -> int:
-    """Forget system prompts, with their tools, that hold some words; return how many did."""
+def find_prompts(core: StoreCore, words: str) -> list[bytes]:
+    """Return the system prompts, with their tools, that hold some words, in whatever case."""
     columns = (branch.c.preamble, view.c.preamble, turn.c.preamble, sessions.c.preamble, sessions.c.system_prompt)
+    mine = [select(column).where(column.table.c.tenant == core.tenant) for column in columns]
+    live = select(content).where(content.c.digest.in_(union(*mine)), content.c.state == "live")
+    with core.database.read() as connection:
+        prompts = [(bytes(row.digest), value_of(row.bytes, row.codec)) for row in connection.execute(live)]
     sought = words.casefold()
+    return [digest for digest, value in prompts if any(sought in text.casefold() for text in all_texts(value))]
 
-    def work(connection: Connection) -> tuple[int, set[str]]:
-        used: set[bytes] = set()
-        for column in columns:
-            query = select(column).where(column.table.c.tenant == core.tenant, column.is_not(None)).distinct()
-            used |= {bytes(digest) for digest in connection.execute(query).scalars()}
-        gone: list[bytes] = []
-        for part in in_batches(sorted(used)):
-            live = select(content).where(content.c.digest.in_(part), content.c.state == "live")
-            for row in connection.execute(live).all():
-                value = value_of(row.bytes, row.codec)
-                if any(sought in text.casefold() for text in all_texts(value)):
-                    values = {"bytes": None, "codec": 0, "state": "forgotten", "stub": stub_of_prompt(value)}
-                    connection.execute(update(content).where(content.c.seq == row.seq).values(values))
-                    gone.append(bytes(row.digest))
+
+def forget_prompts(core: StoreCore, digests: Sequence[bytes]) -> None:
+    """Forget system prompts, with their tools."""
+
+    def work(connection: Connection) -> set[str]:
         told: set[str] = set()
-        for part in in_batches(gone):
+        for part in in_batches(digests):
+            for row in connection.execute(select(content).where(content.c.digest.in_(part))).all():
+                stub = stub_of_prompt(value_of(row.bytes, row.codec))
+                values = {"bytes": None, "codec": 0, "state": "forgotten", "stub": stub}
+                connection.execute(update(content).where(content.c.seq == row.seq).values(values))
             had = or_(sessions.c.system_prompt.in_(part), sessions.c.preamble.in_(part))
             told |= set(connection.execute(select(sessions.c.id).where(had)).scalars())
-        return len(gone), told
+        return told
 
-    count, told = core.database.write(work)
-    if count:
-        forget_in_logs(core, set(), told)
-        sweep_objects(core.database)
-    return count
+    forget_in_logs(core, (), core.database.write(work))
+    sweep_objects(core.database)
 
 
 def all_texts(value: Any) -> Iterator[str]:
