@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -114,10 +114,6 @@ class Turns:
         self._totals_sql = sql(f"UPDATE session SET {grown}, active = ? WHERE id = ? AND tenant = ?")  # noqa: S608 - ours
         one = f"SELECT {', '.join(_Row._fields)} FROM turn WHERE id = ? AND tenant = ?"  # noqa: S608 - our own names
         self._one, self._locked = sql(one), sql(one) + core.database.backend.lock
-        self._begin_sql = sql(
-            "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, cost, ts)"
-            " VALUES (?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
-        )
         self._finish_sql = sql(
             "UPDATE turn SET session = ?, branch = ?, node = ?, depth = ?, status = ?, error = ?, usage = ?, cost = ?,"
             " reply = ?, reply_key = ?, echo_node = ?, ended = ? WHERE id = ?"
@@ -140,8 +136,11 @@ class Turns:
             view_id, preamble = row
             sent_under = inherited_view(connection, view_id, at.depth)
             moment, named = time.time() if began is None else began, storable(model)
-            values = (tenant, session, at.id, at.head, at.depth, sent_under, preamble, named, "open", 0.0, moment)
-            ident = int(self._run(connection, self._begin_sql, values).fetchone()[0])
+            values = (
+                *(tenant, session, at.id, at.head, at.depth, sent_under, preamble, named),
+                *("open", None, None, 0.0, None, None, None, moment, None),
+            )
+            ident = int(self._run(connection, self._insert_sql, values).fetchone()[0])
             return Turn(ident, session, at.id, at.head, at.depth, sent_under, named, moment)
 
         return self._database.write(work)
@@ -184,27 +183,16 @@ class Turns:
             if echo_node is None:
                 answered = self._add_reply(connection, at, past, attempt)
             told = None if usage is None else json.dumps(dict(usage), default=str)
-            (number, node, depth), session = (answered.at.id, answered.at.head, answered.at.depth), answered.session
-            ended = replace(
-                _turn(row),
-                session=session,
-                branch=number,
-                node=node,
-                depth=depth,
-                status=status,
-                error=storable(error),
-                usage=json.loads(told) if told else None,
-                cost=cost,
-                has_reply=digest is not None,
-                echo_node=answered.node,
-                ended=time.time(),
+            place, session = answered.at, answered.session
+            values = (
+                *(session, place.id, place.head, place.depth, status, storable(error), told, cost),
+                *(digest, key, answered.node, time.time(), ident),
             )
-            values = (*(session, number, node, depth, status, ended.error, told, cost), digest, key, answered.node)
-            self._run(connection, self._finish_sql, (*values, ended.ended, ident))
+            self._run(connection, self._finish_sql, values)
             self._names.add(connection, self._core.tenant, ident, names)
             self._add_totals(connection, session, usage, cost)
             self._drop_if_left(connection, row.session, session)
-            return ended
+            return _turn(self._row(connection, ident))
 
         return self._database.retry(lambda attempt: self._database.write(partial(work, attempt)))
 
