@@ -65,8 +65,8 @@ class ReplyLinker:
         """
         waiting = self._run(connection, self._here, (at.id, at.depth, at.head)).fetchall()
         row = self._run(connection, self._digest, (ident,)).fetchone() if waiting else None
-        for number, reply in waiting if row is not None else ():
-            if self._repeats(connection, bytes(row[0]), bytes(reply)):
+        for number, reply in waiting:
+            if row is not None and self._repeats(connection, bytes(row[0]), bytes(reply)):
                 self._run(connection, self._linked, (ident, number))
 
     def _waiting(self, connection: Connection, path: list[Segment], below: int) -> list[_Waiting]:
