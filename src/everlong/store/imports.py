@@ -38,7 +38,6 @@ REASON = "imported"
 
 FOUND_IN = "found_in"
 """The key, in the origin of a session, of the folder that its file was found in; it speaks for that folder only."""
-CLAUDE_CODE = "claude-code"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/.*)?", re.IGNORECASE)
 _SESSION_ID = re.compile(r"\d{8}_\d{6}_[0-9a-f]{6}")
 _TIME_FIELDS = ("timestamp", "created_at", "time", "ts")
@@ -64,8 +63,6 @@ class ImportOrigin:
     """The folder of a file that is no client's own; "-" for a stream."""
     is_apart: bool = False
     """True if nobody has named the file: it speaks of its own folder only, and adds to no conversation of others."""
-    kind: str = ""
-    """The format of a file that is no log."""
 
     @property
     def root(self) -> str:
@@ -103,8 +100,7 @@ class Importer:
         trace = self._store.chain.trace(said[lead:])
         if not trace.ids:
             return Imported("empty", None)
-        kind = CLAUDE_CODE if origin.kind == CLAUDE_CODE else "session"
-        key = f"{kind}:{conversation.id}" if conversation.id else f"words:{trace.ids[0].hex()}"
+        key = f"session:{conversation.id}" if conversation.id else f"words:{trace.ids[0].hex()}"
         name, tools = _text(conversation.id), conversation.tools or None
         at = self._store.record(said, tools=tools, times=when, tokens=tokens, ext_id=name, conversation=root)
         facts = _facts(self._store, conversation, origin, key, times, is_own=is_own)
@@ -250,13 +246,13 @@ def _facts(
     """Return the columns of a new session, from what the file says about it."""
     body = conversation.body or {}
     title = body.get("title")
-    if not isinstance(title, str) and origin.kind != CLAUDE_CODE and not _is_bare_number(conversation.id):
+    if not isinstance(title, str) and not _is_bare_number(conversation.id):
         title = conversation.id
-    if title is None and origin.kind != CLAUDE_CODE:
+    if title is None:
         opening = takewhile(lambda one: one.get("role") != "assistant", conversation.messages)
         title = title_from(list(map(store.cleaned, opening)))
     kept: dict[str, Any] = body if is_own else {}
-    platform = origin.source or _text(kept.get("platform")) or (CLAUDE_CODE if origin.kind == CLAUDE_CODE else None)
+    platform = origin.source or _text(kept.get("platform"))
     before = kept.get("origin")
     about = {**(before if isinstance(before, dict) else {}), "import": key, "file": origin.file}
     about[FOUND_IN] = origin.found_in
@@ -264,7 +260,7 @@ def _facts(
         about["id"] = conversation.id
     started, ended = _number(kept.get("started")), _number(kept.get("ended"))
     active = _number(kept.get("active"))
-    folder = _text(body.get("folder")) if is_own or origin.kind == CLAUDE_CODE else None
+    folder = _text(kept.get("folder"))
     kind = kept.get("type") if kept.get("type") in ("side", "agent") else "main"
     return {
         "kind": kind,
