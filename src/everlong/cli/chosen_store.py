@@ -351,6 +351,6 @@ def print_json(value: Any) -> None:
     if _OUTPUT in meta:
         meta[_OUTPUT][meta[_TENANT]] = value
         return
-    from everlong.store.transcripts.writer import json_text  # noqa: PLC0415 - loads the database
+    from everlong.store.session_log import json_text  # noqa: PLC0415 - loads the database
 
     click.echo(json_text(value, indent=2))

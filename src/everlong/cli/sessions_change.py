@@ -111,9 +111,9 @@ def delete(sessions: tuple[str, ...], yes: bool, as_json: bool) -> None:
 def forget(text: str | None, turns: tuple[str, ...], session: str | None, yes: bool, as_json: bool) -> None:
     """Forget messages for good: all that contain TEXT, in upper or lower case, or the ones you name.
 
-    They are removed from the store, the search, titles, logs, the gateway's journal and the chat's history, with every
-    summary that was made from them, and are not stored again. This cannot be undone. Exported files, backups and notes
-    are not touched.
+    They are removed from the store, the search, titles, system prompts, logs, the gateway's journal and the chat's
+    history, with every summary that was made from them, and are not stored again. This cannot be undone. Exported
+    files, backups and notes are not touched.
     """
     _check_target(text, turns, session)
 
@@ -126,7 +126,8 @@ def forget(text: str | None, turns: tuple[str, ...], session: str | None, yes: b
         else:
             chosen = _find_nodes(store, text) if text else [_node_at(store, turn) for turn in turns]
             titled = [one.id for one in store.conversations.newest(title=text)] if text else []
-            if not chosen and not titled:
+            prompts = store.find_prompts(text) if text else []
+            if not chosen and not titled and not prompts:
                 _clean_traces(store, text)
                 say("nothing was found, so nothing was forgotten")
                 if as_json:
@@ -134,10 +135,13 @@ def forget(text: str | None, turns: tuple[str, ...], session: str | None, yes: b
                 return
             if titled:
                 say(f"and the titles of {counted(len(titled), 'conversation')}")
+            if prompts:
+                say(f"and {counted(len(prompts), 'system prompt')}")
             confirm(f"Forget {counted(len(chosen), 'message')} for good?", yes)
             gone = store.forget(chosen) if chosen else Forgotten(0, 0)
             if text:
                 store.forget_titles(text)
+                store.forget_prompts(prompts)
         _clean_traces(store, text)
     if as_json:
         print_json({"messages": gone.messages, "summaries": gone.views, "spared": gone.spared})

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -244,7 +243,6 @@ def import_files(
                 origin = ImportOrigin("standard input", time.time(), source, found_in="-")
             else:
                 origin = logs.origin(path, path.stat().st_mtime)
-            origin = replace(origin, kind=transcript.kind)
             with store.batch():
                 for conversation in transcript.conversations:
                     done_with = importer.add(conversation, origin)
