@@ -37,7 +37,8 @@ _STATES = {
     "in context": "in context: the model gets it word for word",
     "ended": "was in context when the conversation ended: its last request had it word for word",
     "left out": "left out: its client no longer sends it",
-    "taken back": "taken back: no conversation goes on with it, and the store still has it",
+    "taken back": "taken back: the conversation does not go on with it, and the store still has it",
+    "outside": "in the store, and in no conversation: it was stored without one, or taken back",
     "broken off": "broken off: the conversation does not go on with this reply",
     "forgotten": "forgotten: its words were removed from the store for good, and nothing brings them back",
 }
