@@ -216,24 +216,17 @@ def _engine_name(found: FoundPlugin, name: str, settings: Settings) -> str:
 
 def _run_menu() -> None:
     """Let a person choose the context engine in a menu, and write it to their config.yaml."""
-    while True:
-        plugins = find_plugins()
-        engines = [one for one in ListedPlugin.of(plugins) if one.found.kind == "engine" or one.found.manifest.provides]
-        engines += [one for one in ListedPlugin.of(plugins) if one.found.kind == "general" and one not in engines]
-        active = next((place for place, one in enumerate(engines) if one.is_active and one.found.kind == "engine"), 0)
-        now = plugins.settings.context.engine
-        if pick_line("Provider Plugins", [f"Context Engine   {now}"], 0) is None:
-            return
-        names = max(len(one.found.name) for one in engines)
-        versions = max(len(one.found.manifest.version) for one in engines)
-        lines = [_format_menu_line(one, names, versions) for one in engines]
-        place = pick_line("Provider Plugins → Context Engine", lines, active)
-        if place is None:
-            continue
+    plugins = find_plugins()
+    engines = sorted(ListedPlugin.of(plugins), key=lambda one: one.found.kind != "engine")
+    active = next((place for place, one in enumerate(engines) if one.is_active and one.found.kind == "engine"), 0)
+    names = max(len(one.found.name) for one in engines)
+    versions = max(len(one.found.manifest.version) for one in engines)
+    lines = [_format_menu_line(one, names, versions) for one in engines]
+    place = pick_line(_TITLES["engine"], lines, active)
+    if place is not None:
         found = engines[place].found
         for line in use_engine(plugins, found, found.name):
             click.echo(line, err=True)
-        return
 
 
 def _format_menu_line(one: ListedPlugin, names: int, versions: int) -> str:

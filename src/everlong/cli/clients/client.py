@@ -100,6 +100,15 @@ class ConfigurationFile:
             raise self._refusal(settings[0], "other values would change")
         return text
 
+    def preview(self, settings: Sequence[Setting]) -> str:
+        """Return the settings as they would stand in an empty file; empty if the file has them."""
+        if self.changed(settings) == self.text():
+            return ""
+        text = ""
+        for setting in settings:
+            text = self.format.put(text, setting.path, setting.value)
+        return text.rstrip()
+
     def write(self, settings: Sequence[Setting]) -> bool:
         """Write settings after a backup; return False if the file has them already."""
         fresh = self.changed(settings)
@@ -312,6 +321,13 @@ class Client:
     def file(self, env: Mapping[str, str], home: Path) -> ConfigurationFile:
         """Return its configuration file."""
         return ConfigurationFile(self.path(env, home), self.format)
+
+    def values(self, env: Mapping[str, str], home: Path) -> Any:
+        """Return the values of its configuration file; none if that is broken, which the client will report itself."""
+        try:
+            return self.file(env, home).values()
+        except ConfigError:
+            return {}
 
     def upstreams(self, env: Mapping[str, str], home: Path) -> dict[str, str]:
         """Return the upstreams of its own configuration, as the user wrote it, by API."""

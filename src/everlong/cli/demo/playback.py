@@ -40,7 +40,7 @@ class Track:
 
         What it has in common with the one before, from the start on, is cached.
         """
-        held = self.contender.held
+        held = self.contender
         pairs = zip(held.messages, self._last, strict=False)
         same = next((at for at, (one, other) in enumerate(pairs) if not _is_same(one, other)), None)
         shared = min(len(held.messages), len(self._last)) if same is None else same
@@ -83,7 +83,7 @@ def play(session: Sequence[Message], window: int, store: Store) -> Played:
     """Play a session to every contender."""
     ours = Everlong(window, store, len(session))
     counter = ours.engine.counter
-    contenders: list[Contender] = [Cutting(window, counter), HeadAndTail(window, counter), ours]
+    contenders = [Cutting(window, counter), HeadAndTail(window, counter), ours]
     played = Played(window, ours, [Track(one) for one in contenders])
     raw = 0
     for message in session:
@@ -114,7 +114,7 @@ class Answer:
 
 def answers_of(track: Track, facts: Sequence[Fact], store: Store | None = None) -> list[Answer]:
     """Return where a contender has each answer from; only one with a store can recall."""
-    return [_answer(fact, track.contender.held.messages, store) for fact in facts]
+    return [_answer(fact, track.contender.messages, store) for fact in facts]
 
 
 def _answer(fact: Fact, context: Sequence[Message], store: Store | None) -> Answer:

@@ -20,8 +20,8 @@ from everlong.model import text_of
 __all__ = ["DemoScreens"]
 
 _SUMMARY_LINES = 9
-_ITEM_CHARS = 140
-"""Characters shown of a line of the summary: two lines of the screen."""
+_ITEM_CHARS = 76
+"""Characters shown of a line of the summary: one line of the screen."""
 _NAME_CELLS = 22
 _WIDEST = 80
 _STYLES = ("red", "magenta", "green")
@@ -67,7 +67,7 @@ class DemoScreens:
         )
         for track, style in zip(played.tracks, _STYLES, strict=True):
             row = Text(f"{track.contender.name:<{_NAME_CELLS}}")
-            row.append(curve(track.sizes, played.window, 1, self._out.width - _NAME_CELLS - 1)[0], style=style)
+            row.append(curve(track.sizes, played.window, self._out.width - _NAME_CELLS - 1), style=style)
             self._out.print(row)
         self._table(played, answers)
         self._summary(played)
@@ -83,7 +83,7 @@ class DemoScreens:
         self._out.print(Text(text, style=style))
 
     def _wrapped(self, text: str, style: str = "") -> None:
-        self._out.print(Padding(Text(text, style=style), (0, 2)))
+        self._out.print(Padding(Text(text, style=style), (0, 0, 0, 2), expand=False))
 
     def _table(self, played: Played, answers: Sequence[Sequence[Answer]]) -> None:
         self._heading(
@@ -104,7 +104,7 @@ class DemoScreens:
 
     def _summary(self, played: Played) -> None:
         """Show the beginning of the newest summary's sections."""
-        held = played.everlong.held
+        held = played.everlong
         summary = next((one for one in held.messages if is_summary(one)), None)
         if summary is None:
             return
