@@ -47,7 +47,7 @@ def _pick_number(title: str, lines: Sequence[str], place: int) -> int | None:
 
 def _pick_by_arrows(title: str, lines: Sequence[str], place: int) -> int | None:
     from prompt_toolkit.key_binding import KeyBindings  # noqa: PLC0415 - only the menu draws
-    from prompt_toolkit.shortcuts import choice  # noqa: PLC0415 - as above
+    from prompt_toolkit.shortcuts.choice_input import ChoiceInput  # noqa: PLC0415 - as above
 
     keys = KeyBindings()
 
@@ -56,17 +56,17 @@ def _pick_by_arrows(title: str, lines: Sequence[str], place: int) -> int | None:
     def _(event: KeyPressEvent) -> None:
         event.app.exit(exception=KeyboardInterrupt())
 
-    options = [(number, visible(line)) for number, line in enumerate(lines)]
+    menu = ChoiceInput(
+        message=title,
+        options=[(number, visible(line)) for number, line in enumerate(lines)],
+        default=place,
+        symbol="›",
+        show_numbers=False,
+        bottom_toolbar=_KEYS,
+        key_bindings=keys,
+    )
     with unguarded():  # it draws with escapes
         try:
-            return choice(
-                title,
-                options=options,
-                default=place,
-                symbol="›",
-                show_numbers=False,
-                bottom_toolbar=_KEYS,
-                key_bindings=keys,
-            )
+            return menu.prompt()
         except KeyboardInterrupt:
             return None

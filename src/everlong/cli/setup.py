@@ -136,7 +136,7 @@ def _show_or_write(file: ConfigurationFile, settings: list[Setting], command: st
         say(f"{file.path} has these settings already; nothing was changed")
     elif write:
         file.write(settings)
-        kept = f"; the file as it was is {file.backup.name} beside it" if file.backup.exists() else ""
+        kept = f"; the file as it was is {file.backup.name} beside it" if file.backup.stat().st_size else ""
         say(f"changed {file.path}{kept}; `{command} --undo` puts it back")
     else:
         say(f"{file.path} needs these settings:")

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from everlong.cli.demo.contenders import Contender, Cutting, Everlong, HeadAndTail
-from everlong.cli.demo.session import Fact, find_in_context, find_statement
+from everlong.cli.demo.session import Fact, find_in_context
 from everlong.model import calls_of, text_of
 
 if TYPE_CHECKING:
     from everlong.model import Message
     from everlong.store import Store
 
-__all__ = ["PRICES", "Answer", "Played", "Track", "answers_of", "find_fact", "play"]
+__all__ = ["PRICES", "Answer", "Played", "Track", "answers_of", "play"]
 
 PRICES = {"input_price": 3.0, "output_price": 0.0, "cache_read_price": 0.3, "cache_write_price": 3.75}
 """US dollars for a million tokens that the demo reckons with; only input is compared."""
@@ -123,14 +123,8 @@ def _answer(fact: Fact, context: Sequence[Message], store: Store | None) -> Answ
         return Answer(fact, "context", words)
     if store is None:
         return Answer(fact, "lost")
-    words = find_fact(fact, fact.question, store)
-    return Answer(fact, "recall", words) if words else Answer(fact, "lost")
-
-
-def find_fact(fact: Fact, query: str, store: Store) -> str:
-    """Return the words that state a fact in what one search finds; empty if it does not."""
-    for hit in store.search(query, limit=_HITS).hits:
+    for hit in store.search(fact.question, limit=_HITS).hits:
         text = store.read(hit.node, chars=1_000_000).text if hit.node is not None else ""
-        if words := find_statement(fact, text):
-            return words
-    return ""
+        if words := next((needle for needle in fact.needle if needle in text), ""):
+            return Answer(fact, "recall", words)
+    return Answer(fact, "lost")
