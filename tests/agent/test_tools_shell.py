@@ -78,9 +78,10 @@ def test_a_command_that_prints_for_ever_is_bounded_and_stopped(desk: Desk, monke
         until((desk.root / "enough").exists)
         desk.context.interrupted.set()
 
+    for_ever = "while :; do echo harbour; done"
     thread = threading.Thread(target=interrupt)
     thread.start()
-    result = desk.run("run_command", command="yes harbour | head -c 200000; touch enough; yes harbour")
+    result = desk.run("run_command", command=f"{for_ever} | head -c 200000; touch enough; {for_ever}")
     thread.join()
     assert result.outcome == "interrupted"
     assert result.whole is not None

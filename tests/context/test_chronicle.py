@@ -69,12 +69,19 @@ def test_a_changed_file_stands_among_the_files_and_not_among_the_outcomes() -> N
     assert "`edit" not in document.items["Done"][0]
 
 
-def test_a_quotation_that_is_too_long_loses_courtesy_then_clauses_from_its_end() -> None:
+def test_a_quotation_that_is_too_long_loses_courtesy_then_the_clauses_that_name_least() -> None:
     asked = "Thanks for that! I moved the ferry to pier_12, because the old one leaks, and Mira wants a lamp there."
     turns = [m for n in range(12) for m in (user(f"Berth_{n}: {asked}"), assistant("Yes."))]
     done = "\n".join(told(turns, 420).items["Done"])
-    assert "… I moved the ferry to pier_12, because the old one leaks …" in done
-    assert not re.search("… (?:because|and Mira)", done)
+    assert "… I moved the ferry to pier_12 … and Mira wants a lamp there." in done
+    assert "… because" not in done
+
+
+def test_of_too_many_turns_those_that_name_something_stay() -> None:
+    named = [user("I met Laura on the ferry to Blue Horizon in 2019."), assistant("How nice.")]
+    asked = [m for _ in range(60) for m in (user("How do I say that in a better way?"), assistant("Like this."))]
+    quoted = "\n".join(told([user("Help me write a letter."), assistant("Gladly."), *named, *asked], 420).items["Done"])
+    assert "I met Laura on the ferry to Blue Horizon in 2019." in quoted
 
 
 @pytest.mark.parametrize("said", ["/mode", "Thanks!", "ok, go on", "Yes please", "继续", "Danke, weiter"])
@@ -90,6 +97,19 @@ def test_only_the_last_failing_command_that_has_not_run_better_since_is_blocked(
     assert "berth_count is missing" in blocked
     mended = [*TALK, *bash(6, "npm run build", "built\n<returncode>0</returncode>")]
     assert told(mended).items["Blocked"] == []
+
+
+def test_an_error_is_blocked_no_longer_when_two_more_requests_came() -> None:
+    asked = [user("Name the berths in data/berths.csv."), assistant("Seventeen of them.")]
+    assert told([*TALK, *asked]).items["Blocked"] == []
+
+
+def test_an_open_error_is_told_with_the_first_line_that_speaks_of_it() -> None:
+    result = "src/quay.ts(28,2): error TS2739: no berth_id\nsrc/pier.ts(1,1)\n3 problems\nexit_hook\nend_2"
+    blocked = told([user("Build it."), *bash(1, "npm run build", f"{result}\n<returncode>2</returncode>")])
+    (item,) = blocked.items["Blocked"]
+    assert "  src/quay.ts(28,2): error TS2739: no berth_id\n" in item
+    assert item.endswith("\n  end_2")
 
 
 def test_files_are_told_with_how_they_changed() -> None:

@@ -67,6 +67,10 @@ def after(*said: str) -> list[str]:
         ("Keep it short. Never ever push\nto main, please. Never guess.", ["Never guess."]),
         ("always use tabs\nnever guess\nfix the test", ["always use tabs", "never guess"]),
         ("My rules:\n1. Always cite sources.\n2. Never guess.", ["Always cite sources.", "Never guess."]),
+        (
+            "Never guess in the same breath, I hate it until I see it. Go on.",
+            ["Never guess in the same breath, I hate it until I see it."],
+        ),
         ("Translate this: Never eat snow. Always wear a hat.", []),
         ("> Always use the latest version\nIs that still true?", []),
         ("```\n# Never touch this\nAlways close the file.\n```\nWhat does it do?", []),

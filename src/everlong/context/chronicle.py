@@ -48,6 +48,8 @@ _CUT_WORTH = 3
 """A cut inside a clause counts as so many names."""
 _LEAST_TOKENS = 25
 """Tokens that the shortest quote of a turn takes about."""
+_ENOUGH_NAMES = 3
+"""Turns with so many names are all worth the same."""
 _ITEM_TOKENS = 8
 """Tokens of an item besides the quote."""
 _FRONTIER_SHARE = 0.4
@@ -104,6 +106,7 @@ _TURN_LINE = re.compile(
     r'- turn (?P<number>\d+), (?:"(?P<words>.*?)"|the goal|the newest request)(?: → (?P<came>.*))?$', re.DOTALL
 )
 _PLAIN_WORD = re.compile(r"(?<![\w.(/-])[A-Za-z]{3,}(?![\w(/.=-])")
+_CAPITAL = re.compile(r"(?<=[a-z,] )[A-Z]\w+")
 _LINE_BREAK = re.compile(r"(?<=[}\]]), (?=[\[{\"])|(?<=[.!?]) +(?=[A-Z*`])")
 
 
@@ -112,6 +115,8 @@ class OpenError(NamedTuple):
 
     title: str
     lines: tuple[str, ...]
+    turn: int
+    """The number of the user's turn in which it failed."""
 
     def render(self) -> str:
         """Return the command with the last lines of its result, as an item."""
@@ -259,7 +264,7 @@ class Chronicle:
             tried = step.subject if step.command or step.path else step.call.name
             self.errors.pop(tried, None)
             if step.failed:
-                self.errors[tried] = OpenError(step.title, step.last_lines)
+                self.errors[tried] = OpenError(step.title, step.error_lines, self.count)
             if (step.command or not step.changes) and not step.only_looks:  # changed files have their own section
                 turn.outcomes.pop(step.subject, None)
                 turn.outcomes[step.subject] = _outcome_line(step)
@@ -338,8 +343,14 @@ class Chronicle:
             newest = list(self.files.items())[-_MOST_FILES:]
             items.append(f"- Files changed: {', '.join(f'`{path}` ({how})' for path, how in newest)}")
         items += [f"- Last call, no result yet: `{title}`" for title in self.pending]
-        items += [error.render() for error in list(self.errors.values())[-1:]]
+        if (error := self.open_error) is not None:
+            items.append(error.render())
         return items
+
+    @property
+    def open_error(self) -> OpenError | None:
+        """The last failing command of this turn or the one before; after two requests it is the past."""
+        return next((error for error in reversed(self.errors.values()) if self.count - error.turn <= 1), None)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
@@ -438,7 +449,7 @@ class _Writing:
             if now.last is not None and not now.pending:
                 told = f"`{now.last.title}`" if now.last.only_looks else _outcome_line(now.last)
                 self._add("In Progress", f"- Last call: {told}", _FRONTIER_SHARE)
-        for error in list(now.errors.values())[-1:]:
+        if (error := now.open_error) is not None:
             self._add("Blocked", error.render(), _FRONTIER_SHARE)
 
     def _tell_goal(self) -> None:
@@ -590,9 +601,10 @@ def _share_room(quotes: Iterable[Iterator[tuple[str, int]]], room: int, count: T
     """
     versions = list(quotes)
     told = [next(quote)[0] for quote in versions]
-    # Where not even the shortest versions fit, the oldest are left out.
+    # Where not even the shortest versions fit, what names little is left out, the oldest first.
     gone = max(0, len(told) - max(0, room) // _LEAST_TOKENS)
-    told[:gone] = [""] * gone
+    for place in sorted(range(len(told)), key=lambda place: (_worth(told[place]), place))[:gone]:
+        told[place] = ""
     per_character = count("\n".join(told)) / max(1, sum(map(len, told)))
 
     def cost(text: str) -> float:
@@ -608,7 +620,7 @@ def _share_room(quotes: Iterable[Iterator[tuple[str, int]]], room: int, count: T
             gain = size * (size - cost(shorter)) * (1.5 - place / len(told) / 2) / (1 + _NAME_WORTH * lost)
             heapq.heappush(heap, (-gain, place, shorter))
 
-    for place in range(gone, len(told) if over > 0 else gone):
+    for place in (place for place, text in enumerate(told) if text and over > 0):
         offer(place)
     while over > 0 and heap:
         _, place, shorter = heapq.heappop(heap)
@@ -622,11 +634,11 @@ def _word_versions(text: str) -> Iterator[tuple[str, int]]:
     """Yield a turn's words, shorter each time, with the names that each version loses.
 
     First whole sentences go, those with the fewest names first, short ones before long and later ones before earlier,
-    then clauses from the end of the sentence that is left.
+    then clauses of the sentence that is left, in the same order.
     """
     yield text, 0
     clauses = split_clauses(text)
-    names = [len(set(entities(clause))) for clause in clauses]
+    names = [_named(clause) for clause in clauses]
     sentences: list[list[int]] = [[]]
     for place, clause in enumerate(clauses):
         sentences[-1].append(place)
@@ -638,8 +650,9 @@ def _word_versions(text: str) -> Iterator[tuple[str, int]]:
         return sum(names[place] for place in part), length >= _COURTESY_LENGTH, -part[0]
 
     *others, richest = sorted(sentences, key=worth)
+    poorest_first = sorted(richest, key=lambda place: (names[place], -place))
     kept = set(range(len(clauses)))
-    for part in (*others, *([place] for place in reversed(richest[1:]))):
+    for part in (*others, *([place] for place in poorest_first[:-1])):
         kept.difference_update(part)
         shorter = _joined(clauses, kept)
         if len(shorter) < _LEAST_WORDS:
@@ -648,6 +661,16 @@ def _word_versions(text: str) -> Iterator[tuple[str, int]]:
         text = shorter
     cut = cut_at_clause(text, _LEAST_WORDS)
     yield cut, _CUT_WORTH + len(set(entities(text))) - len(set(entities(cut)))
+
+
+def _worth(words: str) -> int:
+    """Return what a turn's words are worth where there is no room for all: names, and whether they state something."""
+    return min(_ENOUGH_NAMES, _named(words) + ("?" not in words))
+
+
+def _named(text: str) -> int:
+    """Return how many things a text of a person names: entities, and words with a capital inside a sentence."""
+    return len({*entities(text), *_CAPITAL.findall(text)})
 
 
 def _joined(clauses: Sequence[str], kept: set[int]) -> str:

@@ -51,6 +51,7 @@ _STOPPED = re.compile(
 _SAYS_NOTHING = re.compile(
     r"\W*$|<(returncode|exit_code)>|</?\w+>$|\W*(?:\w+ )?exit(?:ed with)? (?:code|status)\b", re.IGNORECASE
 )
+_SPEAKS_OF_ERROR = re.compile(r"\b(?:error|fail(?:ed|ure)?|exception)\b|\w(?:Error|Exception)\b", re.IGNORECASE)
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
 _QUOTED = re.compile(r"'[^']*(?:'|$)|\"[^\"]*(?:\"|$)")
 _PATCHED = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+?)\s*$", re.MULTILINE)
@@ -181,10 +182,21 @@ class Step:
     @cached_property
     def last_lines(self) -> tuple[str, ...]:
         """The last lines of the result that say something; those that name something come before others."""
-        lines = [] if self.result in (None, CLEARED_RESULT) else (self.result or "")[-_LOOK_AT_LINES:].splitlines()
-        telling = list(dict.fromkeys(line.strip() for line in lines[-_LAST_LINES:] if not _SAYS_NOTHING.match(line)))
+        telling = self._telling[-_LAST_LINES:]
         named = [line for line, names in zip(telling, names_by_line(telling), strict=True) if names]
         return tuple(beginning(line, _OUTCOME_LENGTH) for line in (named or telling)[-_ERROR_LINES:])
+
+    @property
+    def error_lines(self) -> tuple[str, ...]:
+        """The first line that speaks of an error, from which the others mostly follow, and the last lines."""
+        first = next((beginning(line, _OUTCOME_LENGTH) for line in self._telling if _SPEAKS_OF_ERROR.search(line)), "")
+        return self.last_lines if first in ("", *self.last_lines) else (first, *self.last_lines[1:])
+
+    @cached_property
+    def _telling(self) -> list[str]:
+        """The lines at the end of the result that say something, each once."""
+        lines = [] if self.result in (None, CLEARED_RESULT) else (self.result or "")[-_LOOK_AT_LINES:].splitlines()
+        return list(dict.fromkeys(line.strip() for line in lines if not _SAYS_NOTHING.match(line)))
 
     @property
     def outcome(self) -> str:

@@ -53,11 +53,12 @@ _ENGLISH = _Language(
     r"|could|would|should|will|may|can|need|want|like|know|think|understand|happen)\b(?!-)|[a-z]*(?:[^e]ed|ing"
     r"|[^su]s)\b)[a-z-]{2,}\b(?! \w+s[.!]*$)",
     since=r"from (?:now|here|today) on(?:wards?)?|(?:going|moving) forward|in (?:the )?future",
-    rule=r"do(?: not|n'?t) (?:VERB(?! (?:it|that|them)\b)|[a-z]+ (?:any(?:thing)?|files) (?!else))|only (?:ever "
-    r")?(?:use\b|VERB(?! (?:the|me|my)\b))|(?:use|answer|respond)\b[^,;:]*\bonly\b(?! (?:one|two|three|\d))|you (?:must"
-    r"|should|need to|have to|are(?: to)?) (?:always|never|only)\b(?! have)|you may (?:only|never) VERB|you (?:must"
-    r"|may) not (?!have\b)|i(?:'d| would)? (?:want|need|like) you to (?:always|never|only|not|stop|(?:answer|respond"
-    r"|use|ask|be|keep|call)\b(?! (?:the|an?|it)\b))|keep in mind that (?!was\b|it\b)|remember to\b",
+    rule=r"do(?: not|n'?t) (?:VERB(?! (?:it|that(?! (?:i|we|you))|them)\b)|[a-z]+ (?:any(?:thing)?|files) "
+    r"(?!else))|only (?:ever )?(?:use\b|VERB(?! (?:the|me|my)\b))|(?:use|answer|respond)\b[^,;:]*\bonly\b(?! (?:one"
+    r"|two|three|\d))|you (?:must|should|need to|have to|are(?: to)?) (?:always|never|only)\b(?! have)|you may (?:only"
+    r"|never) VERB|you (?:must|may) not (?!have\b)|i(?:'d| would)? (?:want|need|like) you to (?:always|never|only|not"
+    r"|stop|(?:answer|respond|use|ask|be|keep|call)\b(?! (?:the|an?|it)\b))|keep in mind that (?!was\b|it\b)"
+    r"|remember to\b",
     later=r",? (?:always|never|ever)[.!]*$|, (?:always|never) |(?:whenever|every ?time|each time) (?:you|we|i"
     r"|something)\b|(?:before|after) (?:every|each) (?:commit|push|change|edit|answer|step)",
     when=r"whenever|every ?time|each time|any ?time",
@@ -67,7 +68,7 @@ _ENGLISH = _Language(
     veto=r"(?:he|she|they|docs?|documentation|readme|manual|guide|error|spec|boss|colleague|friend)\b[^,]* (?:sa(?:id"
     r"|ys?)|told|wrote|writes?|reads?|states?|mentions?|warns?|suggests?|recommends?)|told me|th(?:is|ese|ose) (?!repo"
     r"|project|codebase|conversation|chat|session|team|company)\w+|that (?:one|file|line)|the (?:first|second|third"
-    r"|last|next|previous|other|same|failing)|in line \d+|while (?:i|we|it|the)|at (?:\d+|noon|one|five|six)|(?:for"
+    r"|last|next|previous|other|failing)|in line \d+|while (?:i|we|it|the)|at (?:\d+|noon|one|five|six)|(?:for"
     r"|just) now|(?<!from )now[.!]*$|yet|tonight|tomorrow|yesterday|(?<!from )today|until|^(?:can|could|how|what|why)",
 )
 _GERMAN = _Language(
@@ -201,8 +202,9 @@ def _pattern(words: _Language | str) -> re.Pattern[str]:
     rule = words.rule.replace("VERB", words.verb).replace("NOT", words.order)
     lead = rf"(?:(?:{words.lead})\b[\s,:.!–—-]*){{0,4}}"
     near = r"(?:(?! (?:that|which|die|der|das|qui|que|котор\w+) )[^;:,])*?"
+    said = r"(?:(?!, (?:because|since|as|it|i|weil|da|parce|car|porque|pois|потому)\b).)*"  # not the reason behind it
     return re.compile(
-        rf"(?i)^(?!.*\b(?:{words.veto})\b)(?:(?:(?P<stands>(?:.*?(?:[,;–—]|\s-)\s*)?{lead}(?:{words.always}|{words.since})\b"
+        rf"(?i)^(?!{said}\b(?:{words.veto})\b)(?:(?:(?P<stands>(?:.*?(?:[,;–—]|\s-)\s*)?{lead}(?:{words.always}|{words.since})\b"
         rf"[\s,:]+|{lead}(?:{words.when})\b[^,]*(?:,[^,]*)?,\s*)|(?:{_IF})\b[^,]*,\s*)?{lead}(?:{rule}"
         rf"|{words.verb}(?(stands)|{near}\b(?:{words.later or words.always}|{words.since}))"
         rf"|(?(stands)(?:{words.always})?\s*(?=\S)(?:{words.order}|{words.wish}|{_AT_MOST})|(?!)))"
