@@ -40,6 +40,7 @@ from telegram.error import (
 )
 from telegram.request import HTTPXRequest
 
+from everlong.channels.markup import utf16_length
 from everlong.channels.platform import (
     Attachment,
     Button,
@@ -55,7 +56,7 @@ from everlong.channels.platform import (
     PlatformUnreachable,
     Receive,
 )
-from everlong.channels.telegram_markup import Entity, read_piece, utf16_length, write_pieces
+from everlong.channels.telegram_markup import Entity, read_piece, write_pieces
 from everlong.channels.telegram_updates import ALLOWED_UPDATES, PLATFORM, read_update
 from everlong.config.channels import TelegramSettings
 
