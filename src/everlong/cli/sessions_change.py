@@ -55,13 +55,10 @@ _HISTORY_ENTRY = re.compile(r"(?m)^(?:# .*\n)?(?:\+.*\n?)+")
 @command("rename")
 @click.argument("session")
 @click.argument("title")
-@json_option
-def rename(session: str, title: str, as_json: bool) -> None:
+def rename(session: str, title: str) -> None:
     """Give a conversation another TITLE."""
     with open_chosen_store() as store:
         renamed = store.conversations.rename(find_conversation(store, session).id, title)
-    if as_json:
-        print_json(renamed.to_dict())
     say(f"{renamed.id} is now called {renamed.title!r}")
 
 
@@ -342,16 +339,12 @@ def _print_stats(found: dict[str, Any]) -> None:
 
 @command("backup", "all")
 @click.argument("file", type=click.Path(dir_okay=False))
-@json_option
-def backup(file: str, as_json: bool) -> None:
+def backup(file: str) -> None:
     """Copy the store into a new FILE, even while it is being written to; completely or not at all."""
     path = Path(file)
     with open_chosen_store() as store:
         maintenance.backup(store, path)
-    written = path.stat().st_size
-    if as_json:
-        print_json({"file": str(path), "bytes": written})
-    say(f"wrote {path}, {format_bytes(written)}; `everlong sessions --store {path} verify` checks it")
+    say(f"wrote {path}, {format_bytes(path.stat().st_size)}; `everlong sessions --store {path} verify` checks it")
 
 
 @command("maintain", "all")

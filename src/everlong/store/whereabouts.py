@@ -38,12 +38,14 @@ State = Literal[
     "summarized",
     "left out",
     "taken back",
+    "outside",
     "broken off",
     "forgotten",
 ]
 """The state of a message. The model gets it word for word only ``in context``; ``in summary`` means that the
-summary in its place still says the words. ``left out``: its client no longer sends it. ``taken back``: no conversation
-shows it. ``broken off``: a reply that the conversation does not go on with."""
+summary in its place still says the words. ``left out``: its client no longer sends it. ``taken back``: the conversation
+no longer shows it. ``outside``: no conversation shows it. ``broken off``: a reply that the conversation does not go on
+with."""
 
 Became = Literal["stub", "shortened", "cleared", "summarized"]
 
@@ -233,7 +235,9 @@ class _Reader:
         told = (place.node, conversation, place.title, place.turn, place.role, place.at, _clip(place.text))
         if place.is_broken:
             return Whereabouts(*told, state="broken off")
-        current = None if conversation is None else self._current(conversation)
+        if conversation is None:
+            return Whereabouts(*told, state="outside")
+        current = self._current(conversation)
         if current is None:
             return Whereabouts(*told, state="taken back")
         with self._store.database.read() as connection:
