@@ -103,8 +103,8 @@ _SOURCE = (
     r"|salida|contenido|archivo)\b|结果|输出|内容|文件|出力|結果|результат|вывод|файл)"
 )
 """Words for what is put into a message: the thing, where it stood, or how it came."""
-_LABEL = rf"(?=[^\n]{{1,200}}:{_END})[^\n]*?{_SOURCE}[^\n]*+"
-"""A line that announces such words: "The tool returned:", "Fix these errors:"."""
+_LABEL = rf"(?=[^\n]{{1,200}}:{_END})(?:[^\n]*[.!?] )?+[^\n]*?{_SOURCE}[^\n]*+"
+"""A line whose last sentence announces such words: "The tool returned:", "Fix these errors:"."""
 _HEADINGS = (
     # results of tools
     r"(?:exit ?code|\[[^\]\n]{1,300}\] result|execution result of [^\n:]{1,80}"
