@@ -139,6 +139,10 @@ def _check_confined(context: ToolContext) -> None:
         raise ToolError(
             f"no command may run without a sandbox (agent.sandbox is on), and there is none: {find_sandbox()[1]}"
         )
+    folders = [context.workspace.root, *context.workspace.allowed]
+    link = next((folder / ".git" for folder in folders if (folder / ".git").is_symlink()), None)
+    if link is not None and context.confinement.sandbox is not None:
+        raise ToolError(f"{link} is a link, which no sandbox can guard; put the repository itself there")
 
 
 def _wrap(context: ToolContext, *, network: bool) -> process.Wrap | None:
