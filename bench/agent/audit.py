@@ -16,7 +16,7 @@ __all__ = ["audited"]
 
 def audited(store: Store, session: str, done: Sequence[Job], calls: Iterable[str]) -> list[str]:
     """Return all faults of a session, given its acknowledged requests and calls."""
-    line = store.sessions.lineage(session)
+    line = store.conversations.parts(session)
     ends = {one.branch for one in line}
     problems = list(store.verify().problems)
     if len(ends) != 1 or None in ends:

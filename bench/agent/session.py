@@ -176,7 +176,7 @@ def play(
                 agent.engine.summarizer = None
             _Driver(agent, todo, played).drive()
             played.missing = _missing(agent, server, todo)
-            played.sessions = len(store.sessions.lineage(agent.conversation.session_id))
+            played.sessions = len(store.conversations.parts(agent.conversation.session_id))
             agent.end()
             agent.close()
         played.requests, played.found = clerk.asked, clerk.found

@@ -34,7 +34,7 @@ from everlong.channels.platform import Inbound
 from everlong.channels.service import Channel, ChannelClock
 from everlong.config import Settings
 from everlong.store import Store
-from everlong.store.conversation_list import ConversationFilters
+from everlong.store.conversations import ConversationFilters
 from everlong.testing import Answer, Ask, ModelServer
 from everlong.tokens import EstimatingCounter
 

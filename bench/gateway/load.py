@@ -143,7 +143,7 @@ def _audited(store: Store, said: list[Message], began: float) -> list[str]:
     late = [entry for entry in entries if entry.ts > began]  # the audit itself had to add them
     if late:
         return [f"{name!r}: {len(late)} messages were not stored"]
-    done = {turn.depth: turn for turn in store.turns.of_branch(at) if turn.status == "done"}
+    done = {turn.depth: turn for turn in store.turns.since() if (turn.branch, turn.status) == (at.id, "done")}
     missing = [depth for depth in range(1, len(asked), 2) if depth not in done]
     wrong = [
         depth

@@ -63,20 +63,17 @@ def _run(
     from everlong.gateway.gateway import Gateway  # noqa: PLC0415 - as above
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
     from everlong.gateway.server import tune  # noqa: PLC0415 - as above
-    from everlong.gateway.storing_process import StorePlace, StoringProcess, launch  # noqa: PLC0415 - as above
+    from everlong.gateway.storing_process import StoringProcess  # noqa: PLC0415 - as above
     from everlong.store.upgrade import open_database  # noqa: PLC0415 - as above
-
-    launched = None if in_threads else launch()  # gets ready while this process does, as under ``everlong serve``
 
     async def serve() -> None:
         settings = Settings.model_validate(values)
-        place = StorePlace(database)
         made = Gateway(
             settings,
             open_database(database, waits_for_disk=False),
             Routes(settings, upstream),
             journal=journal,
-            writer=None if launched is None else StoringProcess(place, launched),
+            writer=None if in_threads else StoringProcess(database),
         )
         runner = web.AppRunner(make_app(made), access_log=None)
         await runner.setup()

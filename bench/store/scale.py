@@ -114,7 +114,7 @@ def check_conversation(folder: Path, count: int) -> dict[str, float]:
         ratio = record / floor
         print(
             f"  record, grown by one  {record * 1e3:9.1f} ms   {ratio:5.2f} × comparing ({floor * 1e3:.1f} ms)"
-            f"   {verdict(ratio, 3)}   remembers {kept.blocks:,} blocks and {kept.text / 1e6:.0f} MB of text"
+            f"   {verdict(ratio, 3)}   remembers {kept.size / 1e6:.0f} MB"
         )
         print(f"  append                {appended * 1e3:9.2f} ms   {verdict(appended * 1e3, 5)}")
         print(f"  context, view + {BEHIND}   {context * 1e3:9.1f} ms   {verdict(context * 1e3, 20)}")

@@ -64,7 +64,7 @@ def grown(store: Store, talk: list[Message], steps: int = 20) -> tuple[float, fl
     """Record a long list that grows by two messages at a time; median CPU seconds with and without checkpoints."""
     store.record(talk)
     medians: list[float] = []
-    for kept in (store.checkpoints, Checkpoints(store.chain, most_blocks=0)):
+    for kept in (store.checkpoints, Checkpoints(store.chain, most_bytes=0)):
         store.checkpoints = kept
         spent: list[float] = []
         for _ in range(steps):

@@ -252,7 +252,7 @@ class NotStored(StoreError):  # noqa: N818 - as above
 
     >>> with Store.open("empty.db") as store:
     ...     try:
-    ...         store.sessions.find("nothing")
+    ...         store.conversations.find("nothing")
     ...     except NotStored:
     ...         print("not there")
     not there
@@ -265,7 +265,7 @@ class AmbiguousName(StoreError):  # noqa: N818 - as above
     >>> with Store.open("two.db") as store:
     ...     _ = [store.sessions.start(title="harbour") for _ in range(2)]
     ...     try:
-    ...         store.sessions.find("harbour")
+    ...         store.conversations.find("harbour")
     ...     except AmbiguousName as error:
     ...         print("give more of the id")
     give more of the id

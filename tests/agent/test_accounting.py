@@ -109,7 +109,7 @@ def test_an_undone_compaction_spares_nothing_and_one_that_a_fork_took_over_does(
 def begun(store: Store, title: str, parent: str | None = None) -> Session:
     made = store.sessions.start(store.record(TALK), from_depth=0, title=title)
     if parent is not None:
-        change = update(sessions).where(sessions.c.id == made.id).values(parent=parent)
+        change = update(sessions).where(sessions.c.id == made.id).values(parent=parent, conversation=parent)
         store.database.write(lambda connection: connection.execute(change))
     return made
 
@@ -196,7 +196,7 @@ def test_every_call_on_the_side_leaves_a_receipt_and_trouble_with_that_is_a_noti
     agent = opened(server, settings={"memory": {"enabled": True}})
     for number in range(9):
         assert agent.run(f"Find a berth for boat {number} of the harbour.").stop == "end"
-    line = store.sessions.lineage(agent.conversation.session_id)
+    line = store.conversations.parts(agent.conversation.session_id)
     assert len(line) >= 2
     found = [one for session in line for one in store.receipts.of_session(session.id)]
     notices = [event.text for event in heard if isinstance(event, Notice)]

@@ -55,7 +55,7 @@ def test_a_conversation_outgrows_its_window_unnoticed(
     assert len(done) >= 3
     assert {event.reason for event in done} <= {"preflight", "threshold"}
     assert all(event.tokens_after < event.tokens_before for event in done)
-    line = store.sessions.lineage(agent.conversation.session_id)
+    line = store.conversations.parts(agent.conversation.session_id)
     assert len(line) == len(done) + 1
     assert [one.end_reason for one in line[:-1]] == ["compression"] * len(done)
     assert [one.title for one in line[1:3]] == [f"{line[0].title} #2", f"{line[0].title} #3"]

@@ -68,7 +68,7 @@ class House:
 
     def words(self, session: str) -> list[str]:
         """What a conversation says, from its first word on."""
-        parts = self.store.sessions.lineage(session)
+        parts = self.store.conversations.parts(session)
         at = self.store.branch(parts[-1].branch or 0)
         return [text_of(entry.message) for entry in self.store.entries(at) if entry.id is not None]
 

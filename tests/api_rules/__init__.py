@@ -12,8 +12,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from everlong.testing import ModelServer
+from everlong.testing.server import anthropic_api, responses_api, script
 from everlong.testing.server.exchange import Api, CacheCharge
 from everlong.testing.server.http import ServerReply
+from tests.api_rules import seals
 from tests.api_rules.anthropic import check_anthropic
 from tests.api_rules.embeddings import PATH, embeddings_reply
 from tests.api_rules.openai import check_openai
@@ -30,6 +32,8 @@ def install_rules() -> None:
     """Have every model server of this process check, count and cache by the rules of its API, and make embeddings."""
     ModelServer.check_body = _check_body  # type: ignore[method-assign]
     ModelServer.reply_elsewhere = _reply_elsewhere  # type: ignore[method-assign]
+    anthropic_api.sign, anthropic_api.redact = seals.sign, seals.redact
+    responses_api.seal, script.unseal = seals.seal, seals.unseal  # type: ignore[attr-defined]
     install_cache()
 
 

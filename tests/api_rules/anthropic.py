@@ -12,8 +12,8 @@ from itertools import pairwise
 from typing import Any
 
 from everlong.testing.server.exchange import Refusal
-from everlong.testing.server.seals import prefix_hash, token
 from tests.api_rules.prompt_cache import anthropic_blocks_of
+from tests.api_rules.seals import prefix_hash, token
 
 __all__ = ["THINKING", "check_anthropic", "check_block", "check_marker", "check_thinking"]
 

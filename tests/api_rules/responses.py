@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from everlong.testing.server.exchange import Refusal
-from everlong.testing.server.seals import unseal
 from everlong.testing.server.window import Dialect
+from tests.api_rules.seals import unseal
 
 __all__ = ["check_responses"]
 

@@ -20,8 +20,8 @@ from everlong.testing.server.http import (
     reply_to,
 )
 from everlong.testing.server.responses_api import events, frame, number_events, usage_of
-from everlong.testing.server.seals import seal
 from everlong.testing.server.window import count_text
+from tests.api_rules.seals import seal
 
 __all__ = ["CompactingServer", "LateRefusingServer", "TolerantServer"]
 

@@ -84,7 +84,7 @@ def test_importing_exporting_and_importing_again_adds_nothing(store: Store, tmp_
             for target in (store, other):
                 transcript = read_transcript(text.getvalue().encode())
                 for one in transcript.conversations:
-                    Importer(target).add(one, ImportOrigin("export", 1.0, kind=transcript.kind))
+                    Importer(target).add(one, ImportOrigin("export", 1.0))
         assert stats(other)["messages"] == count
         assert stats(store)["messages"] == count
         assert [

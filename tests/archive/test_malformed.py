@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from everlong.cli.archive.formats import LogFormat, format_of_log
-from everlong.cli.archive.log_content import read_log_file
+from everlong.cli.archive.formats import LogFormat, format_of_log, read_log_file
 from everlong.cli.sessions_transfer import import_files
 from everlong.errors import EverlongError, TranscriptError
 from everlong.store import Store

@@ -41,7 +41,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, li
         made = [make_hostile(store, payload) for payload in PAYLOADS]
         for number, payload in enumerate(PAYLOADS):
             said = TranscriptConversation([user(f"file {number}"), assistant("yes")])
-            Importer(store).add(said, ImportOrigin(payload.replace("\x00", ""), float(number), kind="openai"))
+            Importer(store).add(said, ImportOrigin(payload.replace("\x00", ""), float(number)))
         for site in run_site(store, Watch()):
             yield site, made
 

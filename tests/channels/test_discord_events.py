@@ -128,10 +128,11 @@ def test_an_event_that_cannot_be_read_holds_up_no_other() -> None:
     async def talk() -> None:
         client: Any = SimpleNamespace(user=SimpleNamespace(id=1), get_channel=lambda _: None)
         feed = Feed(client, receive, lambda _: "", tuple)
-        feed.catch_up()
+        feed.on_connect()
         broken: Any = SimpleNamespace(author=SimpleNamespace(id=2), channel=SimpleNamespace(id=5), guild=None)
-        feed.take_message(broken)
-        feed.take_deletions(5, None, [7])
+        feed.on_message(broken)
+        gone: Any = SimpleNamespace(channel_id=5, guild_id=None, message_id=7)
+        feed.on_raw_message_delete(gone)
         await until_soon(lambda: stored)
         await feed.close()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies
 
-from everlong.channels.discord_markup import discord_length, discord_pieces
+from everlong.channels.discord_markup import discord_pieces
+from everlong.channels.markup import utf16_length
 from tests.examples import examples
 
 
@@ -44,6 +45,6 @@ def test_markdown_keeps_its_look(markdown: str, shown: str) -> None:
 @given(strategies.text(alphabet="ab _*~`|#>-[]()<@\n1.😀ש\\", max_size=300), strategies.integers(60, 200))
 def test_no_message_is_too_long_and_no_letter_is_lost(text: str, limit: int) -> None:
     pieces = discord_pieces(text, limit)
-    assert all(0 < discord_length(piece) <= limit for piece in pieces)
+    assert all(0 < utf16_length(piece) <= limit for piece in pieces)
     for letter in "😀ש":
         assert sum(piece.count(letter) for piece in pieces) >= text.count(letter) * (letter in "".join(pieces))

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from everlong.channels.markup import MarkupBlock, parse, split
-from everlong.channels.telegram_markup import read_piece, utf16_length, write_pieces
+from everlong.channels.markup import MarkupBlock, parse, split, utf16_length
+from everlong.channels.telegram_markup import read_piece, write_pieces
 from tests.examples import examples
 
 ANSWER = """\

@@ -98,7 +98,7 @@ def test_a_smaller_model_gets_a_conversation_that_fits(serve: Serve, chat: Open,
     found.wait("custom:some-model: a window of 32,000 tokens")
     found.enter("/model small:tiny")
     found.wait("⟲ compacted (model switch):", "now with small:tiny")
-    found.wait_line(r"small:tiny │ context [\d,]+ / 5,840")
+    found.wait_line(r"small:tiny │ context [\d,]+ / 8,000")
     found.enter("Are you there?")
     found.wait("ship 20 is gone.")
     idle(found)

@@ -62,6 +62,7 @@ def test_the_demo_tells_all_of_it_on_45_lines_and_asks_nothing_that_fails(run: R
     lines = ran.out.splitlines()
     assert len(lines) <= 45
     assert max(map(cell_len, lines)) <= 80
+    assert not any(line.endswith("…") and not line.endswith(" …") for line in lines), "a word is cut"
     assert sum(line.startswith("  Everlong: “") for line in lines) == 2
     for said in (
         "cut off the oldest",

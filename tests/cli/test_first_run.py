@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from everlong.cli.first_run import found_models
-from everlong.cli.first_run.found_models import find_models
+from everlong.cli import first_run
+from everlong.cli.first_run import find_models
 from everlong.providers.endpoints import ENDPOINTS
 
 
@@ -41,7 +41,7 @@ def local_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[_ModelList]]:
     known = {name: one for name, one in ENDPOINTS.items() if one.needs_key}
     known["ollama"] = replace(ENDPOINTS["ollama"], base_url=url)
     known["vllm"] = replace(ENDPOINTS["vllm"], base_url="http://127.0.0.1:1/v1")
-    monkeypatch.setattr(found_models, "ENDPOINTS", known)
+    monkeypatch.setattr(first_run, "ENDPOINTS", known)
     yield _ModelList
     server.shutdown()
     thread.join()

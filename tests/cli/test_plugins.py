@@ -88,3 +88,10 @@ def test_the_doctor_loads_what_is_in_use_and_names_the_line_that_fails(run: Run,
     assert ran.code == 1
     assert "ZeroDivisionError" in ran.out
     assert "line 2" in ran.out
+
+
+def test_a_plugin_that_cannot_be_loaded_is_not_chosen(run: Run, home: Path) -> None:
+    write(home / "plugins" / "context_engine" / "broken", "ready = True\n1 / 0\n")
+    ran = run("plugins", "use", "broken")
+    assert (ran.code, "ZeroDivisionError" in ran.err) == (1, True)
+    assert not (home / "config.yaml").exists()

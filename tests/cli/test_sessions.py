@@ -144,6 +144,19 @@ def test_any_id_shows_the_whole_conversation_with_its_compactions_and_broken_rep
     assert "6 assistant" in text
 
 
+def test_a_request_that_failed_is_told_with_its_reason(sessions: Run, store_file: Path) -> None:
+    with Store.open(store_file) as store:
+        first = add_session(store, GARDEN, "Roses")
+        assert first.branch is not None
+        at = store.append(store.branch(first.branch), [user("And in June?")])
+        turn = store.turns.begin(at, model="m-1", session=first.id)
+        store.turns.finish(turn.id, status="failed", error="the upstream said 529: overloaded")
+    text = sessions("show", "Roses").out
+    assert text.index("And in June?") < text.index("request failed: the upstream said 529: overloaded")
+    (failure,) = sessions("show", "Roses", "--json").json["failures"]
+    assert (failure["turn"], failure["error"]) == (3, "the upstream said 529: overloaded")
+
+
 def test_hits_name_the_conversation_with_turns_of_its_own(compacted: Run) -> None:
     first, second = ids(compacted)
     for name in (first, second, "Harbour"):
@@ -163,7 +176,7 @@ def test_hits_name_the_conversation_with_turns_of_its_own(compacted: Run) -> Non
 
 def test_a_conversation_is_deleted_and_renamed_as_a_whole(compacted: Run) -> None:
     first, second = ids(compacted)
-    assert compacted("rename", second, "Quay", "--json").json["title"] == "Quay"
+    assert "is now called 'Quay'" in compacted("rename", second, "Quay").err
     assert compacted("delete", "Quay", "-y", "--json").json["sessions"] == [first]
     assert compacted("list", "--json").json == []
 

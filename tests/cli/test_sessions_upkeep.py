@@ -128,6 +128,15 @@ def test_what_was_typed_and_what_a_gateway_left_are_forgotten_too(filled: Run, s
 
 
 @pytest.mark.spec("12.8")
+def test_a_system_prompt_that_holds_the_text_goes_also_where_no_message_does(filled: Run, store_file: Path) -> None:
+    with Store.open(store_file) as store:
+        store.record([{"role": "system", "content": "You guard MARLIN-42."}, user("Hello")], conversation="guarded")
+    assert "and 1 system prompt" in filled("forget", "marlin-42", "--yes").err
+    filled("maintain")
+    assert b"MARLIN" not in store_file.read_bytes()
+
+
+@pytest.mark.spec("12.8")
 def test_a_title_that_holds_the_text_goes_also_where_no_message_does(filled: Run) -> None:
     filled("rename", "Other", "Marlin 42")
     assert filled("forget", "marlin", "--yes").code == 0

@@ -113,3 +113,9 @@ def test_a_forgotten_message_is_found_by_its_id_only(store: Store, why: Run) -> 
 def test_hostile_words_do_nothing_to_the_terminal(store: Store, why: Run) -> None:
     add_session(store, [user("port 8443 \x1b[2J\x1b]0;owned\x07 end")], "a\x1b[2Jb")
     assert "\x1b" not in why("port 8443").out
+
+
+def test_a_list_that_was_stored_without_a_session_was_not_taken_back(store: Store, why: Run) -> None:
+    store.record(TALK)
+    assert {state for _, state in states(store, "port 8443")} == {"outside"}
+    assert "in the store, and in no conversation" in why("port", "8443").out

@@ -8,6 +8,7 @@ from click.testing import CliRunner, Result
 from ruamel.yaml import YAML
 
 from everlong.cli.config import config_group
+from everlong.errors import ConfigError
 from tests.config.conftest import write_trusted
 
 
@@ -59,3 +60,24 @@ def test_set_works_while_another_source_is_broken_and_says_so(project_file: Path
     done = run("set", "context.engine", "lcm")
     assert done.exit_code == 0
     assert "no effect yet" in done.stderr
+
+
+def test_unset_removes_the_line_and_keeps_all_comments(user_file: Path) -> None:
+    above = "# mine\ncompression:\n  # half is too soon\n"
+    below = "  # and this\n  protect_last_n: 7\n\n# the engine\ncontext:\n  engine: lcm\n"
+    user_file.parent.mkdir(parents=True, exist_ok=True)
+    user_file.write_text(f"{above}  threshold: 0.6  # of the window\n{below}")
+    done = run("unset", "compression.threshold")
+    assert done.stderr == f"compression.threshold is no longer set in {user_file}\n"
+    assert user_file.read_text() == above + below
+    assert json.loads(run("show", "--json").stdout)["compression"]["threshold"] == 0.5
+    with pytest.raises(ConfigError, match=r"compression.threshold is not set in"):
+        run("unset", "compression.threshold")
+
+
+def test_unset_leaves_a_file_alone_that_it_could_only_damage(user_file: Path) -> None:
+    user_file.parent.mkdir(parents=True, exist_ok=True)
+    user_file.write_text("compression: {threshold: 0.6, protect_last_n: 7}\n")
+    with pytest.raises(ConfigError, match="edit the file by hand"):
+        run("unset", "compression.threshold")
+    assert user_file.read_text() == "compression: {threshold: 0.6, protect_last_n: 7}\n"

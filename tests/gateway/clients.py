@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from everlong.testing.server.seals import seal
+from tests.api_rules.seals import seal
 
 __all__ = ["Client", "Item", "Sent", "reply_items", "told"]
 

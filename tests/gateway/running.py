@@ -24,7 +24,6 @@ from everlong.gateway.app import SERVER_OPTIONS, make_app
 from everlong.gateway.gateway import Gateway
 from everlong.gateway.routing import Routes
 from everlong.gateway.telemetry import GatewayLog, server_logger
-from everlong.gateway.window import Counting
 from everlong.gateway.writer import StoreWriter
 from everlong.store import Store
 from everlong.store.database import Database
@@ -94,7 +93,6 @@ def run_gateway(
     upstream: str,
     database: str,
     settings: Mapping[str, Any] | None = None,
-    counting: Counting | None = None,
     summarizer: Callable[[], Summarizer | None] | None = lambda: None,
     writer: StoreWriter | None = None,
 ) -> Iterator[Running]:
@@ -108,7 +106,7 @@ def run_gateway(
     ready, leaving = threading.Event(), asyncio.Event()
 
     async def serve() -> None:
-        app = make_app(gateway, counting=counting)
+        app = make_app(gateway)
         logger = server_logger(GatewayLog(None))
         runner = web.AppRunner(app, **SERVER_OPTIONS, logger=logger, access_log=None, shutdown_timeout=1.0)
         try:

@@ -163,7 +163,7 @@ def test_each_conversation_has_an_engine_of_its_own_which_compacts_it(api: str, 
         assert starts[0]["context_length"] == str(WINDOW)
         assert not any(note["what"] == "end" for note in notes)
         assert model.rejections == []
-        lineage = store.sessions.lineage(starts[0]["session"])
+        lineage = store.conversations.parts(starts[0]["session"])
         assert [part.id for part in lineage] == [start["session"] for start in starts]
     ends = [note for note in heard(folder) if note["what"] == "end"]  # once, when the gateway stops
     assert sorted(note["engine"] for note in ends) == [1, 2]

@@ -16,7 +16,7 @@ import pytest
 
 from everlong.errors import StoreUnavailable
 from everlong.gateway.journal import Journal, JournalEntry
-from everlong.gateway.response_recorder import ResponseRecorder
+from everlong.gateway.recorder import ResponseRecorder
 from everlong.store import Store
 from everlong.store.turns import Turn, Turns
 from tests.gateway.running import TENANT, Raw, Running, run_gateway
@@ -154,7 +154,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("everlong.gateway.turn_queue._PATIENCE", 0.0)
 
 
-STEPS = {"place_request": ResponseRecorder, "begin": Turns, "finish": Turns, "add_finished": Turns}
+STEPS = {"place_request": ResponseRecorder, "add_finished": Turns}
 
 
 @pytest.mark.usefixtures("quick")

@@ -132,30 +132,17 @@ def test_a_second_signal_ends_it_at_once(upstream: Upstream, tmp_path: Path) -> 
         go_on.set()
 
 
+def test_an_upstream_that_is_not_there_is_told_at_the_start(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        upstream = f"http://127.0.0.1:{taken.getsockname()[1]}"
+    given = ["--port", "0", "--upstream", upstream, "--store", str(tmp_path / "gateway.db")]
+    with program(*given, EVERLONG_HOME=str(tmp_path / "home")) as served:
+        served.hear(f"the upstream {upstream} could not be reached")
+        served.tell(signal.SIGTERM)
+        assert served.end()[0] == 0
+
+
 # -- endpoints around conversations ------------------------------------------------------------------------------------
-
-
-def test_own_counts_learn_from_what_the_upstream_reports(upstream: Upstream, hosted: HostedGateway) -> None:
-    words = b"hello there " * 500
-    asked = b'{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"%s"}]}' % words
-    said = (
-        b'{"type":"message","role":"assistant","content":[{"type":"text","text":"yes"}],"usage":{"input_tokens":1800}}'
-    )
-
-    def script(exchange: Exchange) -> None:
-        is_count = exchange.received.target.endswith("count_tokens")
-        exchange.answer(b"{}" if is_count else said, "404 Not Found" if is_count else "200 OK")
-
-    upstream.script = script
-    with raw(hosted.address) as client:
-        before = client.ask(asked, "/v1/messages/count_tokens").json()["input_tokens"]
-        assert client.ask(asked, "/v1/messages").status == 200
-        after = before
-        for _ in range(200):  # learned in another thread
-            after = client.ask(asked, "/v1/messages/count_tokens").json()["input_tokens"]
-            if after != before:
-                break
-    assert after == 1800
 
 
 @pytest.mark.parametrize(

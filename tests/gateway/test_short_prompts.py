@@ -1,4 +1,4 @@
-"""A request is changed by markers only where its words are enough for the provider to cache them."""
+"""A request gets markers once it is long enough for the provider to cache it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ LEAST = 512
 HOLDING = LEAST * BYTES_PER_TOKEN // len("word ")
 """Words that do not quite come to that."""
 PICTURE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo" * 900}}
-PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0x" * 900}}
 CALL = {"type": "tool_use", "id": "t1", "name": "look", "input": {}}
 
 
@@ -32,36 +31,6 @@ def called(**call: Any) -> list[dict[str, Any]]:
 
 def result(*blocks: Any, **more: Any) -> dict[str, Any]:
     return {"type": "tool_result", "tool_use_id": "t1", "content": list(blocks), **more}
-
-
-@pytest.mark.parametrize(
-    "request_",
-    [
-        {"messages": [user(PICTURE, {"type": "text", "text": "q"})]},
-        {"messages": [user(PDF, {"type": "text", "text": "q"})]},
-        {"messages": [*called(), user(result(PICTURE))]},
-        {"messages": [user(CALL), {"role": "assistant", "content": [
-            {"type": "thinking", "thinking": "t", "signature": "Sig=" * 900}, {"type": "text", "text": "a"}]}]},
-        {"messages": [user(CALL), {"role": "assistant", "content": [
-            {"type": "redacted_thinking", "data": "Sig=" * 900}]}]},
-        {"messages": [user({"type": "text", "text": "q"})], "metadata": {"user_id": "u" * 4_000}},
-        {"messages": [user({"type": "text", "text": "q"})], "tools": [
-            {"name": "f", "description": "word " * 900, "input_schema": {}, "defer_loading": True}]},
-        {"messages": [user({"type": "future_block", "data": "word " * 900})]},
-        {"messages": [{"role": "assistant", "content": [{"type": "web_search_tool_result", "content": [
-            {"type": "web_search_result", "title": "t", "encrypted_content": "Enc=" * 900}]}]}]},
-        {"messages": [user({"type": "text", "text": "word " * HOLDING})], "metadata": {"user_id": "u" * 900}},
-    ],
-    ids=["picture", "file", "picture in a result", "signature", "redacted", "metadata", "deferred", "unknown",
-         "encrypted", "few words"],
-)  # fmt: skip
-def test_bytes_that_are_no_words_do_not_have_a_request_changed(
-    request_: dict[str, Any], raw: Raw, upstream: Upstream
-) -> None:
-    body = json.dumps({"model": MODEL, "max_tokens": 9, **request_}).encode()
-    assert len(body) > LEAST * BYTES_PER_TOKEN
-    assert raw.ask(body).status == 200
-    assert upstream.last.body == body
 
 
 LONG = "word " * (HOLDING + 1)

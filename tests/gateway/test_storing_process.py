@@ -21,7 +21,7 @@ import pytest
 from everlong.errors import StoreUnavailable
 from everlong.gateway import storing_process
 from everlong.gateway.journal import JournalEntry
-from everlong.gateway.storing_process import StorePlace, StoringProcess, can_run, launch
+from everlong.gateway.storing_process import StoringProcess
 from everlong.model import text_of
 from everlong.store import Store
 from everlong.testing import Answer, ModelServer
@@ -30,7 +30,7 @@ from tests.gateway.running import Running, run_gateway
 from tests.gateway.served import Program, program
 from tests.waiting import PATIENCE, until
 
-pytestmark = pytest.mark.skipif(not can_run(), reason="threads store here")
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="threads store here")
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def repeating() -> Iterator[ModelServer]:
 
 @pytest.fixture
 def process(tmp_path: Path) -> StoringProcess:
-    return StoringProcess(StorePlace(str(tmp_path / "gateway.db")))
+    return StoringProcess(str(tmp_path / "gateway.db"))
 
 
 @pytest.fixture
@@ -171,12 +171,6 @@ def test_a_signal_to_all_processes_leaves_none_behind_and_everything_stored(
             assert [turn.status for turn in store.turns.since()] == ["done"] * 2
 
 
-def test_a_process_ends_with_a_gateway_that_never_told_it_its_database() -> None:
-    launched = launch()
-    launched.connection.close()
-    assert launched.process.wait(PATIENCE) == 1
-
-
 def test_a_process_ends_with_its_gateway_while_it_cannot_open_its_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,7 +178,7 @@ def test_a_process_ends_with_its_gateway_while_it_cannot_open_its_database(
     (tmp_path / "file").write_text("no folder")
 
     async def start_and_close() -> tuple[int | None, int | None]:
-        process = StoringProcess(StorePlace(str(tmp_path / "file" / "gateway.db")))
+        process = StoringProcess(str(tmp_path / "file" / "gateway.db"))
         await process.start()
         pid = process.pid
         await asyncio.wait_for(process.close(), PATIENCE)
@@ -196,12 +190,11 @@ def test_a_process_ends_with_its_gateway_while_it_cannot_open_its_database(
     assert is_gone(before)
 
 
-@pytest.mark.parametrize(("executable", "why"), [("/nowhere/python", "No such file"), ("/bin/false", "the code 1")])
 def test_a_process_that_cannot_be_started_is_a_clear_error(
-    process: StoringProcess, monkeypatch: pytest.MonkeyPatch, executable: str, why: str
+    process: StoringProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "executable", executable)
-    with pytest.raises(StoreUnavailable, match=f"stores for the gateway cannot be started: .*{why}"):
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(StoreUnavailable, match="stores for the gateway cannot be started"):
         asyncio.run(process.start())
 
 
@@ -212,7 +205,7 @@ SECRET = "sk-proj-" + "a1B2c3D4e5F6g7H8" * 3
 def test_secrets_reach_neither_journal_nor_database(repeating: ModelServer, tmp_path: Path, is_killed: bool) -> None:
     """Of a fresh conversation, of one that goes on, and of one that forks; the reply repeats what it heard."""
     database = tmp_path / "gateway.db"
-    process = StoringProcess(StorePlace(str(database), redacts=True))
+    process = StoringProcess(str(database), redacts=True)
     with run_gateway(repeating.url, str(database), {"store": {"redact": True}}, writer=process) as running:
         client = running.openai()
         said: list[Any] = []
@@ -253,7 +246,7 @@ def journal_with(running: Running, words: str) -> str:
 
 def test_the_process_has_no_keys(tmp_path: Path, repeating: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-made-up")
-    process = StoringProcess(StorePlace(str(tmp_path / "gateway.db")))
+    process = StoringProcess(str(tmp_path / "gateway.db"))
     with run_gateway(repeating.url, str(tmp_path / "gateway.db"), writer=process) as running:
         talk(running.openai(), "one", 1)
         if not Path(f"/proc/{process.pid}/environ").exists():

@@ -39,7 +39,7 @@ def add_failed(store: Store) -> None:
 
 def add_imported(store: Store) -> None:
     for conversation in read_transcript(json.dumps(FIRST).encode()).conversations:
-        Importer(store).add(conversation, ImportOrigin("ferry.json", 1_760_000_000.0, kind="messages"))
+        Importer(store).add(conversation, ImportOrigin("ferry.json", 1_760_000_000.0))
 
 
 def add_one_message(store: Store) -> None:

@@ -15,7 +15,7 @@ from openai import AsyncOpenAI
 from everlong import LosslessEngine
 from everlong.context.invariants import check_all
 from everlong.integrations import EverlongFilter
-from everlong.integrations.openai_agents_items import messages_of
+from everlong.integrations.openai_agents import messages_of
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.integrations import desk

@@ -99,7 +99,7 @@ def said(store: Store, session_id: str) -> list[str]:
     """All that was said in a conversation, from its first session on, as the store has it."""
     return [
         text_of(stored.message)
-        for session in store.sessions.lineage(session_id)
+        for session in store.conversations.parts(session_id)
         for stored in store.sessions.entries(session.id)
         if stored.message["role"] in {"user", "assistant"}
     ]

@@ -29,7 +29,7 @@ METHODS = (
 
 def went_well(agent: Agent, store: Store, heard: list[AgentEvent], turns: int = TURNS) -> None:
     """Everything that was said is stored, it was compacted on the way, and what is sent now is within the window."""
-    line = store.sessions.lineage(agent.conversation.session_id)
+    line = store.conversations.parts(agent.conversation.session_id)
     entries = [entry for one in line for entry in store.sessions.entries(one.id)]
     asked = [entry.message["content"] for entry in entries if entry.message["role"] == "user"]
     assert [text.split(":")[0] for text in asked] == [f"Entry {number}" for number in range(turns)]

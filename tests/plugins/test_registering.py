@@ -64,8 +64,7 @@ def test_a_general_plugin_brings_tools_hooks_commands_and_memory(
     assert "spring_tide" not in server.model.asked[0].tools
     registered = agent.plugins.registered
     assert registered.commands["tide"].handler("today") == "CET: today"
-    module = registered.hooks.of("post_llm_call")
-    assert module == ["clock"]
+    assert "post_llm_call" in registered.hooks
     kept = home / "plugin-data" / "clock"
     assert (kept / "asked.txt").read_text() == "today"
     if os.name != "nt":

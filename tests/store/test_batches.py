@@ -50,7 +50,7 @@ def test_one_that_fails_takes_nothing_else_with_it(store: Store) -> None:
         with pytest.raises(MessageError):
             store.record([{"content": "no role"}])
         with pytest.raises(NotStored):
-            store.sessions.rename("nowhere", "Taken")
+            store.sessions.use_model("nowhere", "m-1")
 
         def broken(_: object) -> None:
             raise ValueError("half-way")

@@ -120,7 +120,7 @@ def test_hashing_what_grew_equals_hashing_everything_whatever_was_edited(
     said: list[Message], edits: list[Edit], most: int
 ) -> None:
     chain = HashChain()
-    kept = Checkpoints(chain, most_blocks=most * 4, least=1)
+    kept = Checkpoints(chain, most_bytes=most * 1_000, least=1)
     for edit in [("same", 0, None), *edits]:
         said = edited(said, edit)
         assert kept.traced(said, copy_message_for_plugin) == chain.trace(said)
@@ -137,7 +137,7 @@ def test_a_store_records_the_same_with_and_without_checkpoints(
     database: Database, said: list[Message], edits: list[Edit]
 ) -> None:
     without, with_them = Store(database, uuid.uuid4().hex), Store(database, uuid.uuid4().hex)
-    without.checkpoints = Checkpoints(without.chain, most_blocks=0)
+    without.checkpoints = Checkpoints(without.chain, most_bytes=0)
     with_them.checkpoints = Checkpoints(with_them.chain, least=1)
     for edit in [("same", 0, None), *edits]:
         said = edited(said, edit)

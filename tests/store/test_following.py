@@ -43,7 +43,7 @@ def told(store: Store, at: Branch) -> tuple[list[Any], list[Any]]:
     """All that is stored of a conversation, without numbers and times."""
     entries = [(entry.depth, entry.message) for entry in store.entries(at)]
     turns = []
-    for turn in store.turns.of_branch(at):
+    for turn in store.turns.since():
         echo = None if turn.echo_node is None else store.read(turn.echo_node).text
         reply = store.turns.reply(turn.id)
         turns.append((turn.depth, turn.status, turn.error, turn.usage, turn.cost, reply, echo))

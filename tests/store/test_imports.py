@@ -21,7 +21,7 @@ from tests.context.builders import assistant, user
 from tests.store.engines import ScriptedEngine, summarizing
 from tests.waiting import PATIENCE
 
-FILE = ImportOrigin("/tmp/talks.jsonl", 1_000.0, kind="openai")  # noqa: S108 - a name, no file
+FILE = ImportOrigin("/tmp/talks.jsonl", 1_000.0)  # noqa: S108 - a name, no file
 KEY = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"  # made up
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everlong.store import Store
-from everlong.store.conversation_list import ConversationFilters
+from everlong.store.conversations import ConversationFilters
 from everlong.store.message_sizes import size_along
 from everlong.store.paths import Segment, segments_to
 from tests.context.builders import assistant, user

@@ -18,14 +18,8 @@ from tests.examples import length
 from tests.waiting import PATIENCE
 
 
-@pytest.mark.parametrize(
-    ("version", "said"),
-    [
-        ("9999", r"other\.db was written by a newer version of Everlong .*'9999'.*update Everlong"),
-        ("0105", r"other\.db was written before the first release .*'0105'.*everlong sessions export --all"),
-    ],
-)
-def test_a_schema_of_another_version_is_refused_and_left_alone(tmp_path: Path, version: str, said: str) -> None:
+def test_a_schema_of_another_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    version, said = "9999", r"other\.db was written by another version of Everlong .*'9999'.*update Everlong"
     path = tmp_path / "other.db"
     Store.open(path).close()
     with sqlite3.connect(path) as raw:

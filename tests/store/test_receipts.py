@@ -49,4 +49,4 @@ def test_a_receipt_of_a_session_that_is_not_there_is_a_problem(store: Store) -> 
     store.database.write(
         lambda connection: connection.execute(update(receipt).where(receipt.c.id == made.id).values(session="gone"))
     )
-    assert store.verify().problems == ["session gone, of which there is a receipt, is not there"]
+    assert store.verify().problems == ["session gone, which has a receipt, is not there"]

@@ -176,7 +176,7 @@ def test_a_deleted_session_hands_its_children_to_its_parent(store: Store) -> Non
     second = store.sessions.roll_over(first.id, at)
     third = store.sessions.roll_over(second.id, at)
     store.sessions.delete(second.id)
-    assert [one.id for one in store.sessions.lineage(third.id)] == [first.id, third.id]
+    assert [one.id for one in store.conversations.parts(third.id)] == [first.id, third.id]
     assert store.context(Branch(at.id, at.head, at.depth)) == TALK
 
 

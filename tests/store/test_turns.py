@@ -43,11 +43,11 @@ def test_a_turn_is_open_until_it_is_finished(store: Store) -> None:
     at = store.record([SYSTEM, ASK])
     begun = store.turns.begin(at, model="m-1")
     assert (begun.status, begun.model, begun.node, begun.depth) == ("open", "m-1", at.head, 1)
-    assert store.turns.unfinished() == [begun]
+    assert list(store.turns.since()) == [begun]
     done = store.turns.finish(begun.id, ANSWER, usage={"input_tokens": 7}, cost=0.5)
     assert (done.status, done.usage, done.cost, done.has_reply) == ("done", {"input_tokens": 7}, 0.5, True)
     assert done.ended is not None
-    assert store.turns.unfinished() == []
+    assert list(store.turns.since()) == [done]
     assert store.turns.reply(done.id) == ANSWER
     assert store.verify().problems == []
 
@@ -141,7 +141,7 @@ def test_a_reply_that_comes_back_in_another_shape_is_the_same_message(
     assert later.id == at.id
     assert [entry.message for entry in store.entries(later)][:2] == [ASK, reply]  # in the model's own words
     assert answered.echo_node == store.entries(later)[1].id
-    assert store.turns.of_branch(later) == [answered, second]
+    assert list(store.turns.since()) == [answered, second]
     assert store.record([ASK, echo, {"role": "user", "content": "go on"}]) == later
     assert store.verify().problems == []
 
@@ -180,9 +180,8 @@ os.kill(os.getpid(), 9)
 def test_a_crash_leaves_the_reply_that_was_there_and_an_unfinished_turn(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", CRASH, str(tmp_path / "store.db")], check=False, timeout=PATIENCE)
     with Store.open(tmp_path / "store.db") as store:
-        (left,) = store.turns.unfinished()
-        assert left.model == "m-2"
-        (answered,) = [one for one in store.turns.of_branch(store.branch(left.branch)) if one.status == "done"]
+        answered, left = store.turns.since()
+        assert (left.model, left.status) == ("m-2", "open")
         assert store.turns.reply(answered.id) == ANSWER
         assert store.verify().problems == []
 

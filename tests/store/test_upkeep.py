@@ -15,12 +15,14 @@ from everlong.config.settings import StoreSettings
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message
 from everlong.store import Store
+from everlong.store.database import ShortWrites
 from everlong.store.opening import open_store
 from everlong.store.schema import alias, content
 from everlong.store.tree import Branch, Match, RecordRequest
 from everlong.store.upkeep import garbage
 from everlong.store.upkeep.garbage import collect_garbage
 from everlong.store.upkeep.maintenance import backup, size_of, stats, vacuum
+from everlong.store.upkeep.references import drop_unused
 from everlong.store.upkeep.retention import retain
 from tests.examples import length
 from tests.store.engines import ScriptedEngine, summarizing
@@ -189,16 +191,16 @@ def test_a_collection_leaves_what_is_used_again_meanwhile(store: Store, monkeypa
     said = talk_about("long", 3 * garbage.MESSAGES_AT_ONCE + 7)
     at = store.record(said)
     steps: list[int] = []
-    write = garbage.Pace.write
+    write = ShortWrites.write
 
-    def use_again(self: garbage.Pace, work: Callable[[Connection], Any]) -> Any:
+    def use_again(self: ShortWrites, work: Callable[[Connection], Any]) -> Any:
         done = write(self, work)
         steps.append(store.branch(at.id).depth)
         if len(steps) == 2:
             store.sessions.start(store.branch(at.id), from_depth=0)
         return done
 
-    monkeypatch.setattr(garbage.Pace, "write", use_again)
+    monkeypatch.setattr(ShortWrites, "write", use_again)
     assert collect_garbage(store, min_age=-1.0).branches == 0
     left = store.branch(at.id)
     assert 0 < left.depth == steps[1] < steps[0] < len(said)
@@ -209,17 +211,17 @@ def test_a_collection_leaves_what_is_used_again_meanwhile(store: Store, monkeypa
 def test_a_content_that_is_used_again_meanwhile_stays(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     said = talk_about("twice", 3)
     store.record(said, conversation="one")
-    delete = garbage._delete_contents
+    delete = drop_unused
 
-    def after_use(*given: Any) -> int:
+    def after_use(connection: Connection, **given: Any) -> int:
         said_again = RecordRequest(
             *(store.chain, store.chain.root("two"), said, [1.0] * 3, [None] * 3), root=store.chain.root("two").id
         )
         start = Match(None, said_again.start.id, 0)
-        store.recorder.add(said_again, start, list(said_again.additions(0)), 1.0, given[-1])
-        return delete(*given)
+        store.recorder.add(said_again, start, list(said_again.additions(0)), 1.0, connection)
+        return delete(connection, **given)
 
-    monkeypatch.setattr(garbage, "_delete_contents", after_use)
+    monkeypatch.setattr(garbage, "drop_unused", after_use)
     assert collect_garbage(store, min_age=-1.0).contents == 0
     assert store.context(store.record(said, conversation="two")) == said
     assert store.verify().problems == []

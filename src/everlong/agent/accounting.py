@@ -26,23 +26,6 @@ if TYPE_CHECKING:
     from everlong.store import Compaction, Session, Store, Turn
     from everlong.store.costs import Receipt
 
-__all__ = [
-    "KINDS",
-    "Account",
-    "AccountPrices",
-    "BookEntry",
-    "Books",
-    "By",
-    "Effects",
-    "Estimate",
-    "KindSum",
-    "MissSum",
-    "Tokens",
-    "account",
-    "first_sessions",
-    "paid_again",
-]
-
 CallKind = Literal["conversation", "summary", "memory", "plugin"]
 KINDS: tuple[CallKind, ...] = ("conversation", "summary", "memory", "plugin")
 """Purposes of calls: the conversation itself, and three kinds on its side."""
@@ -262,9 +245,9 @@ class Books:
     since: float | None = None
     total: Account = field(default_factory=Account)
     groups: dict[str, Account] = field(default_factory=dict)
-    """Sums by model, by the id of a lineage's first session, or by date, in order of appearance."""
+    """Sums by model, by conversation, or by date, in order of appearance."""
     titles: dict[str, str] = field(default_factory=dict)
-    """Titles of the sessions that `groups` names."""
+    """Titles of the conversations that `groups` names."""
     unpriced: list[str] = field(default_factory=list)
     """Called models without a known price."""
     entries: list[BookEntry] = field(default_factory=list)
@@ -313,9 +296,10 @@ class _Bookkeeper:
         self._books = books
         self._prices = AccountPrices(settings)
         sessions = store.sessions.newest()
-        self._roots = first_sessions(sessions)
+        self._whole = {one.id: one.conversation for one in sessions}
+        self._titles = {one.conversation: one.title for one in sessions if one.title}  # that of the first part
         self._logs = {one.id: _paid_log(one) for one in sessions if (one.origin or {}).get("import")}
-        self._only = None if session is None else self._roots.get(session, session)
+        self._only = None if session is None else self._whole.get(session, session)
 
     def keep(self) -> Books:
         store, books = self._store, self._books
@@ -377,7 +361,7 @@ class _Bookkeeper:
     def _is_meant(self, session: str | None, at: float) -> bool:
         if self._books.since is not None and at < self._books.since:
             return False
-        return self._only is None or (session is not None and self._roots.get(session, session) == self._only)
+        return self._only is None or (session is not None and self._whole.get(session, session) == self._only)
 
     def _accounts(self, model: str | None, session: str | None, at: float) -> tuple[Account, Account]:
         """Return the accounts of a call: the one over all, and that of its group."""
@@ -386,13 +370,10 @@ class _Bookkeeper:
         if books.by == "day":
             name = f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d}"
         elif books.by == "session":
-            name = NO_SESSION if session is None else self._roots.get(session, session)
-            if session is not None and name not in books.titles and (title := self._title_of(name)):
-                books.titles[name] = title
+            name = NO_SESSION if session is None else self._whole.get(session, session)
+            if name in self._titles:
+                books.titles[name] = self._titles[name]
         return books.total, books.groups.setdefault(name, Account())
-
-    def _title_of(self, ident: str) -> str | None:
-        return self._store.sessions.get(ident).title if ident in self._roots else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,18 +431,6 @@ def _paid_receipt(receipt: Receipt) -> _Paid:
 
 def _moment(call: _Paid | Turn) -> float:
     return call.at if isinstance(call, _Paid) else call.began
-
-
-def first_sessions(sessions: list[Session]) -> dict[str, str]:
-    """Return for each session the first one of its lineage."""
-    parents = {one.id: one.parent for one in sessions}
-    roots: dict[str, str] = {}
-    for ident in parents:
-        line = [ident]
-        while line[-1] not in roots and (above := parents[line[-1]]) is not None and above in parents:
-            line.append(above)
-        roots |= dict.fromkeys(line, roots.get(line[-1], line[-1]))
-    return roots
 
 
 class AccountPrices:

@@ -263,7 +263,7 @@ class Agent(Loop):
         if self.conversation.session is None:
             return self.conversation.session_id
         try:
-            return self.conversation.store.sessions.lineage(self.conversation.session_id)[0].id
+            return self.conversation.store.conversations.parts(self.conversation.session_id)[0].id
         except StoreError:
             return self.conversation.session_id
 

@@ -91,7 +91,7 @@ class AgentConversation:
         Calls that were running when the program ended get a result that says so. A rewound conversation goes on from
         there; if every message was taken back, there is no `branch` until the next one.
         """
-        session = store.sessions.resume(store.sessions.find(name).id)
+        session = store.sessions.resume(store.conversations.find(name).parts[0])
         if session.branch is None:
             raise NotStored(f"session {session.id} has no messages; begin a new one")
         found = cls(store, model=model or session.model or "", warn=warn)

@@ -22,8 +22,7 @@ from everlong.context.literals import summary_indices
 from everlong.context.rules import StandingRules, standing_rules
 from everlong.context.text import TextCount, clip
 from everlong.model import Message, newest_request, text_of, typed_words
-from everlong.store.conversation_list import ConversationFilters, ListCursor
-from everlong.store.conversations import ConversationLine
+from everlong.store.conversations import ConversationFilters, ConversationLine, ListCursor
 from everlong.store.imports import FOUND_IN
 
 if TYPE_CHECKING:

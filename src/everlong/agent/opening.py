@@ -130,7 +130,7 @@ def open_agent(
     if store is None:
         embedder = usable_embedder(settings, lambda text: listen(Notice(text)))
         store = open_store(settings.store, embedder=embedder)
-    previous = store.sessions.find(options.resume) if options.resume is not None else None
+    previous = store.conversations.find(options.resume) if options.resume is not None else None
     connection = _connect(settings, model or settings.agent.model or (previous.model if previous else None))
     return _Opening(settings, options, connection, store, listen).open()
 

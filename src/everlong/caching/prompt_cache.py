@@ -169,12 +169,6 @@ class PromptCache:
         if model and model != self._model:
             self.choice = self._choose(model)
 
-    @property
-    def has_begun(self) -> bool:
-        """True once a request to the model in force was given."""
-        session = self._sessions.get((self.choice.provider, self._model))
-        return session is not None and session.has_begun
-
     # -- sending -----------------------------------------------------------------------------------------------------
 
     def apply(self, request: Mapping[str, Any], now: float | None = None) -> dict[str, Any]:
@@ -183,7 +177,6 @@ class PromptCache:
         model = request.get("model")
         if isinstance(model, str):
             self.use(model)
-        self._session().has_begun = True
         strategy = self.choice.strategy
         if strategy == "ledger":
             return self._route(self._place(request, now))
@@ -361,5 +354,4 @@ class _CacheSession:
     view: RequestView
     ledger: Ledger = field(default_factory=Ledger)
     known: list[int] = field(default_factory=list)
-    has_begun: bool = False
     last: _SentRequest | None = None

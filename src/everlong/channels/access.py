@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, select, text, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
 
-from everlong.channels.places import storable_text
+from everlong.channels.places import insert_new, storable_text
 from everlong.channels.platform import Inbound
 from everlong.config.channels import ChannelSettings, DiscordSettings
 from everlong.store.schema import channel_code, channel_guest
@@ -33,10 +33,8 @@ _MOST_TRIES = 10
 
 
 class Guest(NamedTuple):
-    """A person or chat that was let in besides those of the settings."""
+    """A person who was let in besides those of the settings."""
 
-    platform: str
-    kind: str
     id: str
     name: str
     since: float
@@ -57,16 +55,14 @@ class Access:
         """Return whether the author of an event may talk there."""
         if event.person.is_bot:
             return False
-        if event.place.chat in self._chats or event.guild in self._guilds or self._is_named(event.person.id):
-            return True
-        return self._is_guest("chat", event.place.chat)
+        return event.place.chat in self._chats or event.guild in self._guilds or self._is_named(event.person.id)
 
     def is_owner(self, event: Inbound) -> bool:
         """Return whether the author of an event decides for the bot's owner: let in by name, not as one of many."""
         return event.is_private or self._is_named(event.person.id)
 
     def _is_named(self, person: str) -> bool:
-        return person in self._users or self._is_guest("user", person)
+        return person in self._users or self._is_guest(person)
 
     def make_code(self) -> str:
         """Return a new code that lets one person in; an earlier one counts no more."""
@@ -95,7 +91,7 @@ class Access:
                 connection.execute(update(channel_code).where(self._is_mine).values(tries=row.tries + 1))
                 return False
             connection.execute(delete(channel_code).where(self._is_mine))
-            self._let_in(connection, "user", event.person.id, event.person.name)
+            self._let_in(connection, event.person.id, event.person.name)
             return True
 
         is_open = and_(self._is_mine, channel_code.c.expires >= self._clock(), channel_code.c.tries < _MOST_TRIES)
@@ -104,12 +100,12 @@ class Access:
                 return False
         return self._database.write(work)
 
-    def let_in(self, kind: str, ident: str, name: str = "") -> None:
-        """Let a ``user`` or a ``chat`` in."""
-        self._database.write(lambda connection: self._let_in(connection, kind, ident, name))
+    def let_in(self, ident: str, name: str = "") -> None:
+        """Let a person in."""
+        self._database.write(lambda connection: self._let_in(connection, ident, name))
 
     def remove(self, ident: str) -> bool:
-        """Remove a person or chat that was let in; return whether there was one."""
+        """Remove a person who was let in; return whether there was one."""
         table = channel_guest
         mine = and_(table.c.tenant == self._tenant, table.c.platform == self._platform, table.c.id == ident)
         return self._database.write(lambda connection: connection.execute(delete(table).where(mine)).rowcount > 0)
@@ -120,31 +116,21 @@ class Access:
         query = select(table).where(table.c.tenant == self._tenant, table.c.platform == self._platform)
         with self._database.read() as connection:
             rows = connection.execute(query.order_by(table.c.ts)).all()
-        return [Guest(row.platform, row.kind, row.id, row.name, row.ts) for row in rows]
+        return [Guest(row.id, row.name, row.ts) for row in rows]
 
     @property
     def _is_mine(self) -> ColumnElement[bool]:
         return and_(channel_code.c.tenant == self._tenant, channel_code.c.platform == self._platform)
 
-    def _is_guest(self, kind: str, ident: str) -> bool:
+    def _is_guest(self, ident: str) -> bool:
         table = channel_guest
         same = and_(table.c.tenant == self._tenant, table.c.platform == self._platform, table.c.id == ident)
         with self._database.read() as connection:
-            return connection.execute(select(table.c.id).where(same, table.c.kind == kind)).first() is not None
+            return connection.execute(select(table.c.id).where(same)).first() is not None
 
-    def _let_in(self, connection: Connection, kind: str, ident: str, name: str) -> None:
-        statement = text(
-            "INSERT INTO channel_guest (tenant, platform, kind, id, name, ts)"
-            " VALUES (:tenant, :platform, :kind, :id, :name, :ts) ON CONFLICT DO NOTHING"
-        )
-        values = {
-            "tenant": self._tenant,
-            "platform": self._platform,
-            "kind": kind,
-            "id": ident,
-            "name": storable_text(name)[:100],
-        }
-        connection.execute(statement, {**values, "ts": self._clock()})
+    def _let_in(self, connection: Connection, ident: str, name: str) -> None:
+        values = {"kind": "user", "id": ident, "name": storable_text(name)[:100], "ts": self._clock()}
+        insert_new(connection, channel_guest, values, self._tenant, self._platform)
 
 
 def _digest(code: str) -> bytes:

@@ -162,16 +162,6 @@ class DiscordPlatform:
         with translate_errors():
             await channel.get_partial_message(_number(message)).edit(content=text, view=_view(buttons))
 
-    async def delete(self, place: Place, message: str) -> None:
-        """Remove a message of the bot; one that is gone is no error."""
-        channel = await self._channel(place)
-        try:
-            with translate_errors():
-                await channel.get_partial_message(_number(message)).delete()
-        except PlatformRefused as error:
-            if not isinstance(error.__cause__, discord.NotFound):
-                raise
-
     async def send_file(
         self, place: Place, name: str, data: bytes, *, caption: str = "", replies_to: str = "", nonce: str = ""
     ) -> str:

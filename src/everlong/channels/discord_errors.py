@@ -46,7 +46,7 @@ def translate_errors() -> Iterator[None]:
     except discord.HTTPException as error:
         raise _translate(error) from error
     except (discord.GatewayNotFound, aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise PlatformUnreachable(f"Discord cannot be reached: {_reason(error)}") from error
+        raise PlatformUnreachable(f"Discord cannot be reached: {str(error) or type(error).__name__}") from error
 
 
 def error_code(error: BaseException | None) -> int:
@@ -72,7 +72,3 @@ def _retry_after(error: discord.HTTPException) -> float:
         return max(1.0, float(error.response.headers.get("Retry-After", _BANNED_FOR)))
     except ValueError:
         return _BANNED_FOR
-
-
-def _reason(error: BaseException) -> str:
-    return str(error) or type(error).__name__

@@ -63,48 +63,14 @@ class BotClient(discord.Client):
         self.feed: Feed | None = None
 
     def dispatch(self, event: str, /, *args: Any, **kwargs: Any) -> None:
-        """Start the handlers of an event; none once nobody listens any more."""
-        if self.feed is not None:
-            super().dispatch(event, *args, **kwargs)
-
-    async def on_connect(self) -> None:
-        """Fetch what known channels missed: a new session has begun."""
-        if self.feed is not None:
-            self.feed.catch_up()
-
-    async def on_ready(self) -> None:
-        """Look into channels that nobody has used yet: the servers are known now."""
-        if self.feed is not None:
-            self.feed.look_around()
-
-    async def on_message(self, message: discord.Message) -> None:
-        """Take a message."""
-        if self.feed is not None:
-            self.feed.take_message(message)
-
-    async def on_raw_message_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
-        """Take an edit."""
-        if self.feed is not None:
-            self.feed.take_edit(payload.message)
-
-    async def on_raw_message_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
-        """Take a deletion."""
-        if self.feed is not None:
-            self.feed.take_deletions(payload.channel_id, payload.guild_id, [payload.message_id])
-
-    async def on_raw_bulk_message_delete(self, payload: discord.RawBulkMessageDeleteEvent) -> None:
-        """Take the deletion of several messages."""
-        if self.feed is not None:
-            self.feed.take_deletions(payload.channel_id, payload.guild_id, sorted(payload.message_ids))
-
-    async def on_interaction(self, interaction: discord.Interaction[Any]) -> None:
-        """Take a command or a pressed button."""
-        if self.feed is not None:
-            self.feed.take_interaction(interaction)
-
-    async def on_error(self, event_method: str, /, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002 - as it is called
-        """Log what a handler raised."""
-        _log.exception("discord: %s failed", event_method)
+        """Hand an event to the method of the feed that is called like it; a feed that fails is logged."""
+        del kwargs
+        take = getattr(self.feed, f"on_{event}", None)
+        try:
+            if take is not None:
+                take(*args)
+        except Exception:  # noqa: BLE001 - the connection must live on
+            _log.exception("discord: %s failed", event)
 
 
 class Feed:
@@ -143,12 +109,12 @@ class Feed:
         """Stop; what is not stored yet is fetched by the next session."""
         await self._lanes.close()
 
-    def catch_up(self) -> None:
-        """Fetch the messages that known channels missed, before anything that they say from now on."""
+    def on_connect(self) -> None:
+        """Fetch the messages that known channels missed, before anything that they say in this new session."""
         self._is_listed.clear()
         self._lanes.put("catch up", self._list_channels)
 
-    def look_around(self) -> None:
+    def on_ready(self) -> None:
         """Fetch what was said since the newest stored message in channels that have none, such as a new thread."""
         self._lanes.put("catch up", self._list_new_channels)
 
@@ -180,7 +146,7 @@ class Feed:
                     self._behind[channel.id] = (where, self._newest)
                     self._lanes.put(channel.id, partial(self._fetch_missed, channel.id))
 
-    def take_message(self, message: discord.Message) -> None:
+    def on_message(self, message: discord.Message) -> None:
         """Queue a message."""
 
         async def hand_on() -> None:
@@ -191,8 +157,9 @@ class Feed:
         if message.author.id != self._me:
             self._lanes.put(message.channel.id, hand_on)
 
-    def take_edit(self, message: discord.Message) -> None:
+    def on_raw_message_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
         """Queue an edit."""
+        message = payload.message
 
         async def hand_on() -> None:
             await self._fetch_missed(message.channel.id)
@@ -202,9 +169,15 @@ class Feed:
         if message.author.id != self._me and message.edited_at is not None:
             self._lanes.put(message.channel.id, hand_on)
 
-    def take_deletions(self, channel: int, guild: int | None, messages: Sequence[int]) -> None:
-        """Queue deletions."""
+    def on_raw_message_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
+        """Queue a deletion."""
+        self._put_deletions(payload.channel_id, payload.guild_id, [payload.message_id])
 
+    def on_raw_bulk_message_delete(self, payload: discord.RawBulkMessageDeleteEvent) -> None:
+        """Queue the deletion of several messages."""
+        self._put_deletions(payload.channel_id, payload.guild_id, sorted(payload.message_ids))
+
+    def _put_deletions(self, channel: int, guild: int | None, messages: Sequence[int]) -> None:
         async def hand_on() -> None:
             await self._fetch_missed(channel)
             where = await self._locate(channel, None, guild)
@@ -213,7 +186,7 @@ class Feed:
 
         self._lanes.put(channel, hand_on)
 
-    def take_interaction(self, interaction: discord.Interaction[Any]) -> None:
+    def on_interaction(self, interaction: discord.Interaction[Any]) -> None:
         """Queue a command or a button, apart from messages: Discord waits for three seconds only."""
         channel = interaction.channel
         if channel is None:

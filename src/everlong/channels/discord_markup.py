@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 
-from everlong.channels.markup import MarkupBlock, MarkupSpan, Style, gap, is_visible, parse, split
+from everlong.channels.markup import MarkupBlock, MarkupSpan, Style, gap, is_visible, parse, split, utf16_length
 
-__all__ = ["discord_length", "discord_pieces"]
+__all__ = ["discord_pieces"]
 
 _ADDRESS = re.compile(r"https?://[^\s<>]+")
 _SPECIAL = re.compile(r"[\\*~`\[\]]|\|(?=\|)|(?<=\|)\||(?<!\w)_|_(?!\w)|<(?=[@#:ta/h])")
@@ -25,14 +25,9 @@ _INDENT = "  "
 _BULLETS = "•◦▪"
 
 
-def discord_length(text: str) -> int:
-    """Return the length of a text in UTF-16 units: at least what Discord counts."""
-    return len(text) + sum(letter > "\uffff" for letter in text)
-
-
 def discord_pieces(markdown: str, limit: int) -> list[str]:
     """Return Markdown as messages for Discord, none longer than a limit; no messages for an empty text."""
-    pieces = split(parse(markdown), limit, lambda block: discord_length(_write(block)))
+    pieces = split(parse(markdown), limit, lambda block: utf16_length(_write(block)))
     return [text for blocks in pieces if is_visible(text := _join(blocks))]
 
 

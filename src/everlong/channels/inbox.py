@@ -131,11 +131,6 @@ class Inbox:
             rows = connection.execute(query.order_by(channel_update.c.id)).all()
         return Claim(answer, tuple(_read_row(row) for row in rows if row.data is not None))
 
-    def waiting(self, place: Place) -> int:
-        """Return how many messages wait in a place."""
-        with self._database.read() as connection:
-            return self._count(connection, place)
-
     def prune(self, before: float, most: int) -> int:
         """Remove messages of the time before that were dealt with, the oldest first; return how many.
 

@@ -30,6 +30,7 @@ __all__ = [
     "parse",
     "split",
     "text_width",
+    "utf16_length",
 ]
 
 Style = Literal["bold", "italic", "strike", "code"]
@@ -101,6 +102,11 @@ def gap(before: MarkupBlock, after: MarkupBlock) -> str:
 def is_visible(text: str) -> bool:
     """Return whether a person sees anything of a text: platforms refuse messages without a visible character."""
     return any(unicodedata.category(letter)[0] not in "CZ" for letter in text)
+
+
+def utf16_length(text: str) -> int:
+    """Return the length of a text in UTF-16 units, which platforms count."""
+    return len(text) + sum(letter > "\uffff" for letter in text)
 
 
 def text_width(text: str) -> int:

@@ -15,7 +15,6 @@ from everlong.channels.platform import Place
 from everlong.store.schema import (
     channel_answer,
     channel_conversation,
-    channel_guest,
     channel_place,
     channel_question,
     channel_update,
@@ -24,7 +23,16 @@ from everlong.store.schema import (
 if TYPE_CHECKING:
     from everlong.store import Store
 
-__all__ = ["ChatPlaces", "PlaceRecord", "delete_some", "is_at", "note_seen", "place_columns", "storable_text"]
+__all__ = [
+    "ChatPlaces",
+    "PlaceRecord",
+    "delete_some",
+    "insert_new",
+    "is_at",
+    "note_seen",
+    "place_columns",
+    "storable_text",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,10 +151,6 @@ class ChatPlaces:
         for each in (channel_update, channel_answer, channel_question):
             here = and_(each.c.tenant == self._tenant, each.c.platform == platform, each.c.chat == old)
             connection.execute(update(each).where(here).values(chat=new))
-        guest = channel_guest
-        let_in = and_(guest.c.tenant == self._tenant, guest.c.platform == platform, guest.c.id == old)
-        if connection.execute(select(guest.c.id).where(let_in, guest.c.kind == "chat")).first() is not None:
-            _insert(connection, guest, {"kind": "chat", "id": new, "name": "", "ts": 0.0}, self._tenant, platform)
 
 
 def bind_in(connection: Connection, tenant: str, place: Place, conversation: str | None, now: float) -> None:
@@ -186,15 +190,15 @@ def _update_place(connection: Connection, tenant: str, place: Place, **values: A
 
 def _ensure(connection: Connection, tenant: str, place: Place) -> None:
     values = {"chat": place.chat, "topic": place.topic, "seen": "", "active": 0.0}
-    _insert(connection, channel_place, values, tenant, place.platform)
+    insert_new(connection, channel_place, values, tenant, place.platform)
 
 
 def _remember(connection: Connection, tenant: str, place: Place, conversation: str, now: float) -> None:
     values = {"chat": place.chat, "topic": place.topic, "conversation": conversation, "ts": now}
-    _insert(connection, channel_conversation, values, tenant, place.platform)
+    insert_new(connection, channel_conversation, values, tenant, place.platform)
 
 
-def _insert(connection: Connection, table: Table, values: dict[str, Any], tenant: str, platform: str) -> None:
+def insert_new(connection: Connection, table: Table, values: dict[str, Any], tenant: str, platform: str) -> None:
     """Insert a row unless there is one with the same key."""
     row = {"tenant": tenant, "platform": platform, **values}
     names = ", ".join(row)

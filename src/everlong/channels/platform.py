@@ -248,10 +248,6 @@ class Platform(Protocol):
         """Replace the text and the buttons of a message of the bot. The same text again is no error."""
         ...
 
-    async def delete(self, place: Place, message: str) -> None:
-        """Remove a message of the bot; one that is gone is no error."""
-        ...
-
     async def send_file(
         self, place: Place, name: str, data: bytes, *, caption: str = "", replies_to: str = "", nonce: str = ""
     ) -> str:

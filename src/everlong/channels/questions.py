@@ -106,7 +106,7 @@ class Questions:
             one.is_over.wait()
         finally:
             del self._open[ident]
-            self._close(ident)
+            self._set(ident, state="closed")
         note = _NOTES.get(one.code, "not answered in time" if one.code == "late" else "stopped")
         asyncio.run_coroutine_threadsafe(self._settle(one.place, one.message, f"{one.text}\n\n→ {note}"), self._loop)
         if one.code == "late":
@@ -133,7 +133,7 @@ class Questions:
         """Close the questions that an earlier process left open."""
         self._loop = asyncio.get_running_loop()
         for ident, place, message in await asyncio.to_thread(self._left_open):
-            await asyncio.to_thread(self._close, ident)
+            await asyncio.to_thread(self._set, ident, state="closed")
             if message:
                 await self._settle(place, message, f"{CLOSED} I was restarted; ask again if it still matters.")
 
@@ -182,7 +182,7 @@ class Questions:
         one.message = await self._delivery.persist(
             lambda: self._platform.send(one.place, text, buttons=buttons, nonce=nonce)
         )
-        await asyncio.to_thread(self._note_message, ident, one.message)
+        await asyncio.to_thread(self._set, ident, message=one.message)
 
     async def _settle(self, place: Place, message: str, text: str) -> None:
         """Put the outcome in the place of a question's buttons; it is only for the eye."""
@@ -206,12 +206,8 @@ class Questions:
         row = insert(channel_question).values(**values, message="", state="open")
         self._database.write(lambda connection: connection.execute(row))
 
-    def _note_message(self, ident: str, message: str) -> None:
-        changed = update(channel_question).where(channel_question.c.id == ident).values(message=message)
-        self._database.write(lambda connection: connection.execute(changed))
-
-    def _close(self, ident: str) -> None:
-        changed = update(channel_question).where(channel_question.c.id == ident).values(state="closed")
+    def _set(self, ident: str, **values: str) -> None:
+        changed = update(channel_question).where(channel_question.c.id == ident).values(**values)
         self._database.write(lambda connection: connection.execute(changed))
 
     def prune(self, before: float, most: int) -> int:

@@ -14,9 +14,15 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+from pydantic import Field
 
 from everlong.agent import Agent, open_agent
+from everlong.agent.tools.context import ToolContext
+from everlong.agent.tools.history import HITS, show_passages
+from everlong.agent.tools.signature import tool
 from everlong.agent.watch import Interrupted
 from everlong.channels.access import Access
 from everlong.channels.attachments import Attachments
@@ -24,7 +30,6 @@ from everlong.channels.commands import CHANNEL_COMMANDS, CommandReply, CommandRu
 from everlong.channels.conversations import ChatConversations, Seat, conversation_of
 from everlong.channels.delivery import Delivery, Sleep
 from everlong.channels.inbox import KEPT_SECONDS, Inbox
-from everlong.channels.lookups import search_tool
 from everlong.channels.outbox import Outbox, OutboxAnswer
 from everlong.channels.places import ChatPlaces
 from everlong.channels.platform import Inbound, Place, Platform, PlatformError
@@ -33,6 +38,8 @@ from everlong.channels.questions import Questions
 from everlong.channels.turns import STOPPED, ChatTurns, PromptFile, failure_text
 from everlong.errors import EverlongError, NotStored, StoreError
 from everlong.store import leases
+from everlong.store.recall import Passage, find_passages
+from everlong.store.search import Filters
 
 if TYPE_CHECKING:
     from everlong.agent import Tool
@@ -120,7 +127,9 @@ class Channel:
         self.access = Access(store, platform.name, channel, self._clock.now)
         self.delivery = Delivery(platform, self.outbox, self.places, self._clock.sleep)
         self.questions = Questions(store, platform, self.delivery, self.access, _APPROVAL_SECONDS, self._clock.now)
-        self.conversations = ChatConversations(store, settings, self.questions.ask, self._tools_for, opener=opener)
+        self.conversations = ChatConversations(
+            store, settings, self.questions.ask, lambda place: [search_tool(store, self.places, place)], opener=opener
+        )
         self._attachments = Attachments(store, platform, self.delivery, self.conversations.folder)
         self._commands = CommandRunner(self.conversations, self.places, self.access, settings, self._clock.now)
         self._turns = ChatTurns(self.outbox, self.places, self._clock.now, COMPACTION_SECONDS)
@@ -292,7 +301,9 @@ class Channel:
             answer = unfinished[0]
             claim = await asyncio.to_thread(self._inbox.claim_of, answer.id)
         else:
-            found = await asyncio.to_thread(self._inbox.claim, place, _together, _answer_kind)
+            found = await asyncio.to_thread(
+                self._inbox.claim, place, _together, lambda event: "command" if command_of(event) else "turn"
+            )
             if found is None:
                 return False
             claim, answer = found, await asyncio.to_thread(self.outbox.get, found.answer)
@@ -394,9 +405,6 @@ class Channel:
     def _known_places(self) -> list[Place]:
         return [record.place for record in self.places.all(self.platform.name)]
 
-    def _tools_for(self, place: Place) -> Sequence[Tool]:
-        return [search_tool(self._store, self.places, place)]
-
 
 def _together(events: Sequence[Inbound]) -> int:
     """Return how many of the waiting messages are answered together: a command alone, else those of one person."""
@@ -406,10 +414,6 @@ def _together(events: Sequence[Inbound]) -> int:
     return next(
         (place for place, event in enumerate(events) if command_of(event) or event.person.id != first), len(events)
     )
-
-
-def _answer_kind(event: Inbound) -> str:
-    return "command" if command_of(event) else "turn"
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:
@@ -519,3 +523,35 @@ class ChannelService:
 def lease_key(tenant: str, name: str) -> str:
     """Return the key of the lease under which a platform is run."""
     return f"channel:{tenant}:{name}"
+
+
+_MOST_CONVERSATIONS = 20
+"""Conversations of a place that a search looks through, the newest."""
+
+
+def search_tool(store: Store, places: ChatPlaces, place: Place) -> Tool:
+    """Return the tool ``search_sessions`` of a place, which finds what was said in its own conversations."""
+
+    def search_sessions(  # noqa: D417 - the docstring is what the model reads, and the context is handed in
+        query: str,
+        context: ToolContext,
+        limit: Annotated[int, Field(ge=1, le=20)] = HITS,
+        page: Annotated[int, Field(ge=1)] = 1,
+    ) -> str:
+        """Find what was said in this chat before, also in its earlier conversations.
+
+        Args:
+            query: Words of what you look for; what must be there word for word stands in double quotes.
+            limit: How many hits a page has.
+            page: Which page of the hits.
+        """
+        found: list[list[Passage]] = []
+        for name in places.conversations(place)[:_MOST_CONVERSATIONS]:
+            try:
+                found.append(list(find_passages(store, store.searcher, query, Filters(session=name))))
+            except NotStored:  # forgotten meanwhile
+                continue
+        best_first = (one for rank in zip_longest(*found) for one in rank if one is not None)
+        return show_passages(context, query, best_first, page, limit)
+
+    return tool(search_sessions, describe=lambda args: f"search_sessions {args.get('query', '')}")

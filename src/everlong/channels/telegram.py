@@ -40,6 +40,7 @@ from telegram.error import (
 )
 from telegram.request import HTTPXRequest
 
+from everlong.channels.markup import utf16_length
 from everlong.channels.platform import (
     Attachment,
     Button,
@@ -55,7 +56,7 @@ from everlong.channels.platform import (
     PlatformUnreachable,
     Receive,
 )
-from everlong.channels.telegram_markup import Entity, read_piece, utf16_length, write_pieces
+from everlong.channels.telegram_markup import Entity, read_piece, write_pieces
 from everlong.channels.telegram_updates import ALLOWED_UPDATES, PLATFORM, read_update
 from everlong.config.channels import TelegramSettings
 
@@ -72,7 +73,6 @@ _POLL_SECONDS = 30
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _TOKEN = re.compile(r"[0-9]+:[A-Za-z0-9_-]+")
 _CHUNK = 65_536
-_GONE = ("message to delete not found", "message can't be deleted for everyone", "message_id_invalid")
 _EXPIRED = ("query is too old", "query id is invalid", "query_id_invalid")
 _log = logging.getLogger("everlong.channels")
 
@@ -104,6 +104,8 @@ class TelegramPlatform:
         self._opened: tuple[Bot, HTTPXRequest, _UpdatesRequest] | None = None
         self._downloads: httpx.AsyncClient | None = None
         self._identity: Identity | None = None
+        self._offset = 0
+        self._has_webhook = True
 
     @property
     def _bot(self) -> Bot:
@@ -162,36 +164,42 @@ class TelegramPlatform:
         last_seen: Callable[[Place], str] = lambda _: "",  # noqa: ARG002 - Telegram keeps what was missed
         places: Callable[[], Sequence[Place]] = tuple,  # noqa: ARG002 - as above
     ) -> None:
-        """Hand every event to ``receive``, in order, until cancelled; `PlatformRefused` for a wrong token."""
-        pauses = _Pauses()
-        while self._identity is None:
-            with pauses.between_failures():
-                await self.identify()
-            await pauses.wait()
-        await self._poll(receive)
+        """Hand every event to ``receive``, in order, until cancelled; `PlatformRefused` for a wrong token.
 
-    async def _poll(self, receive: Receive) -> None:
-        """Fetch updates for ever. The offset moves on when an update is stored."""
-        pauses = _Pauses()
-        offset = 0
-        has_webhook = True
+        The offset moves on when an update is stored. After a failure comes a pause of one second, then twice as long
+        each time up to a minute.
+        """
+        failures = 0
         while True:
-            with pauses.between_failures():
-                if has_webhook:
-                    with self._translate_errors("ending an earlier webhook"):
-                        await self._bot.delete_webhook()
-                    has_webhook = False
-                try:
-                    updates = await self._updates(offset)
-                except _UpdatesTaken as error:
-                    has_webhook = error.by_webhook
-                    raise
-                for update in updates:
-                    event = self._event(update)
-                    if event is not None:
-                        await receive(event)
-                    offset = update.update_id + 1
-            await pauses.wait()
+            try:
+                await self._take_updates(receive)
+            except PlatformBusy as error:
+                await asyncio.sleep(error.retry_after)
+            except PlatformRefused:
+                raise
+            except Exception as error:  # noqa: BLE001 - an event that could not be stored comes again, whatever the reason
+                self._has_webhook |= isinstance(error, _UpdatesTaken) and error.by_webhook
+                if failures == 0 or not isinstance(error, PlatformError):
+                    _log.warning("telegram: %s; trying again", error)
+                await asyncio.sleep(min(_FIRST_PAUSE * 2**failures, _LONGEST_PAUSE))
+                failures = min(failures + 1, 10)
+            else:
+                if failures:
+                    _log.info("telegram: works again")
+                failures = 0
+
+    async def _take_updates(self, receive: Receive) -> None:
+        if self._identity is None:
+            await self.identify()
+        if self._has_webhook:
+            with self._translate_errors("ending an earlier webhook"):
+                await self._bot.delete_webhook()
+            self._has_webhook = False
+        for update in await self._updates(self._offset):
+            event = self._event(update)
+            if event is not None:
+                await receive(event)
+            self._offset = update.update_id + 1
 
     async def _updates(self, offset: int) -> list[Update]:
         """Return the updates from an offset on; wait for some if there are none."""
@@ -277,11 +285,6 @@ class TelegramPlatform:
                 reply_markup=_keyboard(buttons),
                 link_preview_options=LinkPreviewOptions(is_disabled=True),
             )
-
-    async def delete(self, place: Place, message: str) -> None:
-        """Remove a message of the bot."""
-        with self._translate_errors("deleting a message", no_error=_GONE):
-            await self._bot.delete_message(place.chat, int(message))
 
     async def send_file(
         self,
@@ -429,39 +432,6 @@ class _UpdatesRequest(HTTPXRequest):
     async def do_request(self, *args: Any, **kwargs: Any) -> tuple[int, bytes]:
         code, self.last_payload = await super().do_request(*args, **kwargs)
         return code, self.last_payload
-
-
-class _Pauses:
-    """The pauses after failures: one second, then twice as long each time up to a minute."""
-
-    def __init__(self) -> None:
-        self._failures = 0
-        self._seconds = 0.0
-
-    @contextmanager
-    def between_failures(self) -> Iterator[None]:
-        """Log a failure and remember how long to pause. A refusal is no failure: nothing will help."""
-        self._seconds = 0.0
-        try:
-            yield
-        except PlatformBusy as error:
-            self._seconds = error.retry_after
-        except PlatformRefused:
-            raise
-        except Exception as error:  # noqa: BLE001 - an event that could not be stored comes again, whatever the reason
-            self._seconds = min(_FIRST_PAUSE * 2**self._failures, _LONGEST_PAUSE)
-            if self._failures == 0 or not isinstance(error, PlatformError):
-                _log.warning("telegram: %s; trying again", error)
-            self._failures = min(self._failures + 1, 10)
-        else:
-            if self._failures:
-                _log.info("telegram: works again")
-            self._failures = 0
-
-    async def wait(self) -> None:
-        """Wait as long as the last failure asks for."""
-        if self._seconds:
-            await asyncio.sleep(self._seconds)
 
 
 def _too_large(name: str, size: int, most: int) -> PlatformRefused:

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from everlong.channels.markup import MarkupBlock, MarkupSpan, gap, is_visible, parse, split
+from everlong.channels.markup import MarkupBlock, MarkupSpan, gap, is_visible, parse, split, utf16_length
 
-__all__ = ["Entity", "EntityType", "read_piece", "utf16_length", "write_pieces"]
+__all__ = ["Entity", "EntityType", "read_piece", "write_pieces"]
 
 EntityType = Literal["bold", "italic", "underline", "strikethrough", "code", "pre", "text_link", "blockquote"]
 
@@ -49,11 +49,6 @@ class Entity:
     length: int
     detail: str = ""
     """The address of a link, or the language of a block of code."""
-
-
-def utf16_length(text: str) -> int:
-    """Return the length of a text as Telegram counts it."""
-    return len(text) + sum(letter > "\uffff" for letter in text)
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------

@@ -181,23 +181,12 @@ def _attachments(message: Message) -> list[Attachment]:
 
 
 def _describe(message: Message) -> str:
-    """Return in words what was sent without any: a place, a contact, a poll."""
-    if message.venue is not None:
-        place = message.venue.location
-        about = outside_name(f"{message.venue.title}, {message.venue.address}", 200)
-        return f"[venue: {about} ({place.latitude}, {place.longitude})]"
+    """Return in words what was sent without any: a place or a contact."""
     if message.location is not None:
         return f"[location: {message.location.latitude}, {message.location.longitude}]"
     if message.contact is not None:
         name = " ".join(filter(None, (message.contact.first_name, message.contact.last_name)))
         return f"[contact: {outside_name(name)}, {outside_name(message.contact.phone_number)}]"
-    if message.poll is not None:
-        asked = f"{message.poll.question} — {' / '.join(option.text for option in message.poll.options)}"
-        return f"[poll: {outside_name(asked, 1_000)}]"
-    if message.dice is not None:
-        return f"[{message.dice.emoji} {message.dice.value}]"
-    if message.sticker is not None:
-        return f"[sticker: {message.sticker.emoji or 'moving'}]"
     return ""
 
 

@@ -34,7 +34,10 @@ def set_(provider: str) -> None:
     """Store the key of PROVIDER, typed at a prompt or read from standard input."""
     endpoint = _find_endpoint(provider)
     check_keyring(endpoint)
-    key = _read_key(provider).strip()
+    is_asked = sys.stdin.isatty()
+    key = str(
+        click.prompt(f"Key for {provider}", hide_input=True, err=True) if is_asked else sys.stdin.readline()
+    ).strip()
     if not key:
         raise click.UsageError("the key is empty; nothing was stored")
     store_key(provider, key, variable_of(endpoint))
@@ -42,12 +45,6 @@ def set_(provider: str) -> None:
     source = key_source(endpoint)
     if source not in {None, "keyring"}:
         say(f"note: {source} is set, and is used before the keyring")
-
-
-def _read_key(provider: str) -> str:
-    if sys.stdin.isatty():
-        return str(click.prompt(f"Key for {provider}", hide_input=True, err=True))
-    return sys.stdin.readline()
 
 
 @auth_group.command("list")
@@ -65,11 +62,8 @@ def list_(as_json: bool) -> None:
         click.echo(json.dumps(listed, indent=2))
         return
     for endpoint, source in rows:
-        click.echo(f"{endpoint.name:<12}{source or _describe_missing(endpoint)}")
-
-
-def _describe_missing(endpoint: Endpoint) -> str:
-    return f"none (set {endpoint.key_variables[0]})" if endpoint.needs_key else "not needed"
+        missing = f"none (set {endpoint.key_variables[0]})" if endpoint.needs_key else "not needed"
+        click.echo(f"{endpoint.name:<12}{source or missing}")
 
 
 @auth_group.command("remove")

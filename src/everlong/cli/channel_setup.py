@@ -17,8 +17,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from everlong.channels.platform import Inbound, PlatformError, PlatformRefused
-from everlong.channels.platforms import channel_settings, make_platform
-from everlong.channels.tokens import TOKEN_VARIABLES, find_token, store_token, token_source
+from everlong.channels.platforms import (
+    TOKEN_VARIABLES,
+    channel_settings,
+    find_token,
+    make_platform,
+    store_token,
+    token_source,
+)
 from everlong.cli.output import say
 from everlong.config import load_settings, set_value
 from everlong.config.paths import user_config_path

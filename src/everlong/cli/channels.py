@@ -22,7 +22,6 @@ from everlong.cli.trust import tell_notices
 from everlong.errors import ConfigError
 
 if TYPE_CHECKING:
-    from everlong.channels.platform import Platform
     from everlong.config import Settings
     from everlong.store import Store
 
@@ -44,14 +43,16 @@ def run_command(until_eof: bool) -> None:
 
     Messages under way when it stops are answered after the next start.
     """
-    from everlong.channels.service import ChannelService  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.channels.platforms import find_token, make_platform  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.channels.service import ChannelService  # noqa: PLC0415 - as above
 
     loaded = config.load_settings()
     tell_notices(loaded)
     settings = loaded.settings
     _log_to_stderr()
     with open_chosen_store(new=True) as store:
-        platforms = {name: _make_platform(name, settings) for name in _enabled_names(settings)}
+        names = _enabled_names(settings)
+        platforms = {name: make_platform(name, find_token(name), settings.channels) for name in names}
         _tell_empty_lists(store, settings, list(platforms))
         service = ChannelService(store, settings, platforms)
 
@@ -68,7 +69,7 @@ def list_command(as_json: bool) -> None:
     """List the channels, who may talk to them, and the chats with their conversations."""
     from everlong.channels.access import Access  # noqa: PLC0415 - keeps `--help` quick
     from everlong.channels.places import ChatPlaces  # noqa: PLC0415 - as above
-    from everlong.channels.tokens import token_source  # noqa: PLC0415 - as above
+    from everlong.channels.platforms import token_source  # noqa: PLC0415 - as above
 
     settings = config.load_settings().settings
     listed: dict[str, Any] = {}
@@ -111,12 +112,12 @@ def list_command(as_json: bool) -> None:
 
 @channels_group.command("pair")
 @click.argument("platform", type=_NAMES)
-@click.option("--remove", metavar="ID", help="Remove a person or chat that was let in.")
+@click.option("--remove", metavar="ID", help="Remove a person who was let in.")
 @store_option
 def pair_command(platform: str, remove: str | None) -> None:
     """Show a code; whoever sends it to the bot in a private chat within ten minutes is let in."""
     from everlong.channels.access import Access  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.channels.tokens import token_source  # noqa: PLC0415 - as above
+    from everlong.channels.platforms import token_source  # noqa: PLC0415 - as above
 
     section = _section(config.load_settings().settings, platform)
     with open_chosen_store(new=True) as store:
@@ -152,13 +153,6 @@ def _enabled_names(settings: Settings) -> list[str]:
             key="channels",
         )
     return names
-
-
-def _make_platform(name: str, settings: Settings) -> Platform:
-    from everlong.channels.platforms import make_platform  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.channels.tokens import find_token  # noqa: PLC0415 - as above
-
-    return make_platform(name, find_token(name), settings.channels)
 
 
 def _tell_empty_lists(store: Store, settings: Settings, names: list[str]) -> None:

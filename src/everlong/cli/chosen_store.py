@@ -117,8 +117,12 @@ def run_for_each_tenant(function: Callable[..., Any], *, is_allowed: bool = True
             raise click.UsageError(
                 "this is done for one tenant at a time; name it with --tenant, without --all-tenants"
             )
+        from everlong.store.upkeep.maintenance import tenants  # noqa: PLC0415 - loads the database
+
         code, meta[_OUTPUT] = 0, {}
-        for number, name in enumerate(_tenant_names()):
+        with open_chosen_store() as store:
+            names = tenants(store.database)
+        for number, name in enumerate(names):
             meta[_TENANT] = name
             if not options.get("as_json"):  # a part of the data: without it nobody could tell whose the rows are
                 click.echo(f"\n{name}:" if number else f"{name}:")
@@ -138,13 +142,6 @@ def run_for_each_tenant(function: Callable[..., Any], *, is_allowed: bool = True
 def is_for_all_tenants() -> bool:
     """Return whether the user says ``--all-tenants``."""
     return bool(click.get_current_context().meta.get(_ALL_TENANTS))
-
-
-def _tenant_names() -> list[str]:
-    from everlong.store.upkeep.maintenance import tenants  # noqa: PLC0415 - loads the database
-
-    with open_chosen_store() as store:
-        return tenants(store.database)
 
 
 def parse_time(_context: click.Context, _option: click.Parameter, value: str | None) -> float | None:
@@ -351,6 +348,6 @@ def print_json(value: Any) -> None:
     if _OUTPUT in meta:
         meta[_OUTPUT][meta[_TENANT]] = value
         return
-    from everlong.store.transcripts.writer import json_text  # noqa: PLC0415 - loads the database
+    from everlong.store.session_log import json_text  # noqa: PLC0415 - loads the database
 
     click.echo(json_text(value, indent=2))

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import CompactionReport, ContextCompressor, Summarizer
     from everlong.model import Message
-    from everlong.wire import Transcript, TranscriptConversation
+    from everlong.wire import Transcript
 
 
 @click.command("compress")
@@ -93,7 +93,9 @@ def _compact(
     for conversation in track(transcript.conversations, "compacting"):
         engine = make_engine(model or conversation.model)
         engine.overhead_tokens = engine.counter.count_tools(conversation.tools)
-        target = None if budget is None else _subtract_overhead(budget, engine.overhead_tokens)
+        if budget is not None and budget <= engine.overhead_tokens:
+            raise TargetUnreachable(budget, engine.overhead_tokens + 1)
+        target = None if budget is None else budget - engine.overhead_tokens
         results.append(engine.compress(conversation.messages, focus_topic=focus, force=True, target_tokens=target))
         assert engine.last_report is not None  # noqa: S101 - compress always leaves one
         # As `inspect` counts the file: with the schemas of its tools, and without repairs.
@@ -143,19 +145,16 @@ def _open_summarizer(name: str, settings: Settings) -> Summarizer:
     return found
 
 
-def _subtract_overhead(budget: int, overhead: int) -> int:
-    if budget <= overhead:
-        raise TargetUnreachable(budget, overhead + 1)
-    return budget - overhead
-
-
 def _json_report(
     transcript: Transcript, reports: list[CompactionReport], compacted: list[list[Message]]
 ) -> dict[str, Any]:
     """Return the reports, with the fate of each message if there are compacted lists."""
     accounts: list[dict[str, Any]] = [{} for _ in reports]
     for account, conversation, messages in zip(accounts, transcript.conversations, compacted, strict=False):
-        account["changes"] = _list_changes(conversation.messages, messages)
+        account["changes"] = [
+            {"source": one.source, "fate": one.fate, "role": one.message["role"]}
+            for one in compare_lists(conversation.messages, messages)
+        ]
     return {
         "format": transcript.kind,
         "tokens_before": sum(report.tokens_before for report in reports),
@@ -165,12 +164,6 @@ def _json_report(
             for conversation, report, account in zip(transcript.conversations, reports, accounts, strict=True)
         ],
     }
-
-
-def _list_changes(before: list[Message], after: list[Message]) -> list[dict[str, Any]]:
-    return [
-        {"source": one.source, "fate": one.fate, "role": one.message["role"]} for one in compare_lists(before, after)
-    ]
 
 
 def _print_changes(transcript: Transcript, compacted: list[list[Message]]) -> None:
@@ -183,7 +176,8 @@ def _print_changes(transcript: Transcript, compacted: list[list[Message]]) -> No
 def _print_reports(transcript: Transcript, reports: list[CompactionReport]) -> None:
     pairs = list(zip(transcript.conversations, reports, strict=True))
     for conversation, report in pairs[:20]:
-        say(f"{_name(conversation, len(pairs))}{describe(report)}")
+        name = f"{conversation.id or 'conversation'}: " if len(pairs) > 1 else ""
+        say(f"{name}{describe(report)}")
     if len(pairs) > 20:
         before = sum(report.tokens_before for report in reports)
         after = sum(report.tokens_after for report in reports)
@@ -193,10 +187,6 @@ def _print_reports(transcript: Transcript, reports: list[CompactionReport]) -> N
             "nothing to compact: all messages are protected. Use a smaller --context-length, or --budget N "
             "for an exact size"
         )
-
-
-def _name(conversation: TranscriptConversation, total: int) -> str:
-    return f"{conversation.id or 'conversation'}: " if total > 1 else ""
 
 
 def describe(report: CompactionReport) -> str:

@@ -1,4 +1,4 @@
-"""``everlong config``: shows the settings in effect and their files, and sets one in a file.
+"""``everlong config``: shows the settings in effect and their files, and sets or removes one in a file.
 
 `everlong.config` has the rules; this module prints.
 """
@@ -69,6 +69,16 @@ def set_(key: str, value: str, project: bool) -> None:
         click.echo(f"note: {note}", err=True)
     for line in override_note(key, path):
         click.echo(line, err=True)
+
+
+@config_group.command("unset")
+@click.argument("key")
+def unset(key: str) -> None:
+    """Remove KEY from your configuration file, so that its default holds again; comments in it are kept."""
+    path = config.user_config_path()
+    if not config.unset_value(path, key):
+        raise ConfigError(f"{key} is not set in {path}; `everlong config show` tells where its value comes from", key)
+    click.echo(f"{key} is no longer set in {path}", err=True)
 
 
 def set_in_project(key: str, value: str) -> tuple[Path, Any, str]:

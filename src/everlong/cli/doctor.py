@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
@@ -50,19 +49,11 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-class DoctorSituation:
+class DoctorSituation(NamedTuple):
     """The settings that the checks look at, and whether they may talk to servers."""
 
-    def __init__(self, may_call: bool) -> None:
-        self.may_call = may_call
-
-    @cached_property
-    def settings(self) -> Settings:
-        """The settings in effect, or the defaults if they cannot be read: `check_config` reports that."""
-        try:
-            return config.load_settings().settings
-        except (ConfigError, OSError):
-            return config.Settings()
+    settings: Settings
+    may_call: bool
 
 
 Check: TypeAlias = Callable[[DoctorSituation], Iterator[Finding]]
@@ -79,7 +70,11 @@ def doctor_command(call: bool, as_json: bool) -> None:
 
     Nothing is changed, and without --call nothing is sent anywhere.
     """
-    situation = DoctorSituation(call)
+    try:
+        settings = config.load_settings().settings
+    except (ConfigError, OSError):  # `check_config` reports it
+        settings = config.Settings()
+    situation = DoctorSituation(settings, call)
     found: list[dict[str, str]] = []
     for name, (check, advice) in _CHECKS.items():
         for finding in _run_check(check, advice, situation):
@@ -297,8 +292,7 @@ def check_embeddings(situation: DoctorSituation) -> Iterator[Finding]:
 
 def check_channels(situation: DoctorSituation) -> Iterator[Finding]:
     """Check the packages and the token of each channel that is switched on; `everlong setup` asks the platform."""
-    from everlong.channels.platforms import PLATFORMS, channel_settings  # noqa: PLC0415 - may be broken
-    from everlong.channels.tokens import find_token, token_source  # noqa: PLC0415 - as above
+    from everlong.channels.platforms import PLATFORMS, channel_settings, find_token, token_source  # noqa: PLC0415 - may be broken  # noqa: PLC0415 - as above
 
     channels = situation.settings.channels
     enabled = {name: own for name in PLATFORMS if (own := channel_settings(name, channels)).enabled}

@@ -138,7 +138,7 @@ def _open_transcript(file: str, path: Path, model: str | None) -> Iterator[Store
     transcript = read_input(file)
     written = 0.0 if file == "-" else Path(file).stat().st_mtime
     with open_store(path, chosen_tenant(), waits_for_disk=False) as store:
-        origin = ImportOrigin(Path(file).name, written, kind=transcript.kind)
+        origin = ImportOrigin(Path(file).name, written)
         added = 0
         for one in track(transcript.conversations, "reading"):
             chosen = model or one.model or MODEL

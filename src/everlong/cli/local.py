@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from everlong.providers.local import LocalServer
     from everlong.store import Store
 
-__all__ = ["CommandWithLocal", "LocalModel", "local_model", "local_option"]
+__all__ = ["CommandWithLocal", "LocalModel", "local_model", "local_option", "open_agent"]
 
 _SMALL_PROMPT = "You are a helpful assistant. Answer in the user's language, in a few plain sentences."
 """The system prompt of a small model, for which the usual prompt is too long."""
@@ -113,6 +113,23 @@ def local_model(given: dict[str, Any], settings: Settings) -> Iterator[LocalMode
         local = LocalModel(server)
         say(local.line)
         yield local
+
+
+def open_agent(
+    given: dict[str, Any],
+    settings: Settings,
+    options: AgentOptions,
+    store: Store,
+    listen: Callable[[AgentEvent], None],
+    local: LocalModel | None,
+) -> Agent:
+    """Open an agent on the local model if there is one, else on the model of the command line or the settings."""
+    if local is not None:
+        return local.open_agent(settings, options, store, listen)
+    model: Any = given["model"] or settings.agent.model
+    if given["base_url"] is not None and model is not None:
+        model = providers.connect(model, settings, base_url=given["base_url"])
+    return everlong.agent.open_agent(settings, model, options, store=store, listen=listen)
 
 
 def _short_number(number: int) -> str:

@@ -173,7 +173,9 @@ class GatewayDoor:
             if not self._guard.is_open:
                 self._guesses.check(address, caller, self._guard.tried(headers))
             if caller is None:
-                raise DoorClosed(401 if not self._guard.is_open else 403, _refusal(is_open=self._guard.is_open))
+                if self._guard.is_open:
+                    raise DoorClosed(403, "requests of web pages are not let in")
+                raise DoorClosed(401, "this server needs one of the gateway's keys: Authorization: Bearer KEY")
             if is_call:
                 self._limits.enter(caller)
         except Refused as refused:
@@ -184,9 +186,3 @@ class GatewayDoor:
     def leave(self, tenant: str) -> None:
         """Note that a call is over."""
         self._limits.leave(self._callers[tenant])
-
-
-def _refusal(*, is_open: bool) -> str:
-    if is_open:
-        return "requests of web pages are not let in"
-    return "this server needs one of the gateway's keys: Authorization: Bearer KEY"

@@ -103,17 +103,9 @@ def bars(rows: Sequence[tuple[str, int, str]], total: int, out: Console, title: 
         out.print(line, no_wrap=True, overflow="ellipsis")
 
 
-def curve(values: Sequence[int], ceiling: int, height: int, width: int) -> list[str]:
-    """Return a filled curve of block characters, line by line; each column is the maximum of its values."""
-    if not values:
-        return []
+def curve(values: Sequence[int], ceiling: int, width: int) -> str:
+    """Return a curve as a line of block characters; each column is the maximum of its values."""
     columns = min(width, len(values))
     edges = [len(values) * column // columns for column in range(columns + 1)]
-    heights = [
-        max(values[edges[c] : max(edges[c + 1], edges[c] + 1)]) / max(1, ceiling) * height for c in range(columns)
-    ]
-    lines: list[str] = []
-    for level in range(height - 1, -1, -1):
-        line = "".join(_BLOCKS[max(0, min(8, round((value - level) * 8)))] for value in heights)
-        lines.append(line)
-    return lines
+    shares = [max(values[edges[c] : max(edges[c + 1], edges[c] + 1)]) / max(1, ceiling) for c in range(columns)]
+    return "".join(_BLOCKS[max(0, min(8, round(share * 8)))] for share in shares)

@@ -177,7 +177,11 @@ def use(name: str) -> None:
 
 
 def use_engine(plugins: Plugins, found: FoundPlugin, name: str) -> Iterator[str]:
-    """Write a plugin as the context engine to the user's configuration file; yield what was done, line by line."""
+    """Write a plugin as the context engine to the user's configuration file; yield what was done, line by line.
+
+    Raises:
+        PluginError: it cannot be loaded, or it offers no engine; nothing is written then.
+    """
     own = config.user_config_path()
     engine = _engine_name(found, name, plugins.settings)
     enabled = plugins.settings.plugins.enabled
@@ -192,21 +196,19 @@ def use_engine(plugins: Plugins, found: FoundPlugin, name: str) -> Iterator[str]
 
 
 def _engine_name(found: FoundPlugin, name: str, settings: Settings) -> str:
-    """Return the value of ``context.engine`` that means this plugin's engine; load the plugin if need be."""
-    provides = found.manifest.provides
-    if found.kind == "engine" or name in provides:
-        return name if name in {found.name, *provides} else found.name
-    if provides:
-        return provides[0]
-    if not _is_loadable(found):
-        return found.name
-    engine = load_plugin(found, settings, say)
+    """Return the value of ``context.engine`` that means this plugin's engine, once the plugin could be loaded."""
+    if found.origin == "built-in":
+        return name
+    engine = load_plugin(found, settings, say) if _is_loadable(found) else found.name
     if not engine:
         raise PluginError(
             f"the plugin {found.name!r} offers no context engine; to load what else it has: "
             f"everlong config set plugins.enabled {found.name}"
         )
-    return engine
+    provides = found.manifest.provides
+    if found.kind == "engine" or name in provides:
+        return name if name in {found.name, *provides} else found.name
+    return provides[0] if provides else engine
 
 
 # -- menu --------------------------------------------------------------------------------------------------------------
@@ -214,24 +216,17 @@ def _engine_name(found: FoundPlugin, name: str, settings: Settings) -> str:
 
 def _run_menu() -> None:
     """Let a person choose the context engine in a menu, and write it to their config.yaml."""
-    while True:
-        plugins = find_plugins()
-        engines = [one for one in ListedPlugin.of(plugins) if one.found.kind == "engine" or one.found.manifest.provides]
-        engines += [one for one in ListedPlugin.of(plugins) if one.found.kind == "general" and one not in engines]
-        active = next((place for place, one in enumerate(engines) if one.is_active and one.found.kind == "engine"), 0)
-        now = plugins.settings.context.engine
-        if pick_line("Provider Plugins", [f"Context Engine   {now}"], 0) is None:
-            return
-        names = max(len(one.found.name) for one in engines)
-        versions = max(len(one.found.manifest.version) for one in engines)
-        lines = [_format_menu_line(one, names, versions) for one in engines]
-        place = pick_line("Provider Plugins → Context Engine", lines, active)
-        if place is None:
-            continue
+    plugins = find_plugins()
+    engines = sorted(ListedPlugin.of(plugins), key=lambda one: one.found.kind != "engine")
+    active = next((place for place, one in enumerate(engines) if one.is_active and one.found.kind == "engine"), 0)
+    names = max(len(one.found.name) for one in engines)
+    versions = max(len(one.found.manifest.version) for one in engines)
+    lines = [_format_menu_line(one, names, versions) for one in engines]
+    place = pick_line(_TITLES["engine"], lines, active)
+    if place is not None:
         found = engines[place].found
         for line in use_engine(plugins, found, found.name):
             click.echo(line, err=True)
-        return
 
 
 def _format_menu_line(one: ListedPlugin, names: int, versions: int) -> str:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong import config
-from everlong.cli.channel_process import running_channels
 from everlong.cli.chosen_store import store_option, store_settings
 from everlong.cli.inspect_web import is_installed
 from everlong.cli.trust import tell_notices
 from everlong.errors import ConfigError
 from everlong.extras import install_command
+from everlong.processes import own_command
 
 if TYPE_CHECKING:
     from everlong.config import Settings
-    from everlong.gateway.storing_process import LaunchedProcess, StoringProcess
+    from everlong.gateway.writer import StoreWriter
     from everlong.store.database import Database
 
 __all__ = ["check_installed", "gateway_settings", "open_database", "serve_command"]
@@ -43,25 +48,15 @@ def serve_command(until_eof: bool, as_json: bool, **given: Any) -> None:
     check_installed()
     overrides = {f"gateway.{name}": value for name, value in given.items() if value is not None}
     settings = gateway_settings(overrides)
-
-    from everlong.gateway.storing_process import can_run, launch  # noqa: PLC0415 - keeps `--help` quick
-
-    launched = launch() if can_run() else None  # it gets ready while this process does
-    try:
-        with running_channels(settings, _say):
-            code = _serve(settings, overrides, launched, until_eof=until_eof, as_json=as_json)
-    finally:
-        if launched is not None:
-            launched.end()
+    with running_channels(settings, _say):
+        code = _serve(settings, overrides, until_eof=until_eof, as_json=as_json)
     if code:
         raise click.exceptions.Exit(code)
 
 
-def _serve(
-    settings: Settings, overrides: dict[str, Any], launched: LaunchedProcess | None, *, until_eof: bool, as_json: bool
-) -> int:
+def _serve(settings: Settings, overrides: dict[str, Any], *, until_eof: bool, as_json: bool) -> int:
     """Run the gateway until it is stopped; return the exit code."""
-    import asyncio  # noqa: PLC0415 - as above
+    import asyncio  # noqa: PLC0415 - keeps `--help` quick
 
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
     from everlong.gateway.server import GatewayServer, serve, tune  # noqa: PLC0415 - as above
@@ -81,7 +76,7 @@ def _serve(
                 log=log,
                 tracing=tracing,
                 reload=reload,
-                writer=None if launched is None else storing_process(settings, launched),
+                writer=_storing_process(settings),
                 has_inspector=is_installed(),
             )
             tune()
@@ -113,18 +108,91 @@ def open_database() -> Any:
     return closing(database)
 
 
-def storing_process(settings: Settings, launched: LaunchedProcess) -> StoringProcess:
-    """Return the process that stores for a gateway, with its database."""
-    from everlong.gateway.storing_process import StorePlace, StoringProcess  # noqa: PLC0415 - as above
+def _storing_process(settings: Settings) -> StoreWriter | None:
+    """Return the process that stores for a gateway; None where threads do, because no socket can be handed on."""
+    if sys.platform == "win32":
+        return None
+    from everlong.gateway.storing_process import StoringProcess  # noqa: PLC0415 - as above
     from everlong.store.opening import location  # noqa: PLC0415 - as above
 
-    chosen = store_settings()
-    where = str(location(chosen))
+    where = str(location(store_settings()))
     if not where.startswith("postgres"):
         where = str(Path(where).expanduser().absolute())  # it starts in another folder
-    return StoringProcess(StorePlace(where, redacts=settings.store.redact), launched)
+    return StoringProcess(where, redacts=settings.store.redact)
 
 
 def _say(text: str) -> None:
     with suppress(OSError):  # the terminal may be gone while requests are still under way
         click.echo(f"everlong: {text}", err=True)
+
+
+# -- the channels beside the gateway -----------------------------------------------------------------------------------
+
+
+_FIRST_WAIT = 2.0
+_LONGEST_WAIT = 300.0
+_END_SECONDS = 15.0
+"""Seconds that the process gets to end by itself."""
+
+
+@contextmanager
+def running_channels(settings: Settings, say: Callable[[str], None]) -> Iterator[None]:
+    """Run the channels that are enabled for as long as a ``with`` block."""
+    if not (settings.channels.telegram.enabled or settings.channels.discord.enabled):
+        yield
+        return
+    process = _ChannelProcess(say)
+    process.start()
+    try:
+        yield
+    finally:
+        process.end()
+
+
+class _ChannelProcess:
+    """Keeps ``everlong channels run`` running."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._is_over = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._env = dict(os.environ)
+        if (url := store_settings().url) is not None:
+            self._env["EVERLONG_STORE__URL"] = url  # the store that this command uses
+        self._thread = threading.Thread(target=self._keep_running, name="everlong-channels", daemon=True)
+
+    def start(self) -> None:
+        """Start the process, and the thread that looks after it."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Let the process end: its turns get some seconds."""
+        self._is_over.set()
+        with self._lock:
+            process = self._process
+        if process is None:
+            return
+        if process.stdin is not None:
+            with suppress(OSError):
+                process.stdin.close()
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def _keep_running(self) -> None:
+        wait = _FIRST_WAIT
+        command = own_command("everlong", "channels", "run", "--until-eof")
+        while not self._is_over.is_set():
+            with self._lock:
+                if self._is_over.is_set():
+                    return
+                self._process = subprocess.Popen(command, stdin=subprocess.PIPE, env=self._env)  # noqa: S603 - our own
+            code = self._process.wait()
+            if self._is_over.is_set():
+                return
+            self._say(f"the channels ended with code {code}; they start again in {wait:g} seconds")
+            self._is_over.wait(wait)
+            wait = min(_LONGEST_WAIT, 2 * wait)

@@ -55,13 +55,10 @@ _HISTORY_ENTRY = re.compile(r"(?m)^(?:# .*\n)?(?:\+.*\n?)+")
 @command("rename")
 @click.argument("session")
 @click.argument("title")
-@json_option
-def rename(session: str, title: str, as_json: bool) -> None:
+def rename(session: str, title: str) -> None:
     """Give a conversation another TITLE."""
     with open_chosen_store() as store:
         renamed = store.conversations.rename(find_conversation(store, session).id, title)
-    if as_json:
-        print_json(renamed.to_dict())
     say(f"{renamed.id} is now called {renamed.title!r}")
 
 
@@ -111,9 +108,9 @@ def delete(sessions: tuple[str, ...], yes: bool, as_json: bool) -> None:
 def forget(text: str | None, turns: tuple[str, ...], session: str | None, yes: bool, as_json: bool) -> None:
     """Forget messages for good: all that contain TEXT, in upper or lower case, or the ones you name.
 
-    They are removed from the store, the search, titles, logs, the gateway's journal and the chat's history, with every
-    summary that was made from them, and are not stored again. This cannot be undone. Exported files, backups and notes
-    are not touched.
+    They are removed from the store, the search, titles, system prompts, logs, the gateway's journal and the chat's
+    history, with every summary that was made from them, and are not stored again. This cannot be undone. Exported
+    files, backups and notes are not touched.
     """
     _check_target(text, turns, session)
 
@@ -126,7 +123,8 @@ def forget(text: str | None, turns: tuple[str, ...], session: str | None, yes: b
         else:
             chosen = _find_nodes(store, text) if text else [_node_at(store, turn) for turn in turns]
             titled = [one.id for one in store.conversations.newest(title=text)] if text else []
-            if not chosen and not titled:
+            prompts = store.find_prompts(text) if text else []
+            if not chosen and not titled and not prompts:
                 _clean_traces(store, text)
                 say("nothing was found, so nothing was forgotten")
                 if as_json:
@@ -134,10 +132,13 @@ def forget(text: str | None, turns: tuple[str, ...], session: str | None, yes: b
                 return
             if titled:
                 say(f"and the titles of {counted(len(titled), 'conversation')}")
+            if prompts:
+                say(f"and {counted(len(prompts), 'system prompt')}")
             confirm(f"Forget {counted(len(chosen), 'message')} for good?", yes)
             gone = store.forget(chosen) if chosen else Forgotten(0, 0)
             if text:
                 store.forget_titles(text)
+                store.forget_prompts(prompts)
         _clean_traces(store, text)
     if as_json:
         print_json({"messages": gone.messages, "summaries": gone.views, "spared": gone.spared})
@@ -338,16 +339,12 @@ def _print_stats(found: dict[str, Any]) -> None:
 
 @command("backup", "all")
 @click.argument("file", type=click.Path(dir_okay=False))
-@json_option
-def backup(file: str, as_json: bool) -> None:
+def backup(file: str) -> None:
     """Copy the store into a new FILE, even while it is being written to; completely or not at all."""
     path = Path(file)
     with open_chosen_store() as store:
         maintenance.backup(store, path)
-    written = path.stat().st_size
-    if as_json:
-        print_json({"file": str(path), "bytes": written})
-    say(f"wrote {path}, {format_bytes(written)}; `everlong sessions --store {path} verify` checks it")
+    say(f"wrote {path}, {format_bytes(path.stat().st_size)}; `everlong sessions --store {path} verify` checks it")
 
 
 @command("maintain", "all")

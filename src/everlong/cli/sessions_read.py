@@ -36,7 +36,7 @@ from everlong.store.transcripts import one_line, pieces_of, plain
 from everlong.store.transcripts.parts import broken_words, compaction_line, facts_of, moment, name_of
 
 if TYPE_CHECKING:
-    from everlong.store import Compaction, Store
+    from everlong.store import Compaction, Store, Turn
     from everlong.store.search import Hit, Page
     from everlong.store.search.snippets import Snippet
 
@@ -163,7 +163,8 @@ def _first_words(store: Store, one: Conversation) -> str:
 def show(session: str, turn: int | None, graph: bool, as_json: bool) -> None:
     """Show a conversation, named by its title, or by the id (or its beginning) of any of its parts.
 
-    Marks show where it was compacted and which replies broke off. The id of a summary (s-…) shows what stands under it.
+    Marks show where it was compacted, which replies broke off and which requests failed. The id of a summary (s-…)
+    shows what stands under it.
     """
     with open_chosen_store() as store:
         if graph or session.startswith("s-"):
@@ -186,13 +187,29 @@ def show(session: str, turn: int | None, graph: bool, as_json: bool) -> None:
 def _conversation_json(store: Store, one: Conversation) -> dict[str, Any]:
     messages: list[dict[str, Any]] = []
     compactions: list[dict[str, Any]] = []
+    failures: list[dict[str, Any]] = []
+    failed = _failed_requests(store, one)
     for line in store.conversations.entries(one.id):
         if isinstance(line, CompactionMark):
             compactions.append({"before_message": len(messages), **line.to_dict()})
-        else:
-            messages.append(_line_json(line))
+            continue
+        messages.append(_line_json(line))
+        failures += [
+            {"turn": line.turn, "at": request.began, "model": request.model, "error": request.error}
+            for request in failed.get(line.entry.id, ())
+        ]
     facts = _add_all_costs(store, one).to_dict() | {"system_prompt": store.conversations.system_prompt(one.id)}
-    return {"session": facts, "parts": list(one.parts), "messages": messages, "compactions": compactions}
+    told = {"messages": messages, "compactions": compactions, "failures": failures}
+    return {"session": facts, "parts": list(one.parts), **told}
+
+
+def _failed_requests(store: Store, one: Conversation) -> dict[bytes | None, list[Turn]]:
+    """Return the requests that brought no answer, by the message that each ended with."""
+    found: dict[bytes | None, list[Turn]] = {}
+    for turn in (turn for part in one.parts for turn in store.turns.of_session(part)):
+        if turn.status == "failed" and not turn.has_reply:
+            found.setdefault(turn.node, []).append(turn)
+    return found
 
 
 def _add_all_costs(store: Store, one: Conversation) -> Conversation:
@@ -235,12 +252,16 @@ def _render(store: Store, one: Conversation) -> Iterator[str]:
         shown = _shorten(prompt, _PROMPT_CHARS, "")
         yield from ("\n", styled("system", bold=True), "\n", shown, "\n")
     tools: dict[str, str] = {}
+    failed = _failed_requests(store, one)
     for line in store.conversations.entries(one.id):
         if isinstance(line, CompactionMark):
             yield "\n" + styled(f"── {compaction_line(line)} ──", dim=True) + "\n"
             continue
         tools |= called_tools(line.entry.message)
         yield from _render_message(one, line, _SHOWN_CHARS, tools)
+        for request in failed.get(line.entry.id, ()):
+            why = one_line(request.error or "the reason is unknown")
+            yield f"\n{styled(f'request failed: {why}', fg='red')}  {styled(moment(request.began), dim=True)}\n"
 
 
 def _render_message(one: Conversation, line: ConversationLine, chars: int, tools: dict[str, str]) -> Iterator[str]:

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,21 +53,15 @@ _MOST_LISTED = 20
 @click.option(
     "-o", "--output", type=click.Path(), help="Write to this file instead of stdout; to a folder, one file for each."
 )
-@json_option
-def export(sessions: tuple[str, ...], everything: bool, form: str | None, output: str | None, as_json: bool) -> None:
+def export(sessions: tuple[str, ...], everything: bool, form: str | None, output: str | None) -> None:
     """Write whole conversations: as JSONL that `import` reads, the JSON log, Markdown or self-contained HTML."""
     if bool(sessions) == everything:
         raise click.UsageError("name the conversations to export, or say --all")
-    if as_json and output is None:
-        raise click.UsageError("--json reports the written files, so it needs --output")
     with open_chosen_store() as store:
         chosen = _choose(store, sessions, everything=everything)
         kind = _choose_format(form, output)
-        done = _write_files(store, chosen, kind, output)
-    if as_json:
-        print_json(done)
-    elif output is not None:
-        messages = sum(entry["messages"] for entry in done)
+        messages = _write_files(store, chosen, kind, output)
+    if output is not None:
         say(f"wrote {counted(len(chosen), 'conversation')} with {counted(messages, 'message')} to {output}")
 
 
@@ -90,22 +83,22 @@ def _choose_format(form: str | None, output: str | None) -> Format:
     return "jsonl"
 
 
-def _write_files(store: Store, chosen: list[Conversation], form: Format, output: str | None) -> list[dict[str, Any]]:
+def _write_files(store: Store, chosen: list[Conversation], form: Format, output: str | None) -> int:
+    """Write conversations to stdout, to a file, or to a file each in a folder; return the number of messages."""
     if output is None:
         count = write_transcript(store, chosen, form, _utf8_writer(sys.stdout))
         sys.stdout.flush()  # a closed pipe must raise here, where `main` handles it
-        return [{"file": None, "messages": count}]
+        return count
     path = Path(output)
     if not path.is_dir() and not output.endswith(("/", os.sep)):
         with _open_whole(path) as put:
-            return [{"file": output, "messages": write_transcript(store, chosen, form, put)}]
+            return write_transcript(store, chosen, form, put)
     path.mkdir(parents=True, exist_ok=True)
-    done = []
+    count = 0
     for one in chosen:
-        file = path / f"session_{one.id}{suffix_of(form)}"
-        with _open_whole(file) as put:
-            done.append({"file": str(file), "messages": write_transcript(store, [one], form, put)})
-    return done
+        with _open_whole(path / f"session_{one.id}{suffix_of(form)}") as put:
+            count += write_transcript(store, [one], form, put)
+    return count
 
 
 def export_to(store: Store, one: Conversation, path: Path) -> int:
@@ -151,7 +144,7 @@ def import_(paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
     skipped: list[dict[str, str]] = []
     added_to: list[str] = []
     with open_chosen_store(new=True) as store:
-        before = _count_messages(store)
+        before = stats(store)["messages"]
         try:
             with progress_bar("importing") as step:
                 for done, result in import_files(store, files, source, skipped, added_to):
@@ -162,12 +155,13 @@ def import_(paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
             raise
         finally:
             _say_skipped(skipped)
-        added = _count_messages(store) - before
+        added = stats(store)["messages"] - before
         index_pending(store)
         graphs = _build_graphs(store, added_to)
     if as_json:
         built = {} if graphs is None else {"graphs": graphs}
-        print_json({"files": len(files), "messages": added, **_figures(outcomes), **built, "skipped": skipped})
+        figures = {name: outcomes[name] for name in ("new", "grown", "known", "empty")}
+        print_json({"files": len(files), "messages": added, **figures, **built, "skipped": skipped})
     read, fresh = counted(len(files) - len(skipped), "file"), counted(added, "new message")
     say(f"read {read}: {describe_outcomes(outcomes)}; {fresh}")
     if graphs is not None:
@@ -244,7 +238,6 @@ def import_files(
                 origin = ImportOrigin("standard input", time.time(), source, found_in="-")
             else:
                 origin = logs.origin(path, path.stat().st_mtime)
-            origin = replace(origin, kind=transcript.kind)
             with store.batch():
                 for conversation in transcript.conversations:
                     done_with = importer.add(conversation, origin)
@@ -252,7 +245,7 @@ def import_files(
                     if done_with.session is not None and done_with.outcome in {"new", "grown"}:
                         added_to.append(done_with.session)
         except (TranscriptError, MessageError, OSError) as error:
-            if _is_empty_log(error):
+            if "has no messages" in str(error) or "the input is empty" in str(error):
                 result["empty"] += 1
             else:
                 skipped.append({"file": name, "problem": str(error)})
@@ -271,18 +264,6 @@ def _read_transcript(name: str) -> Transcript:
         transcript = read_transcript(head + b"\n")
         say(f"{name}: the last line is cut off ({len(last):,} bytes) and was left out")
         return transcript
-
-
-def _is_empty_log(error: Exception) -> bool:
-    return "has no messages" in str(error) or "the input is empty" in str(error)
-
-
-def _count_messages(store: Store) -> int:
-    return stats(store)["messages"]
-
-
-def _figures(outcomes: Counter[str]) -> dict[str, Any]:
-    return {name: outcomes[name] for name in ("new", "grown", "known", "empty")}
 
 
 def _say_skipped(skipped: list[dict[str, str]]) -> None:

@@ -94,27 +94,24 @@ def _set_up_client(client: str, *, write: bool, undo: bool, hooks: bool, url: st
             raise click.UsageError("--hooks sets up hooks alone; leave --url and --model out")
         _set_up_hooks(chosen, write=write, undo=undo)
         return
-    _check_options(chosen, model)
+    if model is not None and not chosen.takes_model:
+        raise click.UsageError(f"--model is for claude-code; choose the model of {chosen.title} in its own settings")
     settings = gateway_settings({})
     gateway = client_gateway(settings, _address(settings, url), model=model)
     file = chosen.file(os.environ, Path.home())
     if undo:
         say(file.undo(_possible_settings(chosen, gateway, file)))
-    elif write:
-        if url is None and find_gateway(gateway.address) is None:
-            raise click.ClickException(
-                f"no gateway listens at {gateway.address}, so {chosen.title} could not work; nothing was changed. "
-                "Start `everlong serve` in another terminal and try again, or name the gateway's address with --url"
-            )
-        _write(chosen, gateway, file)
-    else:
-        _show(chosen, gateway, file)
-
-
-def _check_options(client: Client, model: str | None) -> None:
-    """Raise a `UsageError` for options that do not go together."""
-    if model is not None and not client.takes_model:
-        raise click.UsageError(f"--model is for claude-code; choose the model of {client.title} in its own settings")
+        return
+    if write and url is None and find_gateway(gateway.address) is None:
+        raise click.ClickException(
+            f"no gateway listens at {gateway.address}, so {chosen.title} could not work; nothing was changed. "
+            "Start `everlong serve` in another terminal and try again, or name the gateway's address with --url"
+        )
+    values = file.values()
+    wanted = chosen.settings(gateway, values)
+    if _show_or_write(file, wanted, f"everlong setup {client}", write=write):
+        _say_replaced(wanted, values, gateway)
+    _say_next_steps(chosen, gateway)
 
 
 def _set_up_hooks(client: Client, *, write: bool, undo: bool) -> None:
@@ -123,31 +120,34 @@ def _set_up_hooks(client: Client, *, write: bool, undo: bool) -> None:
 
     if client.name not in HOOKED:
         raise click.UsageError(f"{client.title} has no hooks; these clients have: {', '.join(HOOKED)}")
-    env, home = os.environ, Path.home()
-    files = hook_files(client.name, env, home)
-    for file in files:
+    for file, settings in hook_files(client.name, os.environ, Path.home()):
         if undo:
-            say(file.undo())
-        elif write:
-            say(f"changed {file.path}" if file.write() else f"{file.path} has these hooks already; nothing was changed")
-        elif text := file.preview():
-            say(f"{file.path} needs this:")
-            click.echo(text)
+            say(file.undo(settings))
         else:
-            say(f"{file.path} has these hooks already")
-    if undo:
-        return
-    for note in hook_notes(client.name, env, home):
+            _show_or_write(file, settings, f"everlong setup {client.name} --hooks", write=write)
+    for note in [] if undo else hook_notes(client.name, os.environ, Path.home()):
         say(note)
-    if write:
-        say(f"`everlong setup {client.name} --hooks --undo` takes the hooks back")
+
+
+def _show_or_write(file: ConfigurationFile, settings: list[Setting], command: str, *, write: bool) -> bool:
+    """Show or write the settings of a file; return False if it has them already."""
+    text = file.preview(settings)
+    if not text:
+        say(f"{file.path} has these settings already; nothing was changed")
+    elif write:
+        file.write(settings)
+        kept = f"; the file as it was is {file.backup.name} beside it" if file.backup.stat().st_size else ""
+        say(f"changed {file.path}{kept}; `{command} --undo` puts it back")
     else:
-        say(f"nothing was written; `everlong setup {client.name} --hooks --write` does it")
+        say(f"{file.path} needs these settings:")
+        click.echo(text)
+        say(f"nothing was written; `{command} --write` does it")
+    return bool(text)
 
 
 def _choose_model() -> None:
     """Run the dialogue of the first run."""
-    from everlong.cli.first_run.dialogue import choose_model  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.cli.first_run import choose_model  # noqa: PLC0415 - keeps `--help` quick
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("there is no terminal to choose on; say: everlong config set agent.model PROVIDER:MODEL")
@@ -202,36 +202,6 @@ def _possible_settings(client: Client, gateway: GatewayAddress, file: Configurat
 
     model = "any" if client.takes_model else None
     return client.settings(GatewayAddress(gateway.address, True, model, lambda _: 1), file.original())
-
-
-def _show(client: Client, gateway: GatewayAddress, file: ConfigurationFile) -> None:
-    values = file.values()
-    settings = client.settings(gateway, values)
-    fresh = file.changed(settings)
-    if fresh == file.text():
-        say(f"{file.path} has these settings already")
-        _say_next_steps(client, gateway)
-        return
-    say(f"{file.path} needs these settings:")
-    text = ""
-    for setting in settings:
-        text = file.format.put(text, setting.path, setting.value)
-    click.echo(text.rstrip())
-    _say_replaced(settings, values, gateway)
-    _say_next_steps(client, gateway)
-    say(f"nothing was written; `everlong setup {client.name} --write` does it")
-
-
-def _write(client: Client, gateway: GatewayAddress, file: ConfigurationFile) -> None:
-    values = file.values()
-    settings = client.settings(gateway, values)
-    if not file.write(settings):
-        say(f"{file.path} has these settings already; nothing was changed")
-    else:
-        kept = f"; the file as it was is {file.backup.name} beside it" if file.backup.exists() else ""
-        say(f"changed {file.path}{kept}; `everlong setup {client.name} --undo` puts it back")
-        _say_replaced(settings, values, gateway)
-    _say_next_steps(client, gateway)
 
 
 def _say_replaced(settings: list[Setting], values: object, gateway: GatewayAddress) -> None:

@@ -17,7 +17,7 @@ from everlong.agent.text import visible
 from everlong.cli.output import counted
 
 if TYPE_CHECKING:
-    from everlong.agent.events import AgentEvent, CompactionFinished, ToolFinished, TurnFinished
+    from everlong.agent.events import AgentEvent, CompactionFinished, TurnFinished
 
 __all__ = ["JsonSpeaker", "PlainSpeaker", "compaction_line", "fallback_line", "stop_line"]
 
@@ -55,7 +55,9 @@ class PlainSpeaker:
         elif isinstance(event, e.Answered):
             self._end_line()
         elif isinstance(event, e.ToolFinished):
-            self._note(_tool_line(event))
+            lines = event.text.count("\n") + 1 if event.text else 0
+            size = f"{counted(lines, 'line')}, {event.seconds:.1f} s"
+            self._note(f"· {event.summary} → {event.outcome}, {size}")
         elif isinstance(event, e.CompactionFinished):
             self._note(compaction_line(event))
             if event.fallback:
@@ -92,11 +94,6 @@ class PlainSpeaker:
         if self._is_midline:
             click.echo()
         self._is_midline = False
-
-
-def _tool_line(event: ToolFinished) -> str:
-    lines = event.text.count("\n") + 1 if event.text else 0
-    return f"· {event.summary} → {event.outcome}, {counted(lines, 'line')}, {event.seconds:.1f} s"
 
 
 def stop_line(event: TurnFinished) -> str:

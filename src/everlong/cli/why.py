@@ -21,7 +21,6 @@ from everlong.cli.output import counted, json_option, say
 from everlong.cli.screen import styled
 
 if TYPE_CHECKING:
-    from everlong.store import Store
     from everlong.store.whereabouts import Change, Whereabouts
 
 __all__ = ["why_command"]
@@ -37,7 +36,8 @@ _STATES = {
     "in context": "in context: the model gets it word for word",
     "ended": "was in context when the conversation ended: its last request had it word for word",
     "left out": "left out: its client no longer sends it",
-    "taken back": "taken back: no conversation goes on with it, and the store still has it",
+    "taken back": "taken back: the conversation does not go on with it, and the store still has it",
+    "outside": "in the store, and in no conversation: it was stored without one, or taken back",
     "broken off": "broken off: the conversation does not go on with this reply",
     "forgotten": "forgotten: its words were removed from the store for good, and nothing brings them back",
 }
@@ -62,7 +62,8 @@ def why_command(words: tuple[str, ...], session: str | None, limit: int, as_json
         named = None if session is None else find_conversation(store, session).id
         found = find_whereabouts(store, asked, session=named, limit=limit)
         forgotten = 0 if found else count_forgotten(store)
-        ended = {one.conversation for one in found if one.conversation and _has_ended(store, one.conversation)}
+        named_in = {one.conversation for one in found if one.conversation}
+        ended = {name for name in named_in if store.conversations.get(name).ended is not None}
     if as_json:
         print_json({"words": asked, "places": [one.to_dict() for one in found]})
         return
@@ -81,10 +82,6 @@ def _not_found(asked: str, forgotten: int, *, is_narrow: bool) -> str:
     if forgotten:
         lines.append(f"{counted(forgotten, 'message')} in this store were forgotten; no search finds their words")
     return "; ".join(lines)
-
-
-def _has_ended(store: Store, conversation: str) -> bool:
-    return store.conversations.get(conversation).ended is not None
 
 
 def _describe(number: int, one: Whereabouts, asked: str, *, has_ended: bool) -> Iterator[str]:

@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -169,8 +169,8 @@ class _WrappedGateway:
         if tally is None:
             return "the gateway has stopped; what went through it is unknown"
         if is_shared and self._before is not None:
-            tally = tally.minus(self._before)
-        if not tally.requests:
+            tally -= self._before
+        if not tally["requests"]:
             return _explain_silence(client, program)
         amounts, session = (None, None) if is_shared else self._look_back()
         return report_line(tally, amounts, session, is_shared=is_shared)
@@ -258,27 +258,8 @@ def _find_upstreams(env: Mapping[str, str], client: Client | None, own: str) -> 
 # -- the report --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class WrapTally:
-    """Figures on the requests that went through a gateway."""
-
-    requests: int = 0
-    failed: int = 0
-    compactions: int = 0
-    prompt_tokens: int = 0
-    cache_read: int = 0
-    dollars: Decimal = Decimal(0)
-
-    def minus(self, before: WrapTally) -> WrapTally:
-        """Return the difference to an earlier tally."""
-        return WrapTally(
-            self.requests - before.requests,
-            self.failed - before.failed,
-            self.compactions - before.compactions,
-            self.prompt_tokens - before.prompt_tokens,
-            self.cache_read - before.cache_read,
-            self.dollars - before.dollars,
-        )
+WrapTally = Counter[str]
+"""Figures on the requests that went through a gateway, by name."""
 
 
 def _read_metrics(address: str) -> WrapTally | None:
@@ -296,20 +277,17 @@ def _read_metrics(address: str) -> WrapTally | None:
     for name, inside, number in _METRIC.findall(text):
         labels, value = dict(_LABEL.findall(inside)), Decimal(number)
         if name == "requests" and labels.get("route") in _CONVERSATION_ROUTES:
-            tally.requests += int(value)
-            tally.failed += int(value) * _is_failure(int(labels.get("status", "0")))
+            tally["requests"] += int(value)
+            status = int(labels.get("status", "0"))
+            tally["failed"] += int(value) * (status >= 400 and status != 499)  # 499: the client hung up on purpose
         elif name == "compactions" and labels.get("outcome") == "compacted":
-            tally.compactions += int(value)
+            tally["compactions"] += int(value)
         elif name == "dollars":
-            tally.dollars += value
+            tally["microdollars"] += int(value * 1_000_000)
         elif name == "tokens" and labels.get("kind") != "output":
-            tally.prompt_tokens += int(value)
-            tally.cache_read += int(value) if labels.get("kind") == "cache_read" else 0
+            tally["prompt_tokens"] += int(value)
+            tally["cache_read"] += int(value) if labels.get("kind") == "cache_read" else 0
     return tally
-
-
-def _is_failure(status: int) -> bool:
-    return status >= 400 and status != 499  # 499: the client hung up on purpose
 
 
 def _cost_without_compactions(
@@ -341,13 +319,14 @@ def report_line(
     is_shared: bool = False,
 ) -> str:
     """Return the line that sums up what a program sent through the gateway."""
-    parts = [counted(tally.requests, "request")]
-    if tally.failed:
-        parts.append(f"{tally.failed:,} failed")
-    parts.append(counted(tally.compactions, "compaction"))
-    if tally.prompt_tokens:
-        parts.append(f"{100 * tally.cache_read // tally.prompt_tokens} % from cache")
-    paid, without = amounts or (tally.dollars, tally.dollars)
+    parts = [counted(tally["requests"], "request")]
+    if tally["failed"]:
+        parts.append(f"{tally['failed']:,} failed")
+    parts.append(counted(tally["compactions"], "compaction"))
+    if tally["prompt_tokens"]:
+        parts.append(f"{100 * tally['cache_read'] // tally['prompt_tokens']} % from cache")
+    dollars = Decimal(tally["microdollars"]) / 1_000_000
+    paid, without = amounts or (dollars, dollars)
     if paid != without:
         parts.append(f"{money(paid)} instead of an estimated {money(without)}")
     elif paid:

@@ -18,7 +18,7 @@ from everlong.config.values import CachingValues, CompressionValues
 from everlong.exports import export_lazily
 
 if TYPE_CHECKING:
-    from everlong.config.edit import set_value as set_value
+    from everlong.config.edit import set_value as set_value, unset_value as unset_value
     from everlong.config.listing import SettingInfo as SettingInfo, catalog as catalog
     from everlong.config.load import LoadedSettings as LoadedSettings, Origin as Origin, load_settings as load_settings
     from everlong.config.settings import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__, __getattr__, __dir__ = export_lazily(
     __name__,
     {
-        "edit": "set_value",
+        "edit": "set_value unset_value",
         "listing": "SettingInfo catalog",
         "load": "LoadedSettings Origin load_settings",
         "settings": (

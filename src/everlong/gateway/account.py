@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,14 @@ class RequestAccount:
     problem: str = ""
     """The class of an error in the gateway."""
     traceparent: str = ""
+
+    def note_usage(self, cost: Callable[[str, Usage], float], *used: Usage) -> None:
+        """Note the usage of its answers, of which all but the last only looked something up, and what they cost."""
+        self.usage = sum(used[1:], used[0])
+        dollars = [cost(self.model, one) for one in used]
+        self.cost = sum(dollars)
+        if self.charge is not None:
+            self.charge.told(*dollars)
 
     @property
     def tenant(self) -> str:

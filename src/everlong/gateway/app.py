@@ -16,13 +16,13 @@ from everlong import __version__
 from everlong.errors import StoreError
 from everlong.gateway.account import ACCOUNT, REQUEST_ID, RequestAccount, request_id
 from everlong.gateway.auth import MOST_BODY_BYTES, Guard, Guesses, KeyLimits, Refused
-from everlong.gateway.body import BrokenBody, check_model, check_structure_apart, is_heavy, read_body
+from everlong.gateway.body import BrokenBody, check_model, check_structure_apart
 from everlong.gateway.bounds import BodyMemory, HeldMemory, receive
 from everlong.gateway.budget import Charge
-from everlong.gateway.bypass import opted_out
 from everlong.gateway.formats import ANTHROPIC, FOLDER_ROUTE, OPENAI, folder_in_path
 from everlong.gateway.inspector_link import INSPECTOR_PATH
 from everlong.gateway.proof import QUESTION, SERVICE, prove, secret
+from everlong.gateway.requests import opted_out
 from everlong.gateway.responses_api import COMPACT_PATH
 from everlong.gateway.telemetry import CONTENT_TYPE, GatewayLog, Metrics
 from everlong.gateway.upstream import (
@@ -38,7 +38,7 @@ from everlong.gateway.upstream import (
     whole_of,
     whole_response,
 )
-from everlong.gateway.window import Counting, has_no_count
+from everlong.gateway.window import count_tokens, has_no_count
 from everlong.wire.event_stream import MOST_ANSWER
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ __all__ = [
     "dialect_of",
     "fetch_answer",
     "make_app",
-    "make_front",
     "pass_through",
     "refusal",
     "safe_target",
@@ -360,22 +359,11 @@ SERVER_OPTIONS: dict[str, Any] = {
 """Options with which the application has to be run."""
 
 
-def make_front(gateway: Gateway) -> Front:
-    """Return the entrance of a gateway as its settings define it, without a log."""
-    settings = gateway.settings.gateway
-    return Front(Guard(settings), KeyLimits(MOST_BODY_BYTES), gateway.metrics)
-
-
-def make_app(
-    gateway: Gateway,
-    front: Front | None = None,
-    counting: Counting | None = None,
-    inspector: InspectorLink | None = None,
-) -> web.Application:
-    """Return a web application around a gateway."""
-    front = front or make_front(gateway)
+def make_app(gateway: Gateway, front: Front | None = None, inspector: InspectorLink | None = None) -> web.Application:
+    """Return a web application around a gateway; without an entrance of its own, it gets one without a log."""
+    front = front or Front(Guard(gateway.settings.gateway), KeyLimits(MOST_BODY_BYTES), gateway.metrics)
     app = web.Application(client_max_size=front.limits.most_bytes)
-    endpoints = _Endpoints(gateway, front, counting or Counting())
+    endpoints = _Endpoints(gateway, front)
     route, add = front.endpoint, app.router
     for prefix in ("", FOLDER_ROUTE):
         add.add_post(f"{prefix}/v1/chat/completions", route("chat", endpoints.chat))
@@ -414,12 +402,10 @@ def make_app(
 
 
 class _Endpoints:
-    def __init__(self, gateway: Gateway, front: Front, counting: Counting) -> None:
+    def __init__(self, gateway: Gateway, front: Front) -> None:
         self._gateway = gateway
         self._front = front
-        self._counting = counting
         self._secret = secret(create=True)
-        gateway.learns(self._counting.learn)
 
     # -- conversations -------------------------------------------------------------------------------------------------
 
@@ -448,27 +434,17 @@ class _Endpoints:
     async def count_tokens(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
         """Answer with the upstream's count of the body as it would be sent; with our own if it has no such endpoint."""
         body = await request.read()
-        values = await check_structure_apart(body)
-        is_slow = is_heavy(body, values=values)
-        try:
-            read = await asyncio.to_thread(read_body, body, "messages") if is_slow else read_body(body, "messages")
-            account.model = str(read.field("model") or "")
-            check_model(account.model)
-        except BrokenBody:
-            if self._gateway.routes.is_split:
-                raise Refused(400, "this request cannot be read, so nobody can tell which upstream it is for") from None
-            return await self.other(request, account)  # the upstream says what is wrong with it
-        route = self._gateway.routes.find(ANTHROPIC.name, account.model)
+        await check_structure_apart(body)
+        account.model, route = await self._gateway.routes.find_for(ANTHROPIC.name, body)
+        check_model(account.model)
         account.opted_out = opted_out(request.headers)
         if account.opted_out != "off":
             body = await self._gateway.by_view(body, ANTHROPIC, account.tenant)
-        if not self._counting.lacks(route.base_url):
-            upstream, data = await fetch_answer(self._gateway.relay, request, account, route, body, _COUNT_SECONDS)
-            if not has_no_count(upstream.status, data, upstream.headers.get("Content-Encoding", "")):
-                return whole_response(upstream, data, {})
-            self._counting.lacking(route.base_url)
+        upstream, data = await fetch_answer(self._gateway.relay, request, account, route, body, _COUNT_SECONDS)
+        if not has_no_count(upstream.status, data, upstream.headers.get("Content-Encoding", "")):
+            return whole_response(upstream, data, {})
         try:
-            count = await self._counting.count(ANTHROPIC, body)
+            count = await asyncio.to_thread(count_tokens, ANTHROPIC, body)
         except BrokenBody as error:
             raise Refused(400, f"this request cannot be counted: {error}") from error
         return web.json_response({"input_tokens": count})
@@ -486,7 +462,7 @@ class _Endpoints:
                     f"have gateway.keys.{caller.tenant}.other_paths set to true",
                 )
         if caller is not None and caller.spoken and (named := _NAMED_PATH.match(request.path)) is not None:
-            await self._gateway.check_name(caller.tenant, named[1])  # the upstream knows no tenants
+            await self._gateway.responses.check_name(caller.tenant, named[1])  # the upstream knows no tenants
         if account.charge is not None and request.method not in _FREE_METHODS:
             raise Refused(
                 403,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import select
 
-from everlong.agent.accounting import UNNAMED, AccountPrices, Tokens, account, dollars, first_sessions
+from everlong.agent.accounting import UNNAMED, AccountPrices, Tokens, account, dollars
 from everlong.caching import PromptCache
 from everlong.caching.rules import cache_rules, is_claude, provider_of
 from everlong.caching.simulation import CacheSimulator
@@ -48,7 +48,7 @@ class Audited:
     at: float
     model: str
     session: str | None
-    """The first session of its conversation."""
+    """Its conversation."""
     tokens: Tokens
     marked: Tokens
     """The same request with the gateway's cache markers; as it was if the client placed its own."""
@@ -91,7 +91,7 @@ class Audit:
 
     requests: list[Audited] = field(default_factory=list)
     titles: dict[str, str] = field(default_factory=dict)
-    """Titles of conversations, by their first session."""
+    """Titles of conversations."""
     unpriced: list[str] = field(default_factory=list)
     """Models whose price is not known; no amount has them."""
     summary_cost: Decimal | None = None
@@ -135,30 +135,27 @@ class Audit:
 
 
 def audit(store: Store, settings: Settings, *, since: float | None = None, session: str | None = None) -> Audit:
-    """Return what the gateway would have done.
+    """Return what the gateway would have done, since a moment in seconds since 1970, or for one session only.
 
-    Args:
-        store: the store whose turns are read.
-        settings: the configuration, for prices, windows, caching and compression.
-        since: only requests from this moment on, in seconds since 1970; earlier ones count for what they left behind.
-        session: only the conversation of this session, by its id.
+    Earlier requests count for what they left behind.
     """
-    roots = first_sessions(store.sessions.newest())
-    only = None if session is None else roots.get(session, session)
+    sessions = store.sessions.newest()
+    whole = {one.id: one.conversation for one in sessions}
+    only = None if session is None else whole.get(session, session)
     by_branch: defaultdict[int, list[Turn]] = defaultdict(list)
     for turn in store.turns.since():
-        root = None if turn.session is None else roots.get(turn.session, turn.session)
-        if turn.usage and turn.usage.get("audited") and (only is None or root == only):
+        its = None if turn.session is None else whole.get(turn.session, turn.session)
+        if turn.usage and turn.usage.get("audited") and (only is None or its == only):
             by_branch[turn.branch].append(turn)
     found, prices = Audit(), AccountPrices(settings)
-    auditor = _Auditor(store, settings, prices, roots)
+    auditor = _Auditor(store, settings, prices, whole)
     for number, turns in by_branch.items():
         for one in auditor.judged(number, turns):
             if since is None or one.at >= since:
                 found.requests.append(one)
     found.requests.sort(key=lambda one: one.at)
-    known = dict.fromkeys(one.session for one in found.requests if one.session is not None and one.session in roots)
-    found.titles = {one: title for one in known if (title := store.sessions.get(one).title)}
+    known = {one.session for one in found.requests}
+    found.titles = {one.conversation: one.title for one in sessions if one.title and one.conversation in known}
     found.unpriced = prices.missing
     paid = account(store, settings).total.kinds["summary"]
     found.summary_cost = paid.cost / paid.calls if paid.calls else None
@@ -178,11 +175,11 @@ class _ShownAudit(NamedTuple):
 class _Auditor:
     """The judge of one store's turns."""
 
-    def __init__(self, store: Store, settings: Settings, prices: AccountPrices, roots: Mapping[str, str]) -> None:
+    def __init__(self, store: Store, settings: Settings, prices: AccountPrices, whole: Mapping[str, str]) -> None:
         self._store = store
         self._settings = settings
         self._prices = prices
-        self._roots = roots
+        self._whole = whole
         self._windows = Windows(settings)
 
     def judged(self, number: int, turns: Sequence[Turn]) -> Iterator[Audited]:
@@ -244,7 +241,7 @@ class _Auditor:
         return Audited(
             turn.began,
             turn.model or UNNAMED,
-            None if turn.session is None else self._roots.get(turn.session, turn.session),
+            None if turn.session is None else self._whole.get(turn.session, turn.session),
             tokens,
             marked,
             would_be,

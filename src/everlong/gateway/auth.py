@@ -89,13 +89,8 @@ class KeyLimits:
 
     def _of(self, caller: Caller) -> _Used:
         assert caller.limits is not None  # noqa: S101 - asked before
-        return self._of_name(caller.tenant, caller.limits)
-
-    def _of_name(self, tenant: str, limits: KeySettings) -> _Used:
-        used = self._used.get(tenant)
-        if used is None:
-            used = self._used[tenant] = _Used(float(limits.requests_per_minute or 0), self._clock())
-        return used
+        per_minute = float(caller.limits.requests_per_minute or 0)
+        return self._used.setdefault(caller.tenant, _Used(per_minute, self._clock()))
 
 
 LOCAL = "local"

@@ -264,30 +264,22 @@ class _Scanner:
 
     def rest(self, before: set[str]) -> dict[str, Stretch]:
         """Return the fields after the list, to the end of the body."""
-        found: dict[str, Stretch] = {}
         self._comma("}")
-        while not self._has("}"):
-            name = self._name()
-            if name in before:
-                raise BrokenBody(f"{name!r} stands there twice")
-            self._field(found, name)
-            self._comma("}")
-        self._at += 1
-        self._skip()
-        if not self._is_over():
-            raise BrokenBody("something stands after the end of the body")
-        return found
+        return self._to_end(before)
 
     def whole(self) -> dict[str, Stretch]:
-        """Return the fields of a whole body."""
+        """Return the fields of a whole body; of names that differ in case only, there may be one."""
         self._expect("{", "the body is no JSON object")
+        return self._to_end(set(), folds=True)
+
+    def _to_end(self, names: set[str], *, folds: bool = False) -> dict[str, Stretch]:
         found: dict[str, Stretch] = {}
-        names: set[str] = set()
         while not self._has("}"):
             name = self._name()
-            if name.casefold() in names:
+            spelled = name.casefold() if folds else name
+            if spelled in names:
                 raise BrokenBody(f"{name!r} stands there twice")
-            names.add(name.casefold())
+            names.add(spelled)
             self._field(found, name)
             self._comma("}")
         self._at += 1
@@ -579,11 +571,7 @@ _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=-_:
 def check_structure(data: bytes, start: int = 0, most_values: int = MOST_VALUES) -> int:
     """Refuse JSON that has too many values from a place on, or nests them too deeply; other bytes may pass.
 
-    Returns:
-        The number of values from that place on.
-
-    Raises:
-        Refused: with the status 413 for too many values, 400 for too deep a structure.
+    Returns the number of values from that place on. Raises `Refused`: 413 for too many values, 400 for too deep ones.
     """
     values, brackets = structure(data, start, most_values)
     if values > most_values:
@@ -621,13 +609,7 @@ def check_model(name: object) -> None:
 
 
 def is_heavy(data: bytes, start: int = 0, values: int | None = None) -> bool:
-    """Return whether reading JSON from a place on takes so long that others would notice.
-
-    Args:
-        data: the JSON.
-        start: the place.
-        values: the number of values from there on, if they were counted before.
-    """
+    """Return whether reading JSON from a place on takes so long that others would notice; ``values`` if counted."""
     if len(data) - start > _HEAVY_BYTES:
         return True
     return (structure(data, start, _HEAVY_VALUES)[0] if values is None else values) > _HEAVY_VALUES

@@ -192,14 +192,7 @@ class Budget:
         self._windows = windows
 
     async def reserve(self, charge: Charge, words: bytes | None, dialect: Dialect, model: str, route: Route) -> None:
-        """Reserve the most that a request may cost.
-
-        Args:
-            charge: whose it is.
-            words: its body without an encoding; None if it cannot be read.
-            dialect: the API that it speaks.
-            model: the model that it is for.
-            route: the upstream that it is for.
+        """Reserve the most that a request may cost; ``words`` is its body without an encoding, if it can be read.
 
         Raises:
             Refused: it cannot be read or priced, or there is not enough left of the day's dollars.

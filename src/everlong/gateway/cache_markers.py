@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from everlong.config import PromptCachingSettings
     from everlong.gateway.conversations import LiveConversation
 
-__all__ = ["BYTES_PER_TOKEN", "CacheMarkers", "NotAdded", "find_additions", "has_words"]
+__all__ = ["BYTES_PER_TOKEN", "CacheMarkers", "NotAdded", "find_additions"]
 
 _log = logging.getLogger("everlong.gateway")
 
 _MARKER_NAME = b'"cache_control"'
+BYTES_PER_TOKEN = 4
+"""Bytes per token of English prose; a shorter prompt than the shortest that is cached is not marked."""
 _MOST_BYTES = 24_000_000
 """Bytes of bodies that are kept to be compared with the next ones; they take about twice as much memory."""
 
@@ -53,10 +55,7 @@ class CacheMarkers:
         return self.marked(_Unremembered(), draft, model, provider)
 
     def marked(self, conversation: LiveConversation | _Unremembered, draft: Draft, model: str, provider: str) -> bytes:
-        """Return a body with its markers; unchanged while it is too short to be cached.
-
-        A conversation that has been marked stays so, without another look at its words.
-        """
+        """Return a body with its markers; unchanged while it is too short to be cached."""
         body = draft.body
         cache = conversation.cache = conversation.cache or self._new(model, provider)
         cache.use(model)
@@ -67,8 +66,6 @@ class CacheMarkers:
             return body
         try:
             request = _parse(body)
-            if not cache.has_begun and not has_words(request, least):
-                return body
             if not isinstance(conversation, _Unremembered):
                 self._hold(cache, len(body))
             return splice(body, find_additions(draft, request, cache.apply(request)))
@@ -146,7 +143,7 @@ def _inside(body: bytes, place: Stretch, before: Any, after: Any) -> Iterator[Ch
             yield end - 1, end - 1, b"," + new if before else new
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         changed = [number for number, old in enumerate(before) if not _same(old, after[number])]
-        if changed == [len(before) - 1] and _is_only_longer(before[-1], after[-1]):
+        if changed == [len(before) - 1] and _is_longer(before[-1], after[-1]):
             last = _last_end(body, end)  # nearly always this one, whose end is found without reading the others
             yield from _inside(body, (last, last), before[-1], after[-1])
             return
@@ -187,65 +184,10 @@ def _new(before: Mapping[str, Any], after: Mapping[str, Any]) -> bytes:
     return b",".join(dump_json(name) + b":" + dump_json(value) for name, value in after.items() if name not in before)
 
 
-def _is_only_longer(before: Any, after: Any) -> bool:
+def _is_longer(before: Any, after: Any) -> bool:
+    """Return whether an object only got more fields."""
     return isinstance(before, dict) and isinstance(after, dict) and not _differing(before, after)
 
 
 def _same(before: Any, after: Any) -> bool:
     return before is after or bool(before == after)
-
-
-# -- the length of a prompt --------------------------------------------------------------------------------------------
-
-BYTES_PER_TOKEN = 4
-"""Bytes per token of English prose; code, JSON and other languages have fewer, and so more tokens."""
-
-_WORDS = ("text", "content", "tool_calls", "function", "name", "arguments", "title", "context", "stdout", "stderr")
-"""Fields of messages and blocks that hold words, or hold fields that do."""
-_VALUES = ("input",)
-"""Fields that are read completely, names included."""
-_SILENT = frozenset({"thinking", "redacted_thinking", "reasoning", "image", "image_url", "input_image"})
-_FIELD_BYTES = 4
-"""Bytes of a field beside its name and value: two quotes, a colon and a comma."""
-
-
-def has_words(request: Mapping[str, Any], tokens: int) -> bool:
-    """Return whether the words of a request surely come to so many tokens; looks no further than necessary."""
-    least = tokens * BYTES_PER_TOKEN
-    waiting: list[tuple[Any, bool]] = [(request.get("messages"), False), (request.get("system"), False)]
-    waiting += [(tool, True) for tool in _list(request.get("tools")) if not _is_deferred(tool)]
-    found = 0
-    while waiting and found < least:  # no recursion: clients nest as deep as they like
-        value, is_data = waiting.pop()
-        if isinstance(value, str):
-            found += _size(value)
-        elif isinstance(value, list):
-            waiting += [(one, is_data) for one in value]
-        elif isinstance(value, dict) and is_data:
-            found += sum(_size(name) + _FIELD_BYTES for name in value)
-            waiting += [(one, True) for one in value.values()]
-        elif isinstance(value, dict) and str(value.get("type")) not in _SILENT:
-            waiting += [(value[name], False) for name in _WORDS if name in value]
-            waiting += [(value[name], True) for name in _VALUES if name in value]
-            waiting.append((_written(value.get("source")), False))
-    return found >= least
-
-
-def _size(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-
-
-def _is_deferred(tool: Any) -> bool:
-    """Return whether a tool is no part of the prompt before a search has found it."""
-    return isinstance(tool, dict) and bool(tool.get("defer_loading"))
-
-
-def _written(source: Any) -> Any:
-    """Return the content of a document that comes as text or as blocks, not as a file."""
-    if not isinstance(source, dict):
-        return None
-    return {"text": source.get("data"), "content": source.get("content")}.get(str(source.get("type")))
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

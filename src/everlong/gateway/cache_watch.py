@@ -167,7 +167,7 @@ def _known(sent: Sent, tokens: CacheTokens, before: _Known | None) -> _Known:
             counts.append(before.counts[number])
         elif before is not None or number >= len(draft.ends) - _NEWEST or number < sent.lead:
             digests = _digests(number, parse_json(draft.body[start:end]), sent)
-            entries.append(_join_digests(digests))
+            entries.append(int.from_bytes(blake2b(b"".join(digests), digest_size=8).digest()) or 1)
             counts.append(len(digests))
         else:
             entries.append(0)
@@ -254,11 +254,6 @@ def _head(name: str, sent: Sent, before: _Known | None) -> tuple[int, list[int]]
         return checksum, [checksum]
     blocks = head_blocks({name: parse_json(data)}, sent.layout, _uncounted)
     return checksum, [int.from_bytes(block.digest[:8]) for block in blocks]
-
-
-def _join_digests(digests: Any) -> int:
-    """Return one digest for several; never 0."""
-    return int.from_bytes(blake2b(b"".join(digests), digest_size=8).digest()) or 1
 
 
 def _uncounted(text: str) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from everlong.gateway.telemetry import Metrics
     from everlong.gateway.turn_queue import EndedRequest
     from everlong.model import Message
-    from everlong.store import Compacted, Store
+    from everlong.store import Store
 
 __all__ = ["ConversationCompactor"]
 
@@ -151,7 +151,10 @@ class ConversationCompactor:
         if conversation.branch.id in self._made:
             self._made.discard(conversation.branch.id)
             await self._catch_up(relayed, turn)
-        size = await self._size_without_giants(relayed, turn)
+        size = await self._size(relayed, turn)
+        # New messages that no compaction could fit are spilled first.
+        if self._is_on and size.is_too_large and await self._spill(relayed, turn, size, newest_only=True):
+            size = await self._size(relayed, turn)
         is_under_way = conversation.branch.id in self._ahead and conversation.branch.id not in self._preparing
         is_due = size.is_too_large and conversation.messages >= HYGIENE_MESSAGES and not (is_under_way and size.fits)
         if relayed.engine is not None and not is_under_way:
@@ -176,14 +179,9 @@ class ConversationCompactor:
     async def note_answer(
         self, relayed: RelayedRequest, turn: ConversationTurn, tokens: int, output: int, sent: int
     ) -> None:
-        """Note the tokens that the API counted in a body, and compact ahead if the next body should be smaller.
+        """Note the tokens that the API counted in a body of ``sent`` bytes and in the answer (``output``).
 
-        Args:
-            relayed: the request.
-            turn: its turn.
-            tokens: tokens that the API counted in the prompt.
-            output: tokens that it counted in the answer.
-            sent: bytes of the body.
+        Compact ahead if the next body should be smaller.
         """
         conversation = turn.conversation
         if conversation.habits is not None:
@@ -227,7 +225,11 @@ class ConversationCompactor:
             if size.is_considered:
                 await self.note_answer(relayed, turn, size.tokens, 0, sent)
 
-        task = asyncio.create_task(count())
+        self._do(count())
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work that nobody waits for."""
+        task = asyncio.create_task(work)
         self._hearing.add(task)
         task.add_done_callback(self._hearing.discard)
 
@@ -264,9 +266,7 @@ class ConversationCompactor:
         used = ended.reply.usage
         prompt = ended.sent_tokens or tokens_in(turn.conversation, sent)
         usage = {**used.to_dict(), "prompt_tokens": prompt, "total_tokens": prompt + used.output_tokens}
-        task = asyncio.create_task(self._hear(relayed, turn, usage))
-        self._hearing.add(task)
-        task.add_done_callback(self._hearing.discard)
+        self._do(self._hear(relayed, turn, usage))
 
     async def _hear(self, relayed: RelayedRequest, turn: ConversationTurn, usage: Mapping[str, Any]) -> None:
         assert relayed.engine is not None  # noqa: S101 - asked before
@@ -340,11 +340,7 @@ class ConversationCompactor:
     async def left_for_lookups(self, relayed: RelayedRequest, turn: ConversationTurn, tokens: int, sent: bytes) -> int:
         """Return how many tokens may be added to a conversation in the middle of a turn.
 
-        Args:
-            relayed: the request.
-            turn: its turn.
-            tokens: tokens of the conversation by the API's count; 0 if the API does not tell.
-            sent: the body that was sent last, which is counted then.
+        It has so many ``tokens`` by the API's count; if the API tells none, the body that was ``sent`` is counted.
         """
         if not tokens:
             work = partial(_count_words, relayed, turn, sent)
@@ -400,11 +396,8 @@ class ConversationCompactor:
         soonest = NEAR_THRESHOLD if self.is_lossless else _SOONEST
         if size.tokens < max(int(soonest * pace.threshold), left + pace.step // 2):
             return False
-        return self._is_due(turn, size, seconds=_SPARE * self._expected_seconds(relayed, turn))
-
-    def _expected_seconds(self, relayed: RelayedRequest, turn: ConversationTurn) -> float:
-        """Return the seconds that the next summary of a conversation will probably take."""
-        return self._summary_seconds.get((relayed.route.provider, turn.model), _UNKNOWN_SECONDS)
+        seconds = self._summary_seconds.get((relayed.route.provider, turn.model), _UNKNOWN_SECONDS)
+        return self._is_due(turn, size, seconds=_SPARE * seconds)
 
     def _note_seconds(self, relayed: RelayedRequest, turn: ConversationTurn, began: float) -> None:
         """Take in a summary that was begun at a time and is there now."""
@@ -422,13 +415,6 @@ class ConversationCompactor:
         return idle > _LONG_KEPT_SECONDS or b'"1h"' not in turn.body
 
     # -- messages that no window holds ---------------------------------------------------------------------------------
-
-    async def _size_without_giants(self, relayed: RelayedRequest, turn: ConversationTurn) -> RequestSize:
-        """Return the size of a request, of which new messages that no compaction could fit are spilled first."""
-        size = await self._size(relayed, turn)
-        if self._is_on and size.is_too_large and await self._spill(relayed, turn, size, newest_only=True):
-            return await self._size(relayed, turn)
-        return size
 
     async def _spill_unwieldy(self, relayed: RelayedRequest, turn: ConversationTurn) -> bool:
         """Spill the new messages of a request that is too large for an engine; return whether it is no longer."""
@@ -514,7 +500,10 @@ class ConversationCompactor:
                 if written is not None:
                     prepared = PreparedSummary(written, spent_by(summarizer), turn.conversation.view_id)
             if is_ahead and ident not in self._due and relayed.engine is None and not self.is_lossless:
-                self._keep_prepared(ident, prepared)
+                if len(self._prepared) >= _MOST_PREPARED:
+                    del self._prepared[next(iter(self._prepared))]
+                if prepared is not None:
+                    self._prepared[ident] = prepared
                 return
             self._prepared.pop(ident, None)
             newest = self._due.get(ident, (relayed, turn, size)) if is_ahead else (relayed, turn, size)
@@ -526,12 +515,6 @@ class ConversationCompactor:
                 self._made.add(ident)
         finally:
             await self.keep_receipts(relayed, turn, summarizer)
-
-    def _keep_prepared(self, ident: int, prepared: PreparedSummary | None) -> None:
-        if len(self._prepared) >= _MOST_PREPARED:
-            del self._prepared[next(iter(self._prepared))]
-        if prepared is not None:
-            self._prepared[ident] = prepared
 
     def _find_prepared(self, turn: ConversationTurn) -> PreparedSummary | None:
         """Return the summary that was written ahead for a conversation, unless it got another view since."""
@@ -662,7 +645,11 @@ class ConversationCompactor:
             plugins = None if self._plugins is None else self._plugins.of(recorder.store.tenant)
             if plugins is not None:
                 options |= plugins.before_compaction(conversation.session, messages, reason=reason, tokens=size.tokens)
-            done = _compact_to_target(recorder, conversation, chosen, occasion, options)
+            try:
+                done = recorder.compact(conversation, chosen, occasion, **options)
+            except TargetUnreachable as unreachable:  # the part that has to stay is larger
+                options["target_tokens"] = unreachable.least
+                done = recorder.compact(conversation, chosen, occasion, **options)
             if relayed.engine is not None and done.child is not None:
                 provider = relayed.route.provider
                 relayed.engine.goes_on(done.child, conversation.branch, turn.model, size.window, provider)
@@ -735,20 +722,6 @@ def _new_messages(relayed: RelayedRequest, turn: ConversationTurn) -> list[Messa
     if turn.new is not None or (turn.conversation.habits is not None and turn.conversation.habits.calls):
         return [] if turn.new is None else turn.new.messages
     return [message for one in relayed.dialect.said([e.value for e in turn.read.entries], None) for message in one]
-
-
-def _compact_to_target(
-    recorder: ConversationRecorder,
-    conversation: LiveConversation,
-    engine: ContextCompressor | GuardedEngine,
-    occasion: Occasion,
-    options: dict[str, Any],
-) -> Compacted:
-    """Compact to a target; if the part that has to stay is larger, to as little as possible."""
-    try:
-        return recorder.compact(conversation, engine, occasion, **options)
-    except TargetUnreachable as unreachable:
-        return recorder.compact(conversation, engine, occasion, **{**options, "target_tokens": unreachable.least})
 
 
 def _is_late(recorder: ConversationRecorder, conversation: LiveConversation, prepared: PreparedSummary | None) -> bool:

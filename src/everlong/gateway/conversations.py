@@ -172,31 +172,17 @@ class LiveConversation:
         if view is not None and any(depth > branch.depth for depth in view.teasers):
             view = replace(view, teasers={at: text for at, text in view.teasers.items() if at <= branch.depth})
         is_whole = count == len(self.ends)
-        return LiveConversation(
-            self.read,
-            self.lead,
-            self.ends[:count],
-            self.depths[:count],
-            branch,
-            self.last if is_whole else None,
+        return replace(
+            self,
+            ends=self.ends[:count],
+            depths=self.depths[:count],
+            branch=branch,
+            last=self.last if is_whole else None,
             view=view,
             session=self.session if branch.id == self.session_branch else None,
-            session_branch=self.session_branch,
             cache=self.cache if is_whole else None,
-            reported=self.reported,
-            fixed_bytes=self.fixed_bytes,
-            waiting=self.waiting,
-            waiting_under=self.waiting_under,
-            habits=self.habits,
-            ahead_at=self.ahead_at,
-            sent_at=self.sent_at,
-            growth=self.growth,
-            opened=self.opened,
-            rest=self.rest,
+            reply=None,
             mark=mark,
-            hint=self.hint,
-            sender=self.sender,
-            watched_as=self.watched_as,
         )
 
     def to_store(self) -> LiveConversation:
@@ -546,7 +532,10 @@ def with_view(
         data, places = b"," + data, tuple(place + 1 for place in places)
     last = ends[-1] if ends else read.start
     ends += [last + place for place in places]
-    changes += ((begin, after, data), *_edit_changes(conversation, view.edits))
+    changes.append((begin, after, data))
+    # Between two entries stands a comma and maybe space; all of it is written anew.
+    cuts = ((conversation.ends[number - 1], conversation.ends[number]) for number in view.edits)
+    changes += ((*cut, b"," + data) for cut, data in zip(cuts, view.edits.values(), strict=True))
     told = _teaser_changes(body, read, dialect, conversation, view) if teases and view.teasers else {}
     changes += told.values()
     ends += _moved_ends(conversation, view, ends[-1] - after, told)
@@ -606,8 +595,3 @@ def _moved_ends(
             start, end, instead = told[number]
             shift += len(instead) - (end - start)
         yield conversation.ends[number] + shift
-
-
-def _edit_changes(conversation: LiveConversation, edits: dict[int, bytes]) -> Sequence[Change]:
-    # Between two entries stands a comma and maybe space; all of it is written anew.
-    return [(conversation.ends[number - 1], conversation.ends[number], b"," + data) for number, data in edits.items()]

@@ -118,17 +118,11 @@ def _whole(data: bytes) -> Iterator[bytes]:
 
 
 def plain(data: bytes, encoding: str, most: int, take: Callable[[int], None] | None = None) -> bytes:
-    """Return a whole body without its encoding.
-
-    Args:
-        data: the body.
-        encoding: the encoding.
-        most: bytes that it may unpack to.
-        take: is called with the size of each piece, and may raise an error.
+    """Return a whole body without its encoding; ``take`` is called with the size of each piece, and may raise an error.
 
     Raises:
         Unreadable: the encoding is not known, or the bytes are not in it.
-        TooLarge: it unpacks to more.
+        TooLarge: it unpacks to more than ``most`` bytes.
     """
     if encoding.strip().lower() in {"", "identity"}:
         return data

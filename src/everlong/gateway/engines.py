@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from everlong.agent.engines import guarded_engine
 from everlong.agent.tools.recall import engine_tools
 from everlong.context import ContextCompressor, ContextEngine
-from everlong.errors import EverlongError, NotStored, PluginError, StoreError
+from everlong.errors import EverlongError, PluginError, StoreError
 from everlong.memory import MemoryManager
 from everlong.plugins.adapters.host_state import Host, home as plugin_home
 from everlong.plugins.engines import is_engine, make_engine
@@ -42,14 +42,7 @@ _EXPIRY_SECONDS = 86_400.0
 
 
 class TenantPlugins:
-    """The plugins of one tenant.
-
-    Args:
-        settings: the program's settings.
-        tenant: whose conversations they hear of.
-        in_use: the memory providers of other tenants, which this one may not have.
-        warn: told what goes wrong.
-    """
+    """The plugins of one tenant, which may not have the memory providers that are ``in_use`` by others."""
 
     def __init__(
         self, settings: Settings, tenant: str, in_use: Sequence[MemoryProvider], warn: Callable[[str], None]
@@ -185,9 +178,6 @@ class HostedEngine:
         """The session that it goes on in."""
         self.branch: Branch | None = None
         self.used_at = 0.0
-        self.is_young = True
-        """True if it has heard of at most one answer."""
-        self._answers = 0
         self.tools = engine_tools(engine, warn)
         """The tools that it offers to the model; always the same, because a changed prompt is not cached."""
         self._store = store
@@ -246,8 +236,6 @@ class HostedEngine:
     def is_due_after(self, usage: Mapping[str, Any]) -> bool:
         """Tell what an answer used, and ask whether the conversation should be compacted now."""
         with self._lock:
-            self._answers += 1
-            self.is_young = self._answers < 2
             self.engine.update_from_response(dict(usage))
             if not self.engine.should_compress() or self.branch is None:
                 return False
@@ -269,13 +257,7 @@ class HostedEngine:
 
 
 class Engines:
-    """The engines of a gateway's conversations.
-
-    Args:
-        settings: the program's settings.
-        plugins: the plugins that bring the engine.
-        clock: seconds on a clock that only goes forward.
-    """
+    """The engines of a gateway's conversations."""
 
     def __init__(
         self, settings: Settings, plugins: GatewayPlugins, clock: Callable[[], float] = time.monotonic
@@ -308,7 +290,7 @@ class Engines:
             found, is_known = self._alive.get(key), key in self._alive
         if not is_known:
             with self._making:
-                found = self._moved(key, store) or self._begun(key, store, window, model)
+                found = self._begun(key, store, window, model)
         if found is None:
             return None
         found.used_at = self._clock()
@@ -332,23 +314,6 @@ class Engines:
             gone = list(self._alive.values())
             self._alive.clear()
         _ended(gone)
-
-    def _moved(self, key: _EngineKey, store: Store) -> HostedEngine | None:
-        """Return the engine of a conversation that the store has since joined with this one.
-
-        If a second request comes before the first reply is stored, the store may have opened a session for each.
-        """
-        with self._lock:
-            mine = [(at, one) for at, one in self._alive.items() if one is not None and at.tenant == key.tenant]
-        gone = [(at, one) for at, one in mine if one.is_young and not _is_there(store, one.session)]
-        if len(gone) != 1:
-            return None
-        ((before, hosted),) = gone
-        with self._lock:
-            self._alive.pop(before, None)
-            self._alive[key] = hosted
-        hosted.conversation, hosted.session = key.conversation, ""
-        return hosted
 
     # -- making --------------------------------------------------------------------------------------------------------
 
@@ -400,14 +365,6 @@ class Engines:
         except PluginError as error:
             self._plugins.warn(f"context.engine is {self.name!r}, and each conversation needs one of its own: {error}")
             return None
-
-
-def _is_there(store: Store, session: str) -> bool:
-    try:
-        store.sessions.get(session)
-    except NotStored:
-        return False
-    return True
 
 
 def _ended(gone: Sequence[HostedEngine | None]) -> int:

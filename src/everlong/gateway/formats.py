@@ -308,14 +308,7 @@ _TITLES = {
     "opencode": "opencode",
     "pi": "pi",
 }
-_SITES = {
-    "aider.chat": "aider",
-    "cline.bot": "cline",
-    "roocode.com": "roo",
-    "roo-cline": "roo",
-    "kilocode.ai": "kilo",
-    "opencode.ai": "opencode",
-}
+"""Names by the title that model routers have programs send."""
 
 
 def client_of(headers: Mapping[str, str], program: str | None = None) -> str | None:
@@ -332,7 +325,7 @@ def client_of(headers: Mapping[str, str], program: str | None = None) -> str | N
         return origin
     found = _product(told.get("user-agent", ""))
     if found is None or found in _LIBRARIES:
-        return _app(told) or program or found
+        return _TITLES.get(told.get("x-title", "").strip().lower()) or program or found
     return found
 
 
@@ -349,13 +342,6 @@ def _product(agent: str) -> str | None:
 def _known(product: str) -> str | None:
     name = product.lower()
     return _PRODUCTS.get(name) or next((known for family, known in _FAMILIES if family.match(name)), None)
-
-
-def _app(told: Mapping[str, str]) -> str | None:
-    """Return the program by the headers that model routers define for it."""
-    title = _TITLES.get(told.get("x-title", "").strip().lower())
-    site = told.get("http-referer", "").lower()
-    return title or next((name for part, name in _SITES.items() if part in site), None)
 
 
 # -- its folder --------------------------------------------------------------------------------------------------------
@@ -438,12 +424,6 @@ def looks_aside(*, has_tools: bool, max_tokens: int, system_text: str, messages:
     - Its last user message begins with such a request about the very conversation that it sends along.
 
     Everything else is a conversation, even if it has one turn only: "Write a title for my blog post" is one.
-
-    Args:
-        has_tools: the request offers tools to the model.
-        max_tokens: the most tokens that the answer may have; 0 if the request does not say.
-        system_text: the words of the system prompt.
-        messages: all messages of the request.
     """
     if has_tools or any(message.get("role") not in _ASKING_ROLES for message in messages):
         return False

@@ -1,7 +1,7 @@
 """The gateway: takes a request, keeps its conversation inside the window, passes it on, and records the turn.
 
-One chat request goes `Gateway.converse` → `_relay` → `_find_conversation` → `_pass_on` → `_make_body` (view, hidden
-tools, cache markers) → `_send` → `stream.Answering` → `_finish`. If something of the gateway's own fails, the request
+One chat request goes `Gateway.converse` → `_find_conversation` → `_pass_on` → `_make_body` (view, hidden tools, cache
+markers) → `_send` → `stream.Answering` → `_finish`. If something of the gateway's own fails, the request
 still goes on as well as it can, with a header that says so.
 """
 
@@ -13,28 +13,26 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import ClientError, web
 
 from everlong.agent.tools.recall import RecallLookup, look_up_all
 from everlong.context.policy import OVERFLOW_TRIES
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge, StoreError, SummarizerError
-from everlong.gateway.account import account_of
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import (
     BrokenBody,
     Overgrown,
+    check_model,
     check_structure_apart,
     draft_of,
-    dump_json,
     is_heavy,
-    parse_json,
+    model_in,
     read_body,
 )
 from everlong.gateway.bounds import unpack
 from everlong.gateway.budget import Budget, Charge
-from everlong.gateway.bypass import Bypass, opted_out
 from everlong.gateway.cache_markers import CacheMarkers
 from everlong.gateway.cache_watch import CacheWatch, Sent
 from everlong.gateway.compaction import ConversationCompactor
@@ -42,22 +40,21 @@ from everlong.gateway.conversations import ConversationMemory
 from everlong.gateway.encodings import Unreadable, encoding_of, plain
 from everlong.gateway.engines import Engines, GatewayPlugins
 from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless
-from everlong.gateway.journal import Journal, JournalEntry
+from everlong.gateway.journal import Journal
 from everlong.gateway.recall import can_hide, can_offer, choose_tools, offer_tools, reader_of
-from everlong.gateway.recorder import NEW_BLOCKS, ConversationRecorder
+from everlong.gateway.recorder import NEW_BLOCKS, ConversationRecorder, ResponseRecorder
 from everlong.gateway.requests import (
     AGAIN_SECONDS,
     AWAY_SECONDS,
-    ConversationTurn,
     RelayedRequest,
     TenantConversations,
     header_text,
+    opted_out,
 )
-from everlong.gateway.response_recorder import ResponseRecorder, TenantResponses
 from everlong.gateway.responses_api import (
     COMPACT_PATH,
     ClientCompaction,
-    Responder,
+    Responses,
     asks_compaction,
     check_readable,
     compacted_answer,
@@ -70,13 +67,13 @@ from everlong.gateway.responses_api import (
 from everlong.gateway.stream import Answering, read_beginning, tap_for
 from everlong.gateway.summaries import Earlier, Summaries, earlier_request
 from everlong.gateway.telemetry import Metrics
-from everlong.gateway.turn_queue import Backlog, EndedRequest, log_unkept_answer
+from everlong.gateway.turn_queue import Backlog, ConversationTurn, EndedRequest, WholeTurn, storable_body
 from everlong.gateway.upkeep import GatewayUpkeep, journal_folder
 from everlong.gateway.upstream import (
     ClientGone,
     Network,
+    ReadAnswer,
     Relay,
-    broken_response,
     failure,
     forwarded_headers,
     is_whole,
@@ -92,7 +89,6 @@ from everlong.providers.failures import classify_answer
 from everlong.store import Store
 from everlong.store.opening import redacted_message
 from everlong.store.teasers import find_teaser
-from everlong.store.turns import FinishedTurn
 from everlong.tokens import counter_for
 from everlong.wire.event_stream import MOST_ANSWER
 
@@ -128,16 +124,6 @@ _MOST_REFUSAL = 100_000
 """Bytes of a refusal that is read."""
 
 
-class _AnswerHead(NamedTuple):
-    """The part of an answer that is read before it is passed back: the beginning of a stream, or a whole refusal."""
-
-    data: bytes = b""
-    error: ProviderError | None = None
-    is_cut: bool = False
-    is_all: bool = True
-    """True if nothing more of a refusal can come."""
-
-
 class Gateway:
     """The relay between many clients and their models."""
 
@@ -170,28 +156,15 @@ class Gateway:
         self._client_compaction = ClientCompaction(settings)
         self._journal = Journal(journal or journal_folder())
         self._upkeep = GatewayUpkeep(self._journal, self._store_of, self._writer)
-        self._backlog = Backlog(self._writer, refuses=settings.gateway.when_full == "refuse")
-        self._responder = Responder(
-            self.relay,
-            routes,
-            self._responses_of,
-            self._backlog,
-            self._compactor.windows.cost,
-            self.budget,
-            NEW_BLOCKS,
-        )
+        refuses = settings.gateway.when_full == "refuse"
+        self._backlog = Backlog(self._writer, self._journal, self._upkeep.wake, refuses=refuses)
+        self.responses = Responses(lambda tenant: ResponseRecorder(self._store_of(tenant)), NEW_BLOCKS)
         self._marking = CacheMarkers(settings.prompt_caching)
-        self._bypass = Bypass(self.relay, routes, self._marking, self._compactor.windows.cost, self.budget)
         self._watch = CacheWatch()
         self._is_audit = settings.gateway.mode == "audit"
         self._memory = ConversationMemory()
         self._conversations: dict[tuple[str, str], TenantConversations] = {}
-        self._learn: Callable[[Dialect, bytes, str, int], None] | None = None
         self._expiring: asyncio.Task[None] | None = None
-
-    def learns(self, learn: Callable[[Dialect, bytes, str, int], None]) -> None:
-        """Call ``learn`` with the bodies that are sent and the tokens that the upstream counts in them."""
-        self._learn = learn
 
     @property
     def way(self) -> str:
@@ -228,9 +201,9 @@ class Gateway:
         """Finish the work under way, and release everything."""
         if self._expiring is not None:
             self._expiring.cancel()
-        await self._upkeep.close()
         await self._compactor.close()
         await self._backlog.close()
+        await self._upkeep.close()
         await self.relay.close()
         await self._writer.close()
         await asyncio.to_thread(self.engines.close)
@@ -248,20 +221,25 @@ class Gateway:
 
     async def converse(self, request: web.Request, dialect: Dialect, tenant: str) -> web.StreamResponse:
         """Pass on a request that carries its whole conversation."""
-        if choice := opted_out(request.headers):
-            shape = None if self._is_audit else partial(self.by_view, dialect=dialect, tenant=tenant)
-            return await self._bypass.pass_on(request, dialect.name, dialect, choice, check_readable, shape)
-        return await self._relay(request, dialect, tenant, await request.read())
+        return await self._relay(await self._receive(request, dialect, tenant))
 
-    async def _relay(
-        self, request: web.Request, dialect: Dialect, tenant: str, body: bytes, *, is_rewritten: bool = False
-    ) -> web.StreamResponse:
+    async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
+        """Pass on a request of the Responses API; if it carries its conversation, that is kept inside the window."""
+        relayed = await self._receive(request, RESPONSES, tenant)
+        relayed.is_named = not opted_out(request.headers) and not await _carries_conversation(relayed)
+        return await self._relay(relayed)
+
+    async def _receive(self, request: web.Request, dialect: Dialect, tenant: str) -> RelayedRequest:
+        conversations, route = self._conversations_of(tenant, dialect), self.routes.default(dialect.api)
+        return RelayedRequest(request, dialect, route, await request.read(), conversations)
+
+    async def _relay(self, relayed: RelayedRequest) -> web.StreamResponse:
         """Find the conversation of a request, pass it on, and record how it ended."""
-        conversations = self._conversations_of(tenant, dialect)
-        relayed = RelayedRequest(
-            request, dialect, self.routes.default(dialect.api), body, conversations, is_rewritten=is_rewritten
-        )
-        await self._find_conversation(relayed)
+        dialect = relayed.dialect
+        if choice := opted_out(relayed.request.headers):
+            await self._stay_out(relayed, choice)
+        else:
+            await self._find_conversation(relayed)
         relayed.account.api, relayed.account.provider = dialect.api, relayed.route.provider
         await self._note(relayed)
         try:
@@ -285,31 +263,6 @@ class Gateway:
         finally:
             relayed.answering = None  # the two name each other, and garbage is looked for seldom
 
-    async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
-        """Pass on a request of the Responses API; if it carries its conversation, that is kept inside the window."""
-        if choice := opted_out(request.headers):
-            check = partial(self._responder.check_names, tenant)
-            return await self._bypass.pass_on(request, RESPONSES.api, RESPONSES, choice, check)
-        body = await request.read()
-        try:
-            words = await unpack(body, encoding_of(request.headers), account_of(request).held)
-        except Unreadable:
-            return await self._responder.respond(request, tenant, body, None)
-        values = await check_structure_apart(words)
-        is_slow = is_heavy(words, values=values) or holds_compaction(words)
-        whole, is_own = await asyncio.to_thread(_unfold, words) if is_slow else _unfold(words)
-        if whole is not words:
-            await check_structure_apart(whole)
-        if not is_own:
-            return await self._responder.respond(request, tenant, body, words)
-        if whole is words:
-            return await self._relay(request, RESPONSES, tenant, body)
-        return await self._relay(request, RESPONSES, tenant, whole, is_rewritten=True)
-
-    async def check_name(self, tenant: str, name: str) -> None:
-        """Refuse the name of a response or conversation that does not belong to the tenant."""
-        await self._responder.check_name(tenant, name)
-
     async def by_view(self, body: bytes, dialect: Dialect, tenant: str) -> bytes:
         """Return a body as it would be sent if it were a request: under the view in force, if that is in memory."""
         conversations = self._conversations.get((tenant, dialect.name))
@@ -328,36 +281,61 @@ class Gateway:
     def _teases(self, dialect: Dialect, model: str) -> bool:
         return self.routes.find(dialect.api, model).pushes
 
+    async def _stay_out(self, relayed: RelayedRequest, choice: str) -> None:
+        """Prepare a request whose client opted out: it is not stored, and only ``no-store`` gets view and markers."""
+        dialect, account = relayed.dialect, relayed.account
+        account.opted_out = choice
+        with suppress(Unreadable):  # the upstream says what is wrong with it
+            relayed.words = await unpack(relayed.body, relayed.encoding, account.held)
+            await check_structure_apart(relayed.words)
+        account.model, relayed.route = await self.routes.find_for(dialect.api, relayed.words)
+        check_model(account.model)
+        relayed.is_unread = not account.model
+        if choice == "off" or relayed.words is None or self._is_audit or not dialect.takes_markers:
+            return
+        shown = await self.by_view(relayed.words, dialect, relayed.tenant)
+        with suppress(BrokenBody):
+            read = await asyncio.to_thread(read_body, shown, dialect.list_name)
+            draft = draft_of(shown, read, [entry.end for entry in read.entries])
+            shown = self._marking.marked_once(draft, account.model, relayed.route.cached_as)
+            if shown != relayed.words:
+                relayed.body, relayed.words, relayed.is_rewritten = shown, shown, True
+
     async def _find_conversation(self, relayed: RelayedRequest) -> None:
         """Find the conversation and the route of a request; if the request is broken, the upstream tells the client."""
-        dialect = relayed.dialect
-        body: bytes | None = None
+        dialect, account = relayed.dialect, relayed.account
         try:
-            body = await unpack(relayed.body, relayed.encoding, relayed.account.held)
+            if relayed.words is None:
+                relayed.words = await unpack(relayed.body, relayed.encoding, account.held)
+            if relayed.is_named:
+                relayed.whole = await self.responses.read(relayed.tenant, relayed.words, relayed.sender)
+                account.model, relayed.route = relayed.whole.model, self.routes.find(dialect.api, relayed.whole.model)
+                return
             is_small = None if self.engines.is_on else partial(self._is_small, dialect)
-            relayed.turn = await relayed.conversations.enter(body, relayed.sender, is_small)
-            relayed.account.model = relayed.turn.model
+            relayed.turn = await relayed.conversations.enter(relayed.words, relayed.sender, is_small)
+            account.model = relayed.turn.model
             relayed.route = self.routes.find(dialect.api, relayed.turn.model)
             relayed.turn.teases = relayed.route.pushes
         except Overgrown as error:
             raise Refused(413, str(error), close=True) from error
         except (BrokenBody, Unreadable) as error:
-            relayed.is_unread, relayed.warning = True, header_text(f"not stored: {error}")
+            relayed.is_unread, relayed.warning = not relayed.is_named, header_text(f"not stored: {error}")
             _log.warning("a request is passed on and not stored: its body cannot be read")
         except Refused:
             raise
         except (EverlongError, OSError) as error:
-            relayed.warning, relayed.is_unstored = (
-                header_text(f"not stored: {error}"),
-                isinstance(error, StoreError | OSError),
-            )
+            relayed.warning = header_text(f"not stored: {error}")
+            if isinstance(error, StoreError | OSError) and relayed.words is not None:
+                recorder, words = relayed.conversations.recorder, relayed.words
+                write = partial(storable_body, recorder, words)
+                relayed.whole = WholeTurn(recorder, model_in(words) or "", relayed.sender, write, is_heavy(words))
         except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
             relayed.warning = header_text(f"not stored: {type(error).__name__}")
             _log.error("a request could not be read: %s", type(error).__name__)
         if relayed.turn is not None:
             return
         # Whatever went wrong, such as a database that is away, does not change where the request may go.
-        relayed.account.model, relayed.route = await self.routes.find_for(dialect.api, body)
+        account.model, relayed.route = await self.routes.find_for(dialect.api, relayed.words)
 
     def _is_small(self, dialect: Dialect, model: str, size: int) -> bool:
         """Return whether a request is far from any compaction, however dense its words are."""
@@ -366,17 +344,17 @@ class Gateway:
 
     async def _find_conversation_again(self, relayed: RelayedRequest) -> ConversationTurn | None:
         """Find the conversation of a request that came while the database was away, because it has to be shorter."""
-        until = asyncio.get_running_loop().time() + AWAY_SECONDS
-        while relayed.turn is None and relayed.is_unstored and asyncio.get_running_loop().time() < until:
-            relayed.warning, relayed.is_unstored = "", False
+        until, first = asyncio.get_running_loop().time() + AWAY_SECONDS, relayed.whole
+        while relayed.turn is None and relayed.can_shorten and asyncio.get_running_loop().time() < until:
+            relayed.warning, relayed.whole = "", None
             await self._find_conversation(relayed)
             if relayed.turn is None:
                 await asyncio.sleep(AGAIN_SECONDS)
-        if relayed.turn is not None:
+        if relayed.turn is None:
+            relayed.whole = first
+        elif first is not None:
             await self._note(relayed)
-            if relayed.noted is not None:
-                self._journal.done(relayed.noted)  # the entry of its turn replaces it
-                relayed.noted = None
+            self._backlog.drop_note(first)  # the entry of its turn replaces it
         return relayed.turn
 
     async def _pass_on(self, relayed: RelayedRequest) -> web.StreamResponse:
@@ -431,7 +409,7 @@ class Gateway:
         upstream = await self._send(relayed, relayed.body)
         head = await self._read_head(relayed, upstream)
         is_too_long = isinstance(head.error, ContextOverflow | RequestTooLarge)
-        can_help = is_too_long and relayed.is_unstored and not self._is_audit
+        can_help = is_too_long and relayed.can_shorten and not self._is_audit
         turn = await self._find_conversation_again(relayed) if can_help else None
         if turn is None:
             return await self._pass_back(relayed, relayed.body, upstream, head)
@@ -454,34 +432,32 @@ class Gateway:
             return True
         return attempt == 0 and await self._compactor.shorten(relayed, turn, error, 1, sent)
 
-    async def _read_head(self, relayed: RelayedRequest, upstream: ClientResponse) -> _AnswerHead:
-        """Read enough of an answer to tell whether it is a refusal."""
+    async def _read_head(self, relayed: RelayedRequest, upstream: ClientResponse) -> ReadAnswer:
+        """Read enough of an answer to tell whether it is a refusal: the beginning of a stream, or a whole refusal."""
         turn = relayed.turn
         if upstream.status == 200:
-            return _AnswerHead(*await read_beginning(upstream)) if relayed.dialect is RESPONSES else _AnswerHead()
+            reads_ahead = relayed.dialect is RESPONSES and relayed.can_shorten
+            return await read_beginning(upstream) if reads_ahead else ReadAnswer()
         if turn is not None and turn.conversation.cache is not None:
             turn.conversation.cache.forget()
         if not is_whole(upstream):
-            return _AnswerHead()
-        data, is_cut, is_all = await whole_of(upstream, _MOST_REFUSAL)
-        error = None
-        if is_all and upstream.status in _PEEK_STATUS:
+            return ReadAnswer()
+        head = await whole_of(upstream, _MOST_REFUSAL)
+        if head.is_all and upstream.status in _PEEK_STATUS:
             with suppress(Unreadable):
-                said = plain(data, encoding_of(upstream.headers), _MOST_REFUSAL)
-                error = classify_answer(upstream.status, said)
-        return _AnswerHead(data, error, is_cut, is_all)
+                said = plain(head.data, encoding_of(upstream.headers), _MOST_REFUSAL)
+                return head._replace(error=classify_answer(upstream.status, said))
+        return head
 
     async def _pass_back(
-        self, relayed: RelayedRequest, sent: bytes, upstream: ClientResponse, head: _AnswerHead
+        self, relayed: RelayedRequest, sent: bytes, upstream: ClientResponse, head: ReadAnswer
     ) -> web.StreamResponse:
         if upstream.status == 200:
             return await self._make_answering(relayed, sent).answer(upstream, head.data)
         finish = partial(self._finish_refused, relayed, upstream)
-        if not is_whole(upstream) or not head.is_all:
+        if not is_whole(upstream) or head.is_cut or not head.is_all:
             return await stream_response(relayed.request, upstream, None, finish, relayed.extra, head.data)
         await finish()
-        if head.is_cut:
-            return await broken_response(relayed.request, upstream, head.data, relayed.extra)
         return whole_response(upstream, head.data, relayed.extra)
 
     async def _answer_compaction(
@@ -490,7 +466,7 @@ class Gateway:
         """Answer a client that asks for a compaction: with the upstream's, or with one of our own."""
         if not is_unknown:
             upstream = await self._send(relayed, self._make_body(relayed, turn))
-            data, is_cut, is_all = await whole_of(upstream, MOST_ANSWER)
+            data, is_cut, is_all, _ = await whole_of(upstream, MOST_ANSWER)
             path = relayed.request.path
             if not is_all:
                 return await self._make_answering(relayed, relayed.body).answer(upstream, data)
@@ -543,22 +519,29 @@ class Gateway:
         await self._finish(relayed, EndedRequest(error=f"status {upstream.status}"))
 
     async def _send(self, relayed: RelayedRequest, body: bytes, charge: Charge | None = None) -> ClientResponse:
-        turn = relayed.turn
         headers = forwarded_headers(relayed.request.headers.items())
         if body is not relayed.body or relayed.is_rewritten:
             headers.popall("Content-Encoding", None)  # it was unpacked
         is_lent = relayed.route.authorize(headers, relayed.account.spoken)
         has_key = "Authorization" in headers or "x-api-key" in headers
-        if relayed.is_unread and relayed.account.spoken and (is_lent or not has_key):
-            await check_readable(None)
+        if relayed.turn is None and relayed.account.spoken and (is_lent or (relayed.is_unread and not has_key)):
+            await self._check_lent(relayed)
         charge = relayed.account.charge if charge is None else charge
         if charge is not None:
-            words = None if turn is None else turn.body if body is relayed.body else body
+            words = relayed.words if body is relayed.body else body
             await self.budget.reserve(charge, words, relayed.dialect, relayed.account.model, relayed.route)
         upstream = await self.relay.send("POST", relayed.route.url(target_of(relayed.request)), headers, body)
         if charge is not None:
             charge.answered(upstream)
         return upstream
+
+    async def _check_lent(self, relayed: RelayedRequest) -> None:
+        """Refuse a request with a key that all share if nobody can read it, or if it names what is another tenant's."""
+        words = None if relayed.is_unread else relayed.words
+        if relayed.dialect is RESPONSES:
+            await self.responses.check_names(relayed.tenant, words)
+        else:
+            await check_readable(words)
 
     async def _send_aside(self, relayed: RelayedRequest, body: bytes, charge: Charge | None) -> ClientResponse:
         """Send a request for a summary on behalf of another request."""
@@ -569,8 +552,10 @@ class Gateway:
 
     def _make_body(self, relayed: RelayedRequest, turn: ConversationTurn) -> bytes:
         """Return the bytes that go upstream: the client's, with the view in force, hidden tools and cache markers."""
-        if self._is_audit:
-            return self._make_audit_body(relayed, turn)
+        if self._is_audit:  # which changes nothing
+            draft = draft_of(turn.body, turn.read, turn.conversation.ends)
+            relayed.sent = _describe_sent(relayed, turn, draft, turn.body, None)
+            return relayed.body
         draft = turn.draft(relayed.dialect)
         turn.drafted = len(draft.body)
         view = None if turn.view is None else turn.view.view_id
@@ -607,12 +592,6 @@ class Gateway:
         if not dialect.takes_markers:
             return Earlier(draft.body)
         return Earlier(self._marking.marked_once(draft, turn.model, relayed.route.cached_as), marker)
-
-    def _make_audit_body(self, relayed: RelayedRequest, turn: ConversationTurn) -> bytes:
-        """Return the client's own bytes: audit mode changes nothing."""
-        draft = draft_of(turn.body, turn.read, turn.conversation.ends)
-        relayed.sent = _describe_sent(relayed, turn, draft, turn.body, None)
-        return relayed.body
 
     def _make_answering(self, relayed: RelayedRequest, sent: bytes) -> Answering:
         turn = relayed.turn
@@ -655,27 +634,23 @@ class Gateway:
         if relayed.is_over:  # clients hang up as soon as they have the last event
             return
         relayed.is_over = True
-        turn = relayed.turn
+        turn, account, reply = relayed.turn, relayed.account, ended.reply
+        if reply is not None and reply.usage.prompt_tokens:
+            account.note_usage(self._compactor.windows.cost, *ended.before, reply.usage)
+            ended = replace(ended, cost=account.cost, is_audited=self._is_audit)
+        if relayed.dialect is RESPONSES and (names := (turn or relayed.whole)):
+            self.responses.note(relayed.tenant, names.names(ended))
         if turn is None:
-            if relayed.is_unstored:
-                self._journal_whole(relayed, ended)
+            if relayed.whole is not None and (problem := await self._backlog.finish_whole(relayed.whole, ended)):
+                relayed.warning = header_text(problem)
             return
-        account = relayed.account
         if turn.conversation.is_placed:
             account.session, account.branch = turn.conversation.session, turn.conversation.branch.id
-        if ended.reply is not None and ended.reply.usage.prompt_tokens:
-            usage, cost = ended.reply.usage, partial(self._compactor.windows.cost, turn.model)
-            account.usage = ended.used
-            await self._compactor.note_answer(relayed, turn, ended.sent_tokens, usage.output_tokens, sent)
-            costs = [cost(one) for one in (*ended.before, usage)]
-            account.cost = sum(costs)
-            if account.charge is not None:
-                account.charge.told(*costs)
-            account.miss = self._find_miss(relayed, turn, ended.reply)
-            ended = replace(ended, cost=account.cost, miss=account.miss, is_audited=self._is_audit)
-            if self._learn is not None and turn.conversation.view is None:
-                self._learn(relayed.dialect, turn.body, turn.model, ended.sent_tokens)
-        elif ended.reply is not None:
+        if reply is not None and account.usage is not None:
+            await self._compactor.note_answer(relayed, turn, ended.sent_tokens, reply.usage.output_tokens, sent)
+            account.miss = self._find_miss(relayed, turn, reply)
+            ended = replace(ended, miss=account.miss)
+        elif reply is not None:
             self._compactor.note_uncounted(relayed, turn, sent)
         self._compactor.tell_engine(relayed, turn, ended, sent)
         if problem := await self._backlog.finish(relayed.conversations, turn, ended):
@@ -683,7 +658,7 @@ class Gateway:
 
     def _find_miss(self, relayed: RelayedRequest, turn: ConversationTurn, reply: Reply) -> Miss | None:
         """Return why a request missed the provider's cache; None if it did not, or if nobody can tell."""
-        tenant, branch = relayed.conversations.recorder.store.tenant, turn.conversation.watch_name
+        tenant, branch = relayed.tenant, turn.conversation.watch_name
         answering, sent = relayed.answering, relayed.sent
         if sent is None or answering is None:
             return None
@@ -697,11 +672,8 @@ class Gateway:
         turn, problem = relayed.turn, ""
         if turn is not None:
             problem = await self._backlog.note(relayed.conversations, turn, relayed.account)
-        elif relayed.is_unstored:
-            try:
-                relayed.noted = self._journal.put_request(_whole_entry(relayed, None))
-            except OSError as error:
-                problem = self._backlog.warn_unkept(error, relayed.account)
+        elif relayed.whole is not None:
+            problem = await self._backlog.note_whole(relayed.whole, relayed.account)
         if problem:
             relayed.warning = header_text(problem)
 
@@ -721,25 +693,11 @@ class Gateway:
             return "neither the journal nor the database can be written"
         return ""
 
-    def _journal_whole(self, relayed: RelayedRequest, ended: EndedRequest) -> None:
-        """Keep the turn of a request whose conversation could not even be looked up, until the database is back."""
-        entry = _whole_entry(relayed, ended)
-        try:
-            self._journal.keep(self._journal.put(entry))
-        except OSError as error:
-            is_held = self._journal.hold(entry, relayed.noted)
-            relayed.warning = header_text(f"{log_unkept_answer(error, is_held=is_held)}: {error}")
-        else:
-            if relayed.noted is not None:
-                self._journal.done(relayed.noted)
-
     def _abandon(self, relayed: RelayedRequest) -> None:
         """Record the turn of a client that has hung up."""
-        self._backlog.do(self._finish_abandoned(relayed, relayed.answering))
-
-    async def _finish_abandoned(self, relayed: RelayedRequest, answering: Answering | None) -> None:
-        partial = None if answering is None else await answering.partial()
-        await self._finish(relayed, EndedRequest(error="the client hung up", is_cut=True, partial=partial))
+        hung_up = EndedRequest(error="the client hung up", is_cut=True)
+        answering = relayed.answering
+        self._backlog.do(self._finish(relayed, hung_up) if answering is None else answering.abandon())
 
     def look_up_views(self, tenant: str) -> None:
         """Have the next requests of a tenant sent under the views and pins that are in force in the store now."""
@@ -750,9 +708,6 @@ class Gateway:
     def _store_of(self, tenant: str) -> Store:
         redact = redacted_message if self.settings.store.redact else None
         return Store(self.database, tenant, redact=redact, embedder=self._embedder)
-
-    def _responses_of(self, tenant: str) -> TenantResponses:
-        return TenantResponses(ResponseRecorder(self._store_of(tenant)), self._writer, self._journal)
 
     def _conversations_of(self, tenant: str, dialect: Dialect) -> TenantConversations:
         key = (tenant, dialect.name)
@@ -772,14 +727,19 @@ def _describe_sent(
     return Sent(draft, body, turn.model, provider, layout, lead, view, turn.began, is_items)
 
 
-def _whole_entry(relayed: RelayedRequest, ended: EndedRequest | None) -> JournalEntry:
-    """Return the journal entry of a request whose conversation is not known; None says that it is not answered yet."""
-    store, began = relayed.conversations.recorder.store, relayed.account.started
-    body = parse_json(plain(relayed.body, relayed.encoding, relayed.account.held.most))
-    model = str(body.get("model") or "") or None
-    turn = FinishedTurn(model=model, began=began) if ended is None else ended.turn(store.cleaned, model, began)
-    words, sender = dump_json(store.cleaned(body)).decode(), relayed.sender
-    return JournalEntry(store.tenant, relayed.dialect.name, turn, words, sender=sender, is_open=ended is None)
+async def _carries_conversation(relayed: RelayedRequest) -> bool:
+    """Return whether a request of the Responses API carries its conversation; our compactions in it are unpacked."""
+    try:
+        words = relayed.words = await unpack(relayed.body, relayed.encoding, relayed.account.held)
+    except Unreadable:
+        return False
+    values = await check_structure_apart(words)
+    is_slow = is_heavy(words, values=values) or holds_compaction(words)
+    whole, is_own = await asyncio.to_thread(_unfold, words) if is_slow else _unfold(words)
+    if is_own and whole is not words:
+        await check_structure_apart(whole)
+        relayed.body, relayed.words, relayed.is_rewritten = whole, whole, True
+    return is_own
 
 
 def _unfold(words: bytes) -> tuple[bytes, bool]:

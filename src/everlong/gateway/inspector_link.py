@@ -48,13 +48,9 @@ _NOT_SENT_BACK = frozenset({"connection", "keep-alive", "transfer-encoding", "da
 
 
 class InspectorLink:
-    """Starts the inspector when it is first asked for, and passes requests on to it.
+    """Starts the inspector of a store when it is first asked for, and passes requests on to it.
 
-    Args:
-        store: The path or url of the store.
-        guard: Tells who sends a request.
-        on_change: Called with the tenant after a reader has undone a compaction or changed a pin.
-        command: The program to start.
+    Calls ``on_change`` with the tenant after a reader has undone a compaction or changed a pin.
     """
 
     def __init__(

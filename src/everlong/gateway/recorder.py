@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,11 +19,11 @@ from everlong.errors import NotStored, StoreUnavailable
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import Read, Span, check_model, draft_of, parse_json, read_body
 from everlong.gateway.conversations import BodyPlace, LiveConversation, apply_view, kept_lengths
-from everlong.gateway.formats import Dialect, hint_in, is_leading, looks_aside
+from everlong.gateway.formats import OPENAI, Dialect, ResponsesRequest, hint_in, is_leading, looks_aside
 from everlong.gateway.journal import AWAY
 from everlong.model import Node, Trace, text_of
 from everlong.store.compaction import Occasion
-from everlong.store.content import Blob, blob, encoded_in_steps
+from everlong.store.content import Blob, blob, encoded, encoded_in_steps
 from everlong.store.identity import PlacedRequest, Sender, StatelessRequest
 from everlong.store.leases import take
 from everlong.store.tree import Branch
@@ -36,11 +37,13 @@ if TYPE_CHECKING:
     from everlong.store import Compacted, Store
 
 __all__ = [
+    "RESPONSES_API",
     "BodyNeeded",
     "ClientAddition",
     "ConversationRecorder",
     "OpenedConversation",
     "RecordedTurn",
+    "ResponseRecorder",
     "UnstoredTurn",
     "rest_of",
     "too_much_new",
@@ -49,6 +52,8 @@ __all__ = [
 
 NEW_BLOCKS = 3_000
 """The most blocks (messages, or parts of them) of one request that are not stored yet; storing them takes a moment."""
+RESPONSES_API = "responses"
+"""The name, in the journal, of requests of the Responses API that name the response before them."""
 _STATUSES = "('open', 'done', 'failed', 'cancelled')"
 """All statuses of turns, named because the index over their times begins with them."""
 
@@ -173,14 +178,9 @@ class ConversationRecorder:
     def look_up(self, body: bytes, sender: Sender, most_new: int | None) -> OpenedConversation:
         """Store a whole body and return its conversation.
 
-        Args:
-            body: the body.
-            sender: its sender.
-            most_new: the most blocks that may be new in it; None for any number.
-
         Raises:
             BrokenBody: the body cannot be read.
-            Refused: more blocks than that are not stored yet.
+            Refused: more than ``most_new`` blocks are not stored yet.
         """
         read = read_body(body, self.dialect.list_name)
         check_model(read.field("model"))
@@ -200,8 +200,7 @@ class ConversationRecorder:
         said = [entry for entry in read.entries if not is_leading(entry.value)]
         if not all(isinstance(entry.value, dict) and entry.value.get("role") == "user" for entry in said):
             return True
-        trace = self.read_entries(said[:1], None, None).trace
-        return self.store.identity.count_unknown(trace) < len(trace.ids)
+        return self._is_known(read)
 
     def open_conversation(
         self, read: Read, sender: Sender | None = None, most_new: int | None = None
@@ -391,7 +390,8 @@ class ConversationRecorder:
         if is_stored and entry.body is not None:  # placed again, it might begin another conversation
             return
         branch, session = self._place_of(entry)
-        row = self._turn_at(branch, turn) if is_stored else None
+        known = "SELECT id, status FROM turn WHERE depth = ? AND node = ? AND ts = ?"
+        row = self._first(known, branch.depth, branch.head, turn.began) if is_stored else None
         if row is not None:
             number, status = row
             if status == "open" and not entry.is_open:  # its beginning was stored, and its end was not
@@ -406,12 +406,6 @@ class ConversationRecorder:
         known = "SELECT id FROM turn WHERE tenant = ? AND status = 'open' AND ts = ?"
         rows = self._all(known, self.store.tenant, turn.began)
         return rows[0][0] if len(rows) == 1 else None
-
-    def _turn_at(self, at: Branch, turn: FinishedTurn) -> tuple[int, str] | None:
-        """Return number and status of the turn that began at the same time and place; looks at all turns."""
-        known = "SELECT id, status FROM turn WHERE depth = ? AND node = ? AND ts = ?"
-        found = self._first(known, at.depth, at.head, turn.began)
-        return None if found is None else (found[0], found[1])
 
     def _stored_times(self, times: Sequence[float]) -> set[float]:
         """Return those of the times at which turns began that are stored."""
@@ -514,6 +508,67 @@ class ConversationRecorder:
         with database.read() as connection:
             rows: Sequence[Any] = database.backend.run(connection, database.sql(statement), values).fetchall()
         return rows
+
+
+class ResponseRecorder(ConversationRecorder):
+    """Stores requests of the Responses API that name the response before them, always from the journal."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store, OPENAI)
+
+    @property
+    def api(self) -> str:
+        """The name of the API in the journal, and for the storing process."""
+        return RESPONSES_API
+
+    def place_request(self, said: ResponsesRequest, sender: Sender, before: float | None = None) -> PlacedRequest:
+        """Store the messages of a request where they belong.
+
+        In a conversation that the upstream keeps, the request follows only turns that began ``before``.
+        """
+        for name in said.follows:
+            found = self.store.turns.named(name, before=before if name == said.conversation else None)
+            reply = None if found is None else self.store.turns.reply(found.id)
+            if found is not None and reply is not None:
+                at = Branch(found.branch, found.node, found.depth)
+                with suppress(NotStored):
+                    return self._place(said, sender, [reply, *said.messages], at)
+        return self._place(said, sender, list(said.messages))
+
+    def count_new(self, said: ResponsesRequest) -> int:
+        """Count the blocks of a request that are not stored yet, or are repeated after a reply that it follows."""
+        store = self.store
+        trace = store.chain.trace(map(store.cleaned, said.messages), None)
+        return len(trace.ids) if said.follows else store.identity.count_unknown(trace)
+
+    def _place(
+        self, said: ResponsesRequest, sender: Sender, messages: list[Message], at: Branch | None = None
+    ) -> PlacedRequest:
+        store = self.store
+        mark = b"" if at is None else store.identity.mark_of(at)
+        trace = store.chain.trace(map(store.cleaned, messages), None if at is None else Node(mark, at.depth))
+        preamble = None
+        if said.system or said.tools:
+            told = {"system": list(map(store.cleaned, said.system)), "tools": store.cleaned_tools(said.tools)}
+            preamble = blob(store.tenant, encoded(told))
+        system = "\n".join(map(text_of, said.system))
+        about = replace(
+            sender,
+            model=storable(said.model) or None,
+            is_aside=looks_aside(has_tools=bool(said.tools), max_tokens=0, system_text=system, messages=messages),
+        )
+        return store.identity.place(StatelessRequest(messages, trace, about, preamble, at, mark))
+
+    def _replay(self, entry: JournalEntry, *, is_stored: bool) -> None:
+        known = (self.store.turns.named(name) for name in entry.turn.names)
+        if not any(turn is not None and turn.began == entry.turn.began for turn in known):
+            super()._replay(entry, is_stored=is_stored)
+
+    def _place_of(self, entry: JournalEntry) -> tuple[Branch, str]:
+        if entry.body is None:
+            return super()._place_of(entry)
+        placed = self.place_request(ResponsesRequest.read(entry.body), entry.sender, before=entry.turn.began)
+        return placed.at, placed.session
 
 
 def _put(conversation: LiveConversation, new: ClientAddition, placed: PlacedRequest) -> None:

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from everlong.gateway.account import REQUEST_ID, RequestAccount, account_of
+from everlong.gateway.auth import Refused
 from everlong.gateway.body import (
     BrokenBody,
-    Draft,
     Read,
     check_model,
     check_structure_apart,
     draft_of,
-    dump_json,
     is_heavy,
     is_unwieldy,
     parse_json,
@@ -31,12 +30,10 @@ from everlong.gateway.body import (
 )
 from everlong.gateway.conversations import (
     HEAD,
-    AppliedView,
     BodyPlace,
     ConversationMemory,
     KnownBeginning,
     LiveConversation,
-    LiveConversations,
     hash_beginnings,
     kept_lengths,
     move_view,
@@ -44,13 +41,11 @@ from everlong.gateway.conversations import (
     with_view,
 )
 from everlong.gateway.encodings import encoding_of, is_compressed
-from everlong.gateway.formats import PLATFORM, hint_in, sender_of
-from everlong.gateway.journal import AWAY, Journal, JournalEntry
-from everlong.gateway.recorder import ClientAddition, UnstoredTurn, rest_of
-from everlong.gateway.turn_queue import EndedRequest, OpenTurn, TurnQueue
-from everlong.model import typed_words
+from everlong.gateway.formats import hint_in, sender_of
+from everlong.gateway.journal import AWAY, Journal
+from everlong.gateway.recorder import ClientAddition, rest_of
+from everlong.gateway.turn_queue import ConversationTurn, TurnQueue, WholeTurn
 from everlong.store.identity import LONG_STEM, Sender
-from everlong.store.turns import is_name
 
 if TYPE_CHECKING:
     from hashlib import _Hash as Hash
@@ -60,12 +55,11 @@ if TYPE_CHECKING:
     from everlong.gateway.cache_watch import Sent
     from everlong.gateway.engines import HostedEngine
     from everlong.gateway.formats import Dialect
-    from everlong.gateway.recorder import ConversationRecorder, RecordedTurn
+    from everlong.gateway.recorder import ConversationRecorder
     from everlong.gateway.routing import Route
     from everlong.gateway.stream import Answering
     from everlong.gateway.writer import StoreWriter
     from everlong.model import Message
-    from everlong.store.turns import FinishedTurn
 
 __all__ = [
     "AGAIN_SECONDS",
@@ -75,6 +69,7 @@ __all__ = [
     "RelayedRequest",
     "TenantConversations",
     "header_text",
+    "opted_out",
 ]
 
 AWAY_SECONDS = 20.0
@@ -83,10 +78,10 @@ AGAIN_SECONDS = 0.2
 """Seconds between two tries."""
 WARNING = "x-everlong-warning"
 """The header that tells the client what went wrong in the gateway."""
+OPT_OUT = "x-everlong"
+"""The header by which a client asks the gateway to stay out of the way; it is not sent upstream."""
 _MOVING_ENTRIES = 4
 """Entries at the end of a body that may come again in other bytes: clients move their cache markers along."""
-_MOST_VIEWS = 50_000
-"""Compacted conversations of which the view in force is remembered."""
 _LARGE_BYTES = 1_000_000
 """Larger bodies are hashed in another thread."""
 _PLACE_SECONDS = 0.2
@@ -104,8 +99,14 @@ class RelayedRequest:
     route: Route
     body: bytes
     conversations: TenantConversations
+    is_named: bool = False
+    """True if it does not carry its conversation, but names the response before it."""
+    words: bytes | None = None
+    """The body without its encoding; None if that cannot be undone."""
     turn: ConversationTurn | None = None
     """The turn in its conversation; None if the conversation could not be found."""
+    whole: WholeTurn | None = None
+    """The turn, if it is stored from the journal."""
     answering: Answering | None = None
     """The way back of the newest attempt."""
     sent_body: bytes | None = None
@@ -121,16 +122,22 @@ class RelayedRequest:
     """True once its end is known."""
     is_rewritten: bool = False
     """True if the body is not the client's own; then it is in no encoding."""
-    is_unstored: bool = False
-    """True if the database was away when it came."""
-    noted: int | None = None
-    """The number of its journal entry, if the database was away."""
     is_unread: bool = False
     """True if the gateway cannot read it."""
     account: RequestAccount = field(init=False)
 
     def __post_init__(self) -> None:
         self.account = account_of(self.request)
+
+    @property
+    def tenant(self) -> str:
+        """The tenant whose conversations it reaches."""
+        return self.conversations.recorder.store.tenant
+
+    @property
+    def can_shorten(self) -> bool:
+        """True if its conversation is known, or will be as soon as the database is back."""
+        return self.turn is not None or (self.whole is not None and not self.is_named)
 
     @property
     def sender(self) -> Sender:
@@ -140,7 +147,7 @@ class RelayedRequest:
     @property
     def encoding(self) -> str:
         """The encoding of the body; empty if it is in none."""
-        encoding = encoding_of(self.request.headers)
+        encoding = "" if self.is_rewritten else encoding_of(self.request.headers)
         return encoding if is_compressed(self.body, encoding) else ""
 
     @property
@@ -162,82 +169,21 @@ class RelayedRequest:
             await asyncio.sleep(AGAIN_SECONDS)
 
 
+def opted_out(headers: Mapping[str, str]) -> str:
+    """Return the opt-out of a request: ``off``, ``no-store`` or empty; `Refused` if it is another one."""
+    given = headers.get(OPT_OUT)
+    choice = "" if given is None else given.strip().lower()
+    if given is not None and choice not in {"off", "no-store"}:
+        raise Refused(400, f"the header {OPT_OUT} is {given[:100]!r}, but must be off or no-store")
+    return choice
+
+
 def header_text(text: str) -> str:
     """Return a text as it may stand in a header."""
     return "".join(one if " " <= one <= "~" else "?" for one in " ".join(text.split()))[:300]
 
 
-@dataclass(slots=True)
-class ConversationTurn(OpenTurn):
-    """A request whose conversation is known and whose end is not stored yet."""
-
-    body: bytes
-    read: Read
-    conversation: LiveConversation
-    hint: str | None = None
-    new: ClientAddition | None = None
-    """The messages that are not stored yet; None if they are."""
-    is_unplaced: bool = False
-    """True if its conversation was not looked up; all of it has to be stored."""
-    is_unwieldy: bool = False
-    """True if it is many times as large as any window: too large to be compacted while others wait."""
-    teases: bool = False
-    """True if the model hears of earlier messages that a question seems to mean."""
-    drafted: int = 0
-    """Bytes of the body under the view in force when it was sent last, without the gateway's own additions."""
-
-    @property
-    def weight(self) -> int:
-        """Approximate bytes that it keeps in memory until it is stored."""
-        return len(self.body)
-
-    @property
-    def model(self) -> str:
-        """The model that the client asks for; empty if it names none."""
-        return str(self.read.field("model") or "")
-
-    def names(self, ended: EndedRequest) -> tuple[str, ...]:
-        """Return the id of a response that its upstream keeps, so that a later request may go on from there."""
-        reply = ended.reply
-        if reply is None or reply.raw.get("object") != "response" or self.read.field("store") is False:
-            return ()
-        return (reply.id,) if reply.id is not None and is_name(reply.id) else ()
-
-    @property
-    def view(self) -> AppliedView | None:
-        """The view in force; None if there is none, or if it covers more than this body has."""
-        view = self.conversation.view
-        return view if view is not None and view.covers <= len(self.conversation.ends) else None
-
-    def sent(self, dialect: Dialect) -> bytes:
-        """Return the body under the view in force."""
-        return self.draft(dialect).body
-
-    def said(self, dialect: Dialect) -> bytes:
-        """Return the body under the view in force without teasers: what user and model said."""
-        return self.draft(dialect, teases=False).body
-
-    def draft(self, dialect: Dialect, *, teases: bool | None = None) -> Draft:
-        """Return the body under the view in force, with the places of its entries."""
-        conversation, view = self.conversation, self.view
-        if view is None:
-            return draft_of(self.body, self.read, conversation.ends)
-        teases = self.teases if teases is None else teases
-        return with_view(self.body, self.read, dialect, conversation, view, teases=teases)
-
-    def question(self, dialect: Dialect) -> str:
-        """Return the words that a person typed in the newest message, if no teaser stands beside it yet."""
-        conversation, view = self.conversation, self.view
-        if view is None or len(conversation.ends) <= view.covers or conversation.depths[-1] in view.teasers:
-            return ""
-        if conversation.depths[-1] == conversation.depths[-2]:  # the entry has no message of its own
-            return ""
-        entry = draft_of(self.body, self.read, conversation.ends).entry(len(conversation.ends) - 1)
-        said = dialect.messages_of(parse_json(self.body[slice(*entry)]), None)
-        return typed_words(said[-1]) if said else ""
-
-
-class TenantConversations(TurnQueue[ConversationTurn]):
+class TenantConversations(TurnQueue):
     """The conversations of one tenant by one API, and their turns on the way into the store."""
 
     def __init__(
@@ -248,18 +194,12 @@ class TenantConversations(TurnQueue[ConversationTurn]):
         memory: ConversationMemory,
         most_new: int,
     ) -> None:
-        super().__init__(recorder, writer, journal)
-        self.live = LiveConversations(memory)
+        super().__init__(recorder, writer, journal, memory)
         self._most_new = most_new
-        self._unplaced: dict[bytes, list[ConversationTurn]] = {}
-        """Turns whose place is not known yet, by the first bytes of their bodies."""
         self._is_file = recorder.store.database.backend.name == "sqlite"
         """False for a server: its places come too late for the next request, which cost 30% more CPU time so."""
-        self._has_views = False
         self._views_read = -_VIEWS_SECONDS
         """The time when the store was last asked whether it has views, on the loop's clock."""
-        self._newest_views: dict[int, int] = {}
-        """By branch, the view that came into force last, as far as this gateway knows; few branches have one."""
         self._view_mark = recorder.store.database.backend.view_mark()
 
     # -- coming in -----------------------------------------------------------------------------------------------------
@@ -269,11 +209,8 @@ class TenantConversations(TurnQueue[ConversationTurn]):
     ) -> ConversationTurn:
         """Return the turn of a request in its conversation, which is in memory or looked up in the store.
 
-        Args:
-            body: the request.
-            sender: its sender.
-            is_small: tells by the model and the bytes whether a request is far from any compaction. If no view can be
-                in force for such a request, it is not looked up: it goes on as it came, and is stored later.
+        If a request ``is_small``, far from any compaction, and no view can be in force for it, it is not looked up: it
+        goes on as it came, and is stored later.
 
         Raises:
             BrokenBody: the body holds no conversation.
@@ -395,7 +332,7 @@ class TenantConversations(TurnQueue[ConversationTurn]):
             read = await asyncio.to_thread(read_body, body, self.recorder.dialect.list_name)
             await self.catch_up()
         work = partial(self.recorder.look_up, body, sender, self._most_new if heavy else None)
-        conversation, places, reported = await self._writer.submit(work, is_heavy=heavy, can_repeat=True)
+        conversation, places, reported = await self._writer.submit(work, is_heavy=heavy)
         conversation.measure(len(body))
         if found is not None and found.place.conversation.session == conversation.session:
             conversation.goes_on_from(found.place.conversation)
@@ -436,115 +373,6 @@ class TenantConversations(TurnQueue[ConversationTurn]):
             return body
         told = teases(str(read.field("model") or ""))
         return with_view(body, read, self.recorder.dialect, conversation, view, teases=told).body
-
-    def turn_away(self, turn: ConversationTurn) -> None:
-        """Forget a request that is not passed on; when it comes again it is looked up."""
-        super().turn_away(turn)
-        self._let_go(turn)
-        self.live.forget(turn.conversation)
-
-    # -- storing -------------------------------------------------------------------------------------------------------
-
-    def _is_stored(self, turn: ConversationTurn) -> bool:
-        return turn.new is None and not turn.is_unplaced
-
-    def _entry(self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool) -> JournalEntry:
-        new, store = turn.new, self.recorder.store
-        if turn.is_unplaced:
-            sender = turn.conversation.sender or Sender(PLATFORM, turn.hint)
-            words = self._storable(turn.body)
-            return JournalEntry(store.tenant, self.recorder.dialect.name, past, words, sender=sender, is_open=is_open)
-        return JournalEntry(
-            store.tenant,
-            self.recorder.dialect.name,
-            past,
-            at=turn.conversation.branch if new is None else new.at,
-            messages=[] if new is None else [store.cleaned(message) for message in new.messages],
-            sender=turn.conversation.sender or Sender(PLATFORM, turn.hint),
-            is_open=is_open,
-        )
-
-    def _storable(self, body: bytes) -> str:
-        """Return a body as it may stand in the journal: without secrets, if the store has none."""
-        store, probe = self.recorder.store, dict[str, Any]()
-        if store.cleaned(probe) is probe:  # nothing is taken out
-            return body.decode()
-        return dump_json(store.cleaned(parse_json(body))).decode()
-
-    def _recording(self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool) -> Callable[[], RecordedTurn]:
-        if turn.is_unplaced:
-            sender = turn.conversation.sender or Sender(PLATFORM, turn.hint)
-            return partial(self.recorder.record_whole, turn.body, sender, past, is_open=is_open)
-        # A copy of the body would cost more than all the rest; nearly always messages follow directly.
-        follows = turn.new is not None and not is_open and turn.conversation.session is not None
-        return self._recording_of(turn, past, None if follows else turn.read, is_open=is_open)
-
-    def _recording_whole(
-        self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool
-    ) -> Callable[[], RecordedTurn]:
-        return self._recording_of(turn, past, turn.read, is_open=is_open)
-
-    def _recording_of(
-        self, turn: ConversationTurn, past: FinishedTurn, read: Read | None, *, is_open: bool
-    ) -> Callable[[], RecordedTurn]:
-        bare = None if read is None else replace(read, entries=[])
-        unstored = UnstoredTurn(turn.conversation.to_store(), bare, turn.new)
-        return partial(self.recorder.record, unstored, past, is_open=is_open)
-
-    def _settled(self, turn: ConversationTurn, recorded: RecordedTurn | None, *, is_away: bool) -> None:
-        conversation = turn.conversation
-        if turn.is_unplaced:
-            self._let_go(turn)
-        if recorded is None:
-            if not is_away:
-                self.live.forget(conversation)  # the next request is looked up
-            return
-        new, turn.new = turn.new, None
-        conversation.reply = recorded.reply or conversation.reply
-        if turn.is_unplaced and recorded.conversation is not None:
-            self._take_place(turn, recorded.conversation, recorded.places or {})
-            return
-        if new is None:
-            return
-        conversation.branch = recorded.branch
-        if recorded.conversation is not None:
-            conversation.move_to(recorded.conversation)
-        self.note_view(conversation)
-        if conversation.branch.id != new.at.id:
-            self.live.forget(conversation)  # its places are on the branch that it came from
-
-    def _let_go(self, turn: ConversationTurn) -> None:
-        """Forget a turn among those whose place is not known."""
-        head = turn.body[:HEAD]
-        turns = [one for one in self._unplaced.pop(head, ()) if one is not turn]
-        if turns:
-            self._unplaced[head] = turns
-
-    def _take_place(self, turn: ConversationTurn, stored: LiveConversation, places: Mapping[int, BodyPlace]) -> None:
-        """Remember a conversation whose place is known by now."""
-        turn.is_unplaced = False
-        conversation = turn.conversation
-        conversation.take_place(stored)
-        self.note_view(conversation)
-        before = self.live.find(turn.body)
-        if before is not None and before.place.conversation.session == conversation.session:
-            self.live.forget(before.place.conversation)  # this one takes its place
-        own = {number: place._replace(conversation=conversation) for number, place in places.items()}
-        self.live.keep(turn.body, conversation, own)
-
-    def look_up_views(self) -> None:
-        """Have the next request of every conversation with a view looked up: somebody has changed views or pins."""
-        self._newest_views.clear()
-
-    def note_view(self, conversation: LiveConversation) -> None:
-        """Remember the view in force of a conversation; requests that go on without it are looked up."""
-        self._has_views = self._has_views or conversation.view is not None
-        if (view := conversation.view_id) is None:
-            self._newest_views.pop(conversation.branch.id, None)
-            return
-        if len(self._newest_views) >= _MOST_VIEWS:
-            self._newest_views.clear()
-        self._newest_views[conversation.branch.id] = view
 
 
 async def _hash_large(body: bytes, lengths: Iterable[int]) -> dict[int, Hash] | None:

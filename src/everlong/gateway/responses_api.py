@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import logging
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from aiohttp import ClientError, web
-
 from everlong.context import ContextCompressor
-from everlong.errors import ContextOverflow, MessageError, TargetUnreachable
-from everlong.gateway.account import REQUEST_ID, account_of
+from everlong.errors import ContextOverflow, MessageError, StoreError, TargetUnreachable
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import (
     BrokenBody,
@@ -30,22 +29,9 @@ from everlong.gateway.body import (
     read_fields,
     splice,
 )
-from everlong.gateway.formats import OPENAI, RESPONSES, messages_of, sender_of
+from everlong.gateway.formats import RESPONSES, messages_of, read_responses_request
 from everlong.gateway.recorder import too_much_new
-from everlong.gateway.requests import WARNING, header_text
-from everlong.gateway.response_recorder import ResponseTurn, TenantResponses, read_asked
-from everlong.gateway.stream import tap_for
-from everlong.gateway.turn_queue import EndedRequest
-from everlong.gateway.upstream import (
-    ClientGone,
-    Relay,
-    comes_whole,
-    failure,
-    forwarded_headers,
-    stream_response,
-    target_of,
-    whole_response,
-)
+from everlong.gateway.turn_queue import WholeTurn
 from everlong.model import (
     SUMMARY_STARTS,
     Message,
@@ -57,26 +43,22 @@ from everlong.model import (
 )
 from everlong.providers.base import Reply, Usage
 from everlong.providers.failures import classify_answer
+from everlong.store.turns import is_name
 from everlong.wire import to_items
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse
-
     from everlong.config import Settings
     from everlong.context import Summarizer
-    from everlong.gateway.account import RequestAccount
     from everlong.gateway.body import Read
-    from everlong.gateway.budget import Budget
-    from everlong.gateway.formats import ResponsesRequest
-    from everlong.gateway.routing import Route, Routes
-    from everlong.gateway.stream import AnswerTap
-    from everlong.gateway.turn_queue import Backlog
+    from everlong.gateway.recorder import ResponseRecorder
+    from everlong.gateway.routing import Route
+    from everlong.store.identity import Sender
 
 __all__ = [
     "COMPACT_PATH",
     "ClientCompaction",
     "Made",
-    "Responder",
+    "Responses",
     "asks_compaction",
     "check_readable",
     "compacted_answer",
@@ -87,7 +69,8 @@ __all__ = [
     "unfold_compactions",
 ]
 
-_log = logging.getLogger("everlong.gateway")
+_MOST_NAMES = 20_000
+"""Names of responses that are remembered until they are surely in the database."""
 
 
 async def check_readable(words: bytes | None) -> None:
@@ -112,185 +95,51 @@ def _named_in(words: bytes) -> list[str]:
     return [str(name.get("id") if isinstance(name, dict) else name) for name in names if name]
 
 
-class Responder:
-    """The relay of requests that name the response before them, for all tenants."""
+class Responses:
+    """The responses of all tenants that later requests may name."""
 
-    def __init__(
-        self,
-        relay: Relay,
-        routes: Routes,
-        responses_of: Callable[[str], TenantResponses],
-        backlog: Backlog,
-        cost: Callable[[str, Usage], float],
-        budget: Budget,
-        most_new: int,
-    ) -> None:
-        self._relay = relay
-        self._routes = routes
-        self._responses_of = responses_of
-        self._backlog = backlog
-        self._cost = cost
-        self._budget = budget
+    def __init__(self, recorder_of: Callable[[str], ResponseRecorder], most_new: int) -> None:
+        self._recorder_of = recorder_of
         self._most_new = most_new
-        self._tenants: dict[str, TenantResponses] = {}
+        self._given: OrderedDict[tuple[str, str], None] = OrderedDict()
+        """Tenants and names of the newest responses, which may not be in the database yet."""
 
-    def _responses(self, tenant: str) -> TenantResponses:
-        if tenant not in self._tenants:
-            self._tenants[tenant] = self._responses_of(tenant)
-        return self._tenants[tenant]
-
-    async def respond(self, request: web.Request, tenant: str, body: bytes, words: bytes | None) -> web.StreamResponse:
-        """Pass a request on: its body, and its words without an encoding, if they can be read."""
-        known = self._responses(tenant)
-        turn, warning = await self._enter(request, words, known)
-        model, route = await self._upstream_of(turn, words)
-        headers = forwarded_headers(request.headers.items())
-        account = account_of(request)
-        account.api, account.provider = "openai", route.provider
-        account.model = model
-        if route.authorize(headers, account.spoken) and account.spoken:
-            try:
-                await self.check_names(tenant, words)
-            except Refused as refused:
-                await self._finish(known, turn, EndedRequest(error=f"status {refused.status}"))
-                raise
-        try:
-            if account.charge is not None:
-                await self._budget.reserve(account.charge, words, RESPONSES, account.model, route)
-        except Refused as refused:
-            await self._finish(known, turn, EndedRequest(error=f"status {refused.status}"))
-            raise
-        if turn is not None:
-            warning = await self._backlog.note(known, turn, account)
-        try:
-            upstream = await self._relay.send("POST", route.url(target_of(request)), headers, body)
-            if account.charge is not None:
-                account.charge.answered(upstream)
-            told = {WARNING: header_text(warning)} if warning else {}
-            return await self._answer(request, upstream, known, turn, told)
-        except ClientGone:
-            self._abandon(known, turn)
-            return web.Response(status=499)  # to nobody
-        except asyncio.CancelledError:
-            self._abandon(known, turn)
-            raise
-        except (ClientError, TimeoutError, OSError) as error:
-            said = failure(route.shown, error)
-            extra = await self._finish(known, turn, EndedRequest(error=said))
-            return web.json_response(OPENAI.error(502, said), status=502, headers=extra)
-
-    async def _upstream_of(self, turn: ResponseTurn | None, words: bytes | None) -> tuple[str, Route]:
-        """Return the model and the route of a request."""
-        if turn is None:
-            return await self._routes.find_for("openai", words)
-        return turn.request.model, self._routes.find("openai", turn.request.model)
-
-    async def check_name(self, tenant: str, name: str) -> None:
-        """Refuse the name of a response or conversation of another tenant: the upstream knows no tenants."""
-        await self._check_owned(self._responses(tenant), [name])
+    def note(self, tenant: str, names: Iterable[str]) -> None:
+        """Note the names of a response that a tenant gets."""
+        self._given.update(((tenant, name), None) for name in names)
+        while len(self._given) > _MOST_NAMES:
+            self._given.popitem(last=False)
 
     async def check_names(self, tenant: str, words: bytes | None) -> None:
         """Refuse a request that continues a response that may be another tenant's, with the key that all share."""
         await check_readable(words)
         assert words is not None  # noqa: S101 - refused before
-        await self._check_owned(self._responses(tenant), await asyncio.to_thread(_named_in, words))
+        for name in await asyncio.to_thread(_named_in, words):
+            await self.check_name(tenant, name)
 
-    async def _check_owned(self, known: TenantResponses, names: list[str]) -> None:
-        for name in names:
-            if not await asyncio.to_thread(known.owns, name):
-                raise Refused(404, f"there is no response, conversation or item {name[:100]!r} of this key")
+    async def check_name(self, tenant: str, name: str) -> None:
+        """Refuse the name of a response or conversation of another tenant: the upstream knows no tenants."""
+        named = self._recorder_of(tenant).store.turns.named
+        if (tenant, name) not in self._given and await asyncio.to_thread(named, name) is None:
+            raise Refused(404, f"there is no response, conversation or item {name[:100]!r} of this key")
 
-    async def _enter(
-        self, request: web.Request, words: bytes | None, known: TenantResponses
-    ) -> tuple[ResponseTurn | None, str]:
-        """Return the turn of a request; None if it is not stored, and the reason."""
-        try:
-            if words is None:
-                raise BrokenBody("the body is in an encoding that the gateway cannot read")  # noqa: TRY301 - as below
-            said = await asyncio.to_thread(read_asked, words) if is_heavy(words) else read_asked(words)
-            check_model(said.model)
-            await self._check_new(said, known)
-            account = account_of(request)
-            return known.enter(said, sender_of(request.headers, account.folder, account.program)), ""
-        except BrokenBody as error:
-            _log.warning("a request is passed on and not stored: its body cannot be read")
-            return None, f"not stored: {error}"  # the upstream says what is wrong with it
-        except Refused:
-            raise
-        except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
-            _log.error("a request could not be read: %s", type(error).__name__)
-            return None, f"not stored: {type(error).__name__}"
+    async def read(self, tenant: str, words: bytes, sender: Sender) -> WholeTurn:
+        """Read a request that names the response before it; `BrokenBody` if it cannot be read.
 
-    async def _check_new(self, said: ResponsesRequest, known: TenantResponses) -> None:
-        """Refuse a request with more new blocks than others can wait for."""
-        blocks = sum(max(1, len(parts_of(message))) for message in said.messages)
-        if blocks > self._most_new and await asyncio.to_thread(known.recorder.count_new, said) > self._most_new:
-            raise too_much_new(self._most_new)
-
-    async def _answer(
-        self,
-        request: web.Request,
-        upstream: ClientResponse,
-        known: TenantResponses,
-        turn: ResponseTurn | None,
-        told: Mapping[str, str],
-    ) -> web.StreamResponse:
-        account = account_of(request)
-        tap = tap_for(RESPONSES, upstream, account.held)
-        if turn is not None:
-            turn.tap = tap
-        if account.charge is not None:
-            account.charge.said = tap.unread
-        if await comes_whole(upstream):
-            data = await upstream.read()
-            await tap.take(data)
-            ended = await self._end_of(account, tap, upstream.status)
-            return whole_response(upstream, data, {**told, **await self._finish(known, turn, ended)})
-        is_finished = False
-
-        async def before_end() -> None:
-            nonlocal is_finished
-            if not is_finished:
-                is_finished = True
-                await self._finish(known, turn, await self._end_of(account, tap, upstream.status))
-
-        return await stream_response(request, upstream, tap.take, before_end, {REQUEST_ID: account.id, **told})
-
-    async def _end_of(self, account: RequestAccount, tap: AnswerTap, status: int) -> EndedRequest:
-        """Return how a request ended, and note its usage and cost in its account."""
-        if status != 200:
-            return EndedRequest(error=f"status {status}")
-        ended = await tap.end()
-        if ended.reply is None:
-            return ended
-        account.usage = ended.reply.usage
-        account.cost = self._cost(account.model, account.usage)
-        if account.charge is not None and account.usage.total_tokens:
-            account.charge.told(account.cost)
-        return replace(ended, cost=account.cost)
-
-    async def _finish(self, known: TenantResponses, turn: ResponseTurn | None, ended: EndedRequest) -> dict[str, str]:
-        """Record the end of a request, the first time that this is called.
-
-        Returns a header with a warning if something went wrong.
+        Raises:
+            Refused: it has more new blocks than others can wait for.
         """
-        if turn is None or turn.is_over:
-            return {}
-        turn.is_over = True
-        try:
-            problem = await self._backlog.finish(known, turn, ended)
-        except Exception as error:  # noqa: BLE001 - an answer that is there is passed on, whatever fails here
-            _log.error("a turn could not be stored: %s", type(error).__name__)
-            problem = f"not stored: {type(error).__name__}"
-        return {WARNING: header_text(problem)} if problem else {}
-
-    def _abandon(self, known: TenantResponses, turn: ResponseTurn | None) -> None:
-        """Record the end of a request whose client has hung up."""
-        self._backlog.do(self._finish_abandoned(known, turn))
-
-    async def _finish_abandoned(self, known: TenantResponses, turn: ResponseTurn | None) -> None:
-        partial = None if turn is None or turn.tap is None else await turn.tap.partial()
-        await self._finish(known, turn, EndedRequest(error="the client hung up", is_cut=True, partial=partial))
+        recorder = self._recorder_of(tenant)
+        said = await asyncio.to_thread(lambda: read_responses_request(parse_json(words)))
+        check_model(said.model)
+        blocks = sum(max(1, len(parts_of(message))) for message in said.messages)
+        with suppress(StoreError):  # while the database is away, nobody waits for it
+            if blocks > self._most_new and await asyncio.to_thread(recorder.count_new, said) > self._most_new:
+                raise too_much_new(self._most_new)
+        named = said.conversation if said.conversation and is_name(said.conversation) else None
+        sender = replace(sender, session=sender.session or named)
+        write = partial(said.written, recorder.store.cleaned)
+        return WholeTurn(recorder, said.model, sender, write, is_heavy(words), said.conversation)
 
 
 COMPACT_PATH = "/v1/responses/compact"

@@ -87,10 +87,7 @@ class Route:
 class Routes:
     """The routes of a gateway: they choose an upstream for each request.
 
-    Args:
-        settings: the sections ``gateway`` and ``providers`` are read.
-        upstream: the upstream of requests without a route, instead of the one in the settings.
-        upstreams: the same by API, below ``upstream``.
+    Requests without a route go to ``upstream``, that of the settings, or else by API to one of ``upstreams``.
 
     Raises:
         ConfigError: a route names an environment variable that is not set.
@@ -122,11 +119,11 @@ class Routes:
     @property
     def official(self) -> list[str]:
         """The APIs whose requests all go to the API's own address."""
-        return [api for api, url in _OFFICIAL.items() if self._is_official(api, urlsplit(url).hostname)]
-
-    def _is_official(self, api: str, host: str | None) -> bool:
-        routes = [self._default[api], *(found[api] for _, found in self._routes)]
-        return all(urlsplit(route.base_url).hostname == host for route in routes)
+        return [
+            api
+            for api, url in _OFFICIAL.items()
+            if all(urlsplit(url).hostname == urlsplit(one.base_url).hostname for one in self.all if one.api == api)
+        ]
 
     @property
     def all(self) -> list[Route]:

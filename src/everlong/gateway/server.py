@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from aiohttp import web
+from yarl import URL
 
 from everlong.config.paths import user_config_path
 from everlong.config.settings import GatewaySettings
@@ -29,7 +30,7 @@ from everlong.gateway.formats import FOLDER_ROUTE, OPENAI
 from everlong.gateway.gateway import Gateway
 from everlong.gateway.inspector_link import INSPECTOR_PATH, InspectorLink
 from everlong.gateway.telemetry import GatewayLog, captured, server_logger
-from everlong.gateway.upstream import Network, Relay, read_in_steps
+from everlong.gateway.upstream import Network, Relay, failure, read_in_steps
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,22 +48,17 @@ _IDLE_SECONDS = 75.0
 _MOST_HEAD = 300_000
 """Bytes of a request's head; each of its headers may have `MAX_HEADER_BYTES`."""
 _KEYS_SECONDS = 1.0
+_CONNECT_SECONDS = 10.0
+"""Seconds that an upstream may take for a connection before a person is told."""
 _LAST_SECONDS = 2.0
 """Seconds that a cut-off request gets to come to its end."""
 
 
 class GatewayServer:
-    """A gateway that listens.
+    """A gateway that listens, over an open database, which it leaves open.
 
-    Args:
-        settings: all of them; those of ``gateway`` say where.
-        routes: where requests go.
-        database: an open database; it is left open.
-        log: where lines go.
-        tracing: where spans go.
-        reload: reads the settings anew, so that keys that were taken out of the user's file let nobody in any more.
-        writer: what stores; threads of this process if None.
-        has_inspector: whether browsers get the inspector at ``/inspector``.
+    It reads the settings anew with ``reload``, so that keys that were taken out of the user's file let nobody in any
+    more. Without a ``writer``, threads of this process store.
 
     Raises:
         ConfigError: it may not listen there, or its keys are not right.
@@ -175,9 +171,11 @@ async def serve(
         going = f"going to {server.gateway.routes.shown}{server.gateway.way}"
         pages = f"; the inspector is at {server.address}{INSPECTOR_PATH}/" if server.has_inspector else ""
         told(f"listening on {server.address}, {going}; summaries by {server.gateway.summaries.told}{pages}")
+        telling = asyncio.create_task(_tell_unreachable(server.gateway, told))
         if until_eof:
             _watch_input(stop)
         await first.wait()
+        telling.cancel()
         await server.stop_listening()
         under_way = server.front.metrics.in_flight
         if under_way:
@@ -193,6 +191,19 @@ async def serve(
             told(f"{_requests(left)} cut off")
             return 1
     return 0
+
+
+async def _tell_unreachable(gateway: Gateway, told: Callable[[str], None]) -> None:
+    """Tell a person which upstreams, or proxies on the way to them, take no connections now."""
+    for route in {route.shown: route for route in gateway.routes.all}.values():
+        url = URL(route.base_url)
+        first = gateway.relay.network.proxy_for(url) or url
+        try:
+            async with asyncio.timeout(_CONNECT_SECONDS):
+                _, writer = await asyncio.open_connection(first.host, first.port)
+            writer.close()
+        except OSError as error:
+            told(f"{failure(route.shown, error)}; requests for it will be answered with 502 until it is there")
 
 
 def _signature(path: Path) -> tuple[int, int, int] | None:
@@ -409,15 +420,7 @@ class _Hosted:
 
 
 class HostedGateway(_Hosted):
-    """A gateway in a thread.
-
-    Args:
-        settings: all of them.
-        routes: where requests go.
-        open_database: opens the store's database; it is closed with the gateway.
-        log: where lines go.
-        has_inspector: whether browsers get the inspector at ``/inspector``.
-    """
+    """A gateway in a thread, with a database that it opens and closes."""
 
     def __init__(
         self,

@@ -6,13 +6,13 @@ Look-ups of the model are answered in between; a refusal that comes late in a st
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from everlong.agent.tools.hidden_calls import find_lookups, hide_lookups, hiding_for
 from everlong.agent.tools.recall import NAMES, NO_ROOM, ROUNDS, RecallLookup
@@ -23,6 +23,7 @@ from everlong.gateway.encodings import TooLarge, Unpacking, Unreadable, encoding
 from everlong.gateway.recall import answer_lookups, take_tools_away
 from everlong.gateway.turn_queue import EndedRequest
 from everlong.gateway.upstream import (
+    ReadAnswer,
     Stream,
     comes_whole,
     is_whole,
@@ -39,16 +40,14 @@ from everlong.wire.event_stream import MOST_ANSWER, MOST_EVENTS, EventStream
 if TYPE_CHECKING:
     from aiohttp import ClientResponse, web
 
-    from everlong.agent.tools.hidden_calls import Hiding
     from everlong.errors import ProviderError
     from everlong.gateway.bounds import HeldMemory
     from everlong.gateway.formats import Dialect
     from everlong.model import Message
     from everlong.providers.base import Reply, Usage
-    from everlong.providers.client import StreamAssembler
     from everlong.wire.event_stream import EventPiece
 
-__all__ = ["TOO_LARGE", "AnswerTap", "Answering", "StreamTap", "Tapped", "WholeTap", "read_beginning", "tap_for"]
+__all__ = ["TOO_LARGE", "AnswerTap", "Answering", "StreamTap", "WholeTap", "read_beginning", "tap_for"]
 
 _MADE_UP = (EverlongError, KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
 """The errors of reading an answer that a server made up."""
@@ -62,33 +61,13 @@ _LARGE_BYTES = 64_000
 TOO_LARGE = "the answer was passed on whole, but is too large to be read; stored as far as it was read"
 
 
-class Tapped(Protocol):
-    """The part of a dialect that is needed to read answers."""
-
-    @property
-    def last_event(self) -> re.Pattern[bytes]:
-        """The beginning of a stream's last event, behind a line end."""
-
-    def gathering(self) -> StreamAssembler:
-        """Return a new gathering, which adds up the events of a stream."""
-
-    def reply(self, answer: Mapping[str, Any]) -> Reply | None:
-        """Return the reply in a whole answer."""
-
-
 class AnswerTap(ABC):
-    """A listener to an answer that passes. It reads up to a bound; the rest passes unread.
-
-    Args:
-        dialect: the API.
-        encoding: the encoding of the answer.
-        held: the memory of its request; None if nobody counts.
-    """
+    """A listener to an answer that passes. It reads up to a bound; the rest passes unread."""
 
     otherwise: str
     """The error if there is no reply."""
 
-    def __init__(self, dialect: Tapped, encoding: str = "", held: HeldMemory | None = None) -> None:
+    def __init__(self, dialect: Dialect, encoding: str = "", held: HeldMemory | None = None) -> None:
         self._dialect = dialect
         self._encoding = encoding
         self._held = held
@@ -116,9 +95,8 @@ class AnswerTap(ABC):
         """Return how the request ended, as far as the answer tells."""
         reply = await self.reply()
         if reply is None:
-            partial = await self.partial()
-            is_large = self.weight > _LARGE_BYTES
-            return EndedRequest(error=self.otherwise, partial=partial, before=tuple(before), is_large=is_large)
+            arrived, is_large = await self.partial(), self.weight > _LARGE_BYTES
+            return EndedRequest(error=self.otherwise, partial=arrived, before=tuple(before), is_large=is_large)
         error = None if self.is_read else self.otherwise
         return EndedRequest(reply, error=error, before=tuple(before), is_large=self.weight > _LARGE_BYTES)
 
@@ -153,7 +131,7 @@ class WholeTap(AnswerTap):
 
     otherwise = "the answer holds no reply"
 
-    def __init__(self, dialect: Tapped, encoding: str = "", held: HeldMemory | None = None) -> None:
+    def __init__(self, dialect: Dialect, encoding: str = "", held: HeldMemory | None = None) -> None:
         super().__init__(dialect, encoding, held)
         self._chunks: list[bytes] = []
         self._size = 0
@@ -200,7 +178,7 @@ class StreamTap(AnswerTap):
 
     otherwise = "the stream broke off"
 
-    def __init__(self, dialect: Tapped, encoding: str = "", held: HeldMemory | None = None) -> None:
+    def __init__(self, dialect: Dialect, encoding: str = "", held: HeldMemory | None = None) -> None:
         super().__init__(dialect, encoding, held)
         self._gathering = dialect.gathering()
         self._events = EventStream()
@@ -309,21 +287,14 @@ class StreamTap(AnswerTap):
         self._is_over = True
 
 
-def tap_for(dialect: Tapped, upstream: ClientResponse, held: HeldMemory | None = None) -> AnswerTap:
+def tap_for(dialect: Dialect, upstream: ClientResponse, held: HeldMemory | None = None) -> AnswerTap:
     """Return a listener to an answer."""
     kind = WholeTap if is_whole(upstream) else StreamTap
     return kind(dialect, encoding_of(upstream.headers), held)
 
 
 def parse_answer(data: bytes, encoding: str) -> dict[str, Any] | None:
-    """Return a whole answer; None if it is no object.
-
-    Raises:
-        TooLarge: it unpacks to too much.
-        Overgrown: it has too many values.
-        BrokenBody: it is no JSON.
-        Unreadable: it cannot be unpacked.
-    """
+    """Return a whole answer; None if it is no object. Raises `Unreadable` or `BrokenBody`."""
     words = plain(data, encoding, MOST_ANSWER)
     if len(words) > _MOST_VALUES and structure(words, 0, _MOST_VALUES)[0] > _MOST_VALUES:
         raise Overgrown(f"the answer has more than {_MOST_VALUES:,} values")
@@ -361,12 +332,13 @@ class Answering:
     used: list[Usage] = field(default_factory=list)
     """The usage of answers that called a hidden tool and were followed by another."""
 
-    async def partial(self) -> Message | None:
-        """Return the part of the answer that has arrived; None if none of it can be read."""
-        return None if self.tap is None else await self.tap.partial()
+    async def abandon(self) -> None:
+        """Finish a request whose client has hung up, with the part of the answer that has arrived."""
+        arrived = None if self.tap is None else await self.tap.partial()
+        await self.finish(EndedRequest(error="the client hung up", is_cut=True, partial=arrived))
 
     async def unread(self) -> Message | None:
-        """Return the same for a count of its tokens; None if more came than was read."""
+        """Return the part of the answer that has arrived, for a count; None if more came than was read."""
         return None if self.tap is None else await self.tap.unread()
 
     async def answer(self, upstream: ClientResponse, ahead: bytes = b"") -> web.StreamResponse:
@@ -385,7 +357,7 @@ class Answering:
                 return await self._stream(upstream, data)
             if self.look_up is None or upstream.status != 200:
                 break
-            answer, lookups, others = await read_apart(self._lookups_in, data, encoding)
+            answer, lookups, others = await read_apart(self._lookups_in, partial(parse_answer, data, encoding))
             if not lookups:
                 break
             if others or not left:
@@ -395,16 +367,20 @@ class Answering:
             upstream = await self._again(answer, lookups, is_last=left == 1)
         tap = WholeTap(self.dialect, encoding, self.held) if is_whole(upstream) else self._tap_for(upstream)
         await tap.take(data)
-        await self.finish(await tap.end(self.used))
+        await self._end(upstream, tap)
         response = whole_response(upstream, data, self.extra())
         if not encoding:
             response.headers.popall("Content-Encoding", None)
         return response
 
-    def _lookups_in(self, data: bytes, encoding: str) -> tuple[dict[str, Any], list[RecallLookup], bool]:
-        """Return a whole answer, its look-ups, and whether it has other calls; nothing if it cannot be read."""
+    async def _end(self, upstream: ClientResponse, tap: AnswerTap) -> None:
+        is_refused = upstream.status != 200
+        await self.finish(EndedRequest(error=f"status {upstream.status}") if is_refused else await tap.end(self.used))
+
+    def _lookups_in(self, read: Callable[[], dict[str, Any] | None]) -> tuple[dict[str, Any], list[RecallLookup], bool]:
+        """Return an answer, its look-ups, and whether it has other calls; nothing if it cannot be read."""
         try:
-            answer = parse_answer(data, encoding) or {}
+            answer = read() or {}
             return answer, *find_lookups(self.dialect.name, answer, self.hidden)
         except _MADE_UP:
             return {}, [], False
@@ -421,7 +397,7 @@ class Answering:
             nonlocal is_finished
             if not is_finished:
                 is_finished = True
-                await self.finish(await tap.end(self.used))
+                await self._end(upstream, tap)
 
         return await stream_response(self.request, upstream, tap.take, before_end, self.extra(), ahead)
 
@@ -447,8 +423,8 @@ class Answering:
                 stream.is_cut = True  # nobody can tell what the rest says
             finally:
                 upstream.release()
-            whole, lookups, others = await read_apart(self._lookups_of, hiding)
-            if not lookups or others or not left or whole is None:
+            whole, lookups, others = await read_apart(self._lookups_in, hiding.whole)
+            if not lookups or others or not left:
                 break
             upstream = await self._again(whole, lookups, is_last=left == 1)
             if upstream.status != 200 or is_whole(upstream):
@@ -461,14 +437,6 @@ class Answering:
         await self.finish(await tap.end(self.used))
         await stream.write(last)
         return await stream.end()
-
-    def _lookups_of(self, hiding: Hiding) -> tuple[dict[str, Any] | None, list[RecallLookup], bool]:
-        """Return the answer of a stream, its look-ups, and whether it has other calls."""
-        try:
-            whole = hiding.whole()
-            return whole, *(find_lookups(self.dialect.name, whole, self.hidden) if whole is not None else ([], False))
-        except _MADE_UP:
-            return None, [], False
 
     async def _again(self, answer: dict[str, Any], lookups: list[RecallLookup], *, is_last: bool) -> ClientResponse:
         """Send the request once more with the results of the look-ups; with shorter ones if it is refused.
@@ -504,10 +472,10 @@ _BEGINNING = frozenset({"response.created", "response.queued", "response.in_prog
 _FAILED = frozenset({"response.failed", "error"})
 
 
-async def read_beginning(upstream: ClientResponse) -> tuple[bytes, ProviderError | None]:
+async def read_beginning(upstream: ClientResponse) -> ReadAnswer:
     """Read a stream of the Responses API until its first output; return the bytes, and an error at its beginning."""
     if is_whole(upstream):
-        return b"", None
+        return ReadAnswer()
     ahead: list[bytes] = []
     try:
         beginning = _Beginning(encoding_of(upstream.headers))
@@ -518,9 +486,9 @@ async def read_beginning(upstream: ClientResponse) -> tuple[bytes, ProviderError
                 await read_apart(beginning.take, chunk) if len(chunk) > _LIGHT_PACKED else beginning.take(chunk)
                 if is_cut or not chunk:
                     break
-        return b"".join(ahead), beginning.error
+        return ReadAnswer(b"".join(ahead), error=beginning.error)
     except (TimeoutError, *_MADE_UP):  # the client gets it as it came
-        return b"".join(ahead), None
+        return ReadAnswer(b"".join(ahead))
 
 
 class _Beginning:

@@ -52,7 +52,6 @@ __all__ = [
     "OwnSummarizer",
     "PreparedSummary",
     "Summaries",
-    "describe_writer",
     "earlier_request",
     "spent_by",
 ]
@@ -79,10 +78,7 @@ class Earlier(NamedTuple):
 def earlier_request(dialect: Dialect, draft: Draft, lead: int) -> tuple[Draft, Mapping[str, Any] | None] | None:
     """Return a body up to the model's last words, and the marker cut off with the rest; None for a first request.
 
-    Args:
-        dialect: the API.
-        draft: the body.
-        lead: entries at its beginning that are system messages.
+    The ``lead`` entries at its beginning are system messages.
     """
     entries = [parse_json(draft.body[slice(*draft.entry(number))]) for number in range(lead, len(draft.ends))]
     count = len(entries)
@@ -243,16 +239,7 @@ def _alone(dialect: Dialect, sent: bytes, told: str, max_tokens: int) -> bytes:
 
 
 class Summaries:
-    """The choice of summary writers, by the settings.
-
-    Args:
-        settings: the program's settings.
-        send: sends a body on behalf of a request.
-        windows: knows prices.
-        budget: knows the limits of clients.
-        given: whom somebody has handed in instead.
-        clock: seconds since 1970.
-    """
+    """The choice of summary writers, by the settings, or as they are ``given``."""
 
     def __init__(
         self,
@@ -281,7 +268,17 @@ class Summaries:
     @property
     def told(self) -> str:
         """The writer of summaries in words, for the person who starts the gateway."""
-        return describe_writer(self._settings, asks_model=self.asks_model, is_own=self.is_own)
+        own, chosen = self._settings.gateway, self._settings.auxiliary.compression
+        if self.is_own:
+            most = f"{own.summaries_per_day:,}"
+            return f"each conversation's own model, with its client's credentials, at most {most} a day"
+        if not self.asks_model:
+            return "no model: they are made of the conversation's own lines"
+        if not chosen.names_model:
+            return f"{own.summaries}, as gateway.summaries says"
+        where = "" if chosen.base_url is None else f" at {urlsplit(chosen.base_url).hostname}"
+        named = ", ".join(chosen.names) or f"{chosen.provider}:{chosen.model or 'its usual model'}"
+        return f"{named}{where}, as auxiliary.compression says"
 
     def configured(self) -> Summarizer | None:
         """Return the configured model; None if each conversation's own is asked, or none."""
@@ -290,11 +287,7 @@ class Summaries:
     def now(self, relayed: RelayedRequest, earlier: Earlier | None, room: int, seconds: float) -> Summarizer | None:
         """Return the writer of a summary that a request waits for; None for lines of the conversation itself.
 
-        Args:
-            relayed: the request.
-            earlier: the request before it in the conversation; None if there is none.
-            room: tokens that the earlier request leaves in the window.
-            seconds: how long the conversation's own model may take.
+        The request before it in the conversation, if there is one, leaves so many tokens of ``room`` in the window.
         """
         if not self.is_own:
             return self._configured()
@@ -342,22 +335,6 @@ def _is_small(relayed: RelayedRequest) -> bool:
     return parameters is not None and parameters < SMALL
 
 
-def describe_writer(settings: Settings, *, asks_model: bool = True, is_own: bool | None = None) -> str:
-    """Return in words who writes the summaries of a gateway with these settings, and where."""
-    own = settings.gateway
-    if is_own if is_own is not None else own.summaries == "own" and not settings.auxiliary.compression.names_model:
-        most = f"{own.summaries_per_day:,}"
-        return f"each conversation's own model, with its client's credentials, at most {most} a day"
-    if not asks_model or (own.summaries == "built-in" and not settings.auxiliary.compression.names_model):
-        return "no model: they are made of the conversation's own lines"
-    if not settings.auxiliary.compression.names_model:
-        return f"{own.summaries}, as gateway.summaries says"
-    chosen = settings.auxiliary.compression
-    where = "" if chosen.base_url is None else f" at {urlsplit(chosen.base_url).hostname}"
-    named = ", ".join(chosen.names) or f"{chosen.provider}:{chosen.model or 'its usual model'}"
-    return f"{named}{where}, as auxiliary.compression says"
-
-
 class SummaryCall(NamedTuple):
     """A paid call of a model that wrote a summary, or tried to."""
 
@@ -367,37 +344,30 @@ class SummaryCall(NamedTuple):
     """US dollars."""
 
 
-class _Tally:
-    """A provider that notes its calls."""
-
-    def __init__(self, cost: Callable[[str, Usage], float]) -> None:
-        self._cost = cost
-        self.calls: list[SummaryCall] = []
-
-    def ask(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
-        reply = provider.complete(messages, **call)
-        model = f"{provider.name}:{provider.model}"
-        self.calls.append(SummaryCall(model, reply.usage, self._cost(model, reply.usage)))
-        return reply
-
-
-_tallies: WeakKeyDictionary[Summarizer, _Tally] = WeakKeyDictionary()
+_paid: WeakKeyDictionary[Summarizer, list[SummaryCall]] = WeakKeyDictionary()
 """The calls of configured summarizers."""
 
 
 def _configured(settings: Settings, cost: Callable[[str, Usage], float]) -> Summarizer | None:
     """Return the model that the settings name, with its own key; None if there is none."""
-    tally = _Tally(cost)
+    calls: list[SummaryCall] = []
+
+    def ask(provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
+        reply = provider.complete(messages, **call)
+        model = f"{provider.name}:{provider.model}"
+        calls.append(SummaryCall(model, reply.usage, cost(model, reply.usage)))
+        return reply
+
     made: Summarizer | None = None
     try:
         if settings.auxiliary.compression.names_model:
-            made = summarizer_for(settings, ask=tally.ask)
+            made = summarizer_for(settings, ask=ask)
         elif settings.gateway.summaries not in ("own", "built-in"):
-            made = ProviderSummarizer(connect(settings.gateway.summaries, settings), ask=tally.ask)
+            made = ProviderSummarizer(connect(settings.gateway.summaries, settings), ask=ask)
     except (ConfigError, ProviderError):
         return None
     if made is not None:
-        _tallies[made] = tally
+        _paid[made] = calls
     return made
 
 
@@ -405,8 +375,7 @@ def calls_by(summarizer: Summarizer | None) -> list[SummaryCall] | None:
     """Return the calls of a summarizer so far; None if they are not known."""
     if isinstance(summarizer, OwnSummarizer):
         return summarizer.calls
-    tally = None if summarizer is None else _tallies.get(summarizer)
-    return None if tally is None else tally.calls
+    return None if summarizer is None else _paid.get(summarizer)
 
 
 def spent_by(summarizer: Summarizer | None) -> float | None:

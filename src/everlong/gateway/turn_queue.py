@@ -6,10 +6,11 @@ is handed to the store.
 
 This module is the relay's side of a boundary: `journal`, `writer` and `recorder` share no memory with it, so that they
 can run in a process of their own. Everything that crosses it is a plain value that can be pickled: `JournalEntry` and
-its `FinishedTurn`, `UnstoredTurn` and `UnstoredResponse` on the way there, `RecordedTurn` on the way back.
+its `FinishedTurn` and `UnstoredTurn` on the way there, `RecordedTurn` on the way back.
 
 While the database is away, turns stay in the journal (see `journal`), and `upkeep` stores them once it is back. A
-client waits for the database only if the journal cannot be written, or if too many turns wait.
+`WholeTurn` always goes that way. A client waits for the database only if the journal cannot be written, or if too many
+turns wait.
 """
 
 from __future__ import annotations
@@ -18,31 +19,40 @@ import asyncio
 import logging
 import math
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from everlong.errors import EverlongError
+from everlong.errors import EverlongError, StoreError
 from everlong.gateway.auth import Refused
-from everlong.gateway.journal import AWAY
-from everlong.gateway.recorder import BodyNeeded
-from everlong.store.turns import FinishedTurn
+from everlong.gateway.body import draft_of, dump_json, parse_json
+from everlong.gateway.conversations import HEAD, BodyPlace, LiveConversation, LiveConversations, with_view
+from everlong.gateway.formats import PLATFORM
+from everlong.gateway.journal import AWAY, JournalEntry
+from everlong.gateway.recorder import BodyNeeded, UnstoredTurn
+from everlong.model import typed_words
+from everlong.store.identity import Sender
+from everlong.store.turns import FinishedTurn, is_name
 
 if TYPE_CHECKING:
     from everlong.caching.misses import Miss
     from everlong.gateway.account import RequestAccount
-    from everlong.gateway.journal import Journal, JournalEntry
-    from everlong.gateway.recorder import ConversationRecorder, RecordedTurn
+    from everlong.gateway.body import Draft, Read
+    from everlong.gateway.conversations import AppliedView, ConversationMemory
+    from everlong.gateway.formats import Dialect
+    from everlong.gateway.journal import Journal
+    from everlong.gateway.recorder import ClientAddition, ConversationRecorder, RecordedTurn
     from everlong.gateway.writer import StoreWriter
     from everlong.model import Message
     from everlong.providers.base import Reply, Usage
     from everlong.store.turns import TurnEnd
 
-__all__ = ["Backlog", "EndedRequest", "OpenTurn", "TurnQueue", "log_unkept_answer"]
+__all__ = ["Backlog", "ConversationTurn", "EndedRequest", "TurnQueue", "WholeTurn", "storable_body"]
 
 _log = logging.getLogger("everlong.gateway")
+
+T = TypeVar("T")
 
 _PATIENCE = 1.0
 """Seconds after which a request is stored although the upstream has not answered yet: all of it, which is a copy."""
@@ -50,6 +60,8 @@ _CATCH_UP_SECONDS = 1.0
 """Seconds that a request waits at most for a database that is slow or away."""
 _MOST_WAITING, _MOST_BYTES = 2_000, 64_000_000
 """Turns that may wait for the database, and their bytes, before clients have to wait."""
+_MOST_VIEWS = 50_000
+"""Compacted conversations of which the view in force is remembered."""
 _LAST_SECONDS = 10.0
 """Seconds that a gateway waits for its last turns when it stops."""
 _RETRY_SECONDS = 5
@@ -125,113 +137,172 @@ def _unique_time() -> float:
     return _last_time
 
 
-@dataclass(slots=True, kw_only=True)
-class OpenTurn:
-    """A request whose end is not stored yet; no two of one gateway begin at the same time."""
+@dataclass(slots=True)
+class ConversationTurn:
+    """A request whose conversation is known and whose end is not stored yet; no two begin at the same time."""
 
+    body: bytes
+    read: Read
+    conversation: LiveConversation
+    hint: str | None = None
+    new: ClientAddition | None = None
+    """The messages that are not stored yet; None if they are."""
+    is_unplaced: bool = False
+    """True if its conversation was not looked up; all of it has to be stored."""
+    is_unwieldy: bool = False
+    """True if it is many times as large as any window: too large to be compacted while others wait."""
+    teases: bool = False
+    """True if the model hears of earlier messages that a question seems to mean."""
+    is_large: bool = False
+    """True if encoding it would hold up the event loop noticeably."""
     stored: asyncio.Future[None] | None = None
     """Done when the request is stored; None as long as that has not begun."""
     began: float = field(default_factory=_unique_time)
     timer: asyncio.TimerHandle | None = None
     noted: int | None = None
     """The number of the journal entry that was written before the request went upstream."""
-    is_large: bool = False
-    """True if encoding it would hold up the event loop noticeably."""
+    drafted: int = 0
+    """Bytes of the body under the view in force when it was sent last, without the gateway's own additions."""
 
     @property
     def model(self) -> str:
         """The model that the client asks for; empty if it names none."""
-        raise NotImplementedError
+        return str(self.read.field("model") or "")
 
     @property
-    def weight(self) -> int:
-        """Approximate bytes that it keeps in memory until it is stored."""
-        return 0
+    def sender(self) -> Sender:
+        """The client that sent it."""
+        return self.conversation.sender or Sender(PLATFORM, self.hint)
+
+    def names(self, ended: EndedRequest) -> tuple[str, ...]:
+        """Return the id of a response that its upstream keeps, so that a later request may go on from there."""
+        reply = ended.reply
+        if reply is None or reply.raw.get("object") != "response" or self.read.field("store") is False:
+            return ()
+        return (reply.id,) if reply.id is not None and is_name(reply.id) else ()
+
+    @property
+    def view(self) -> AppliedView | None:
+        """The view in force; None if there is none, or if it covers more than this body has."""
+        view = self.conversation.view
+        return view if view is not None and view.covers <= len(self.conversation.ends) else None
+
+    def sent(self, dialect: Dialect) -> bytes:
+        """Return the body under the view in force."""
+        return self.draft(dialect).body
+
+    def said(self, dialect: Dialect) -> bytes:
+        """Return the body under the view in force without teasers: what user and model said."""
+        return self.draft(dialect, teases=False).body
+
+    def draft(self, dialect: Dialect, *, teases: bool | None = None) -> Draft:
+        """Return the body under the view in force, with the places of its entries."""
+        conversation, view = self.conversation, self.view
+        if view is None:
+            return draft_of(self.body, self.read, conversation.ends)
+        teases = self.teases if teases is None else teases
+        return with_view(self.body, self.read, dialect, conversation, view, teases=teases)
+
+    def question(self, dialect: Dialect) -> str:
+        """Return the words that a person typed in the newest message, if no teaser stands beside it yet."""
+        conversation, view = self.conversation, self.view
+        if view is None or len(conversation.ends) <= view.covers or conversation.depths[-1] in view.teasers:
+            return ""
+        if conversation.depths[-1] == conversation.depths[-2]:  # the entry has no message of its own
+            return ""
+        entry = draft_of(self.body, self.read, conversation.ends).entry(len(conversation.ends) - 1)
+        said = dialect.messages_of(parse_json(self.body[slice(*entry)]), None)
+        return typed_words(said[-1]) if said else ""
+
+
+@dataclass(slots=True)
+class WholeTurn:
+    """A request that is stored from the journal, where its place is looked up.
+
+    It names the response before it, or the database was away when it came.
+    """
+
+    recorder: ConversationRecorder
+    model: str
+    sender: Sender
+    write: Callable[[], str]
+    """Returns the request as it stands in the journal, without secrets."""
+    is_large: bool = False
+    conversation: str | None = None
+    """The upstream's name for its conversation, if it has one."""
+    began: float = field(default_factory=_unique_time)
+    noted: int | None = None
+    """The number of the journal entry that was written before the request went upstream."""
+
+    def entry(self, ended: EndedRequest | None) -> JournalEntry:
+        """Return its journal entry; None says that it is not answered yet."""
+        store, turn = self.recorder.store, FinishedTurn(model=self.model or None, began=self.began)
+        if ended is not None:
+            turn = ended.turn(store.cleaned, self.model or None, self.began, self.names(ended))
+        api, is_open = self.recorder.api, ended is None
+        return JournalEntry(store.tenant, api, turn, self.write(), sender=self.sender, is_open=is_open)
 
     def names(self, ended: EndedRequest) -> tuple[str, ...]:
         """Return the names by which later requests may refer to the reply."""
-        del ended
-        return ()
+        names = () if ended.reply is None else (ended.reply.id, self.conversation)
+        return tuple(name for name in names if isinstance(name, str) and is_name(name))
 
 
-T = TypeVar("T")
-TurnT = TypeVar("TurnT", bound=OpenTurn)
-
-
-class TurnQueue(ABC, Generic[TurnT]):
+class TurnQueue:
     """The turns of one tenant and one API, on their way into the journal and the store."""
 
-    def __init__(self, recorder: ConversationRecorder, writer: StoreWriter, journal: Journal) -> None:
+    def __init__(
+        self, recorder: ConversationRecorder, writer: StoreWriter, journal: Journal, memory: ConversationMemory
+    ) -> None:
         self.recorder = recorder
+        self.live = LiveConversations(memory)
         self._writer = writer
         self._journal = journal
+        self._unplaced: dict[bytes, list[ConversationTurn]] = {}
+        """Turns whose place is not known yet, by the first bytes of their bodies."""
+        self._has_views = False
+        self._newest_views: dict[int, int] = {}
+        """By branch, the view that came into force last, as far as this gateway knows; few branches have one."""
         self._unsettled: set[asyncio.Future[Any]] = set()
         """Futures of ended turns that are not stored yet."""
 
-    # -- to be defined for each kind of turn ---------------------------------------------------------------------------
-
-    @abstractmethod
-    def _entry(self, turn: TurnT, past: FinishedTurn, *, is_open: bool) -> JournalEntry:
-        """Return a journal entry from which the turn can be stored later; without secrets."""
-
-    @abstractmethod
-    def _recording(self, turn: TurnT, past: FinishedTurn, *, is_open: bool) -> Callable[[], RecordedTurn]:
-        """Return the work that stores a turn: a method of the recorder with plain values as its arguments."""
-
-    def _recording_whole(self, turn: TurnT, past: FinishedTurn, *, is_open: bool) -> Callable[[], RecordedTurn]:
-        """Return the work that stores a turn of which the recorder wants all of the request."""
-        return self._recording(turn, past, is_open=is_open)
-
-    @abstractmethod
-    def _settled(self, turn: TurnT, recorded: RecordedTurn | None, *, is_away: bool) -> None:
-        """Take in where a turn was stored; None if it was not, because the database ``is_away`` or failed."""
-
-    def _is_stored(self, turn: TurnT) -> bool:
-        """Return whether the messages of a request are in the database."""
-        stored = turn.stored
-        return stored is not None and stored.done() and not stored.cancelled() and stored.exception() is None
-
     # -- before the request goes upstream ------------------------------------------------------------------------------
 
-    async def note(self, turn: TurnT) -> None:
+    async def note(self, turn: ConversationTurn) -> None:
         """Write a request into the journal, or else into the database, before it goes upstream.
 
         Raises:
             EverlongError: neither takes it.
             OSError: as above.
         """
-        if self._is_stored(turn):
+        if turn.new is None and not turn.is_unplaced:  # its messages are stored
             return
+
+        def put() -> int:
+            return self._journal.put_request(self._entry(turn, _open(turn), is_open=True))
+
         try:
-            turn.noted = await _run(turn, lambda: self._journal.put_request(self._open_entry(turn)))
+            turn.noted = await _run(put, is_large=turn.is_large)
         except OSError:
             await self.begin(turn)
 
-    def _open_entry(self, turn: TurnT) -> JournalEntry:
-        return self._entry(turn, self._open(turn), is_open=True)
-
-    @staticmethod
-    def _open(turn: TurnT) -> FinishedTurn:
-        return FinishedTurn(model=turn.model or None, began=turn.began)
-
-    def turn_away(self, turn: TurnT) -> None:
-        """Forget a request that is not passed on."""
+    def turn_away(self, turn: ConversationTurn) -> None:
+        """Forget a request that is not passed on; when it comes again it is looked up."""
         _stop_timer(turn)
+        self._let_go(turn)
+        self.live.forget(turn.conversation)
 
-    def _watch(self, turn: TurnT) -> None:
+    def _watch(self, turn: ConversationTurn) -> None:
         """Have a request stored soon, even if the upstream takes its time."""
-        turn.timer = asyncio.get_running_loop().call_later(_PATIENCE, self._overdue, turn)
+        turn.timer = asyncio.get_running_loop().call_later(_PATIENCE, self.begin, turn)
 
-    def _overdue(self, turn: TurnT) -> None:
-        self.begin(turn)
-
-    def begin(self, turn: TurnT) -> asyncio.Future[None]:
+    def begin(self, turn: ConversationTurn) -> asyncio.Future[None]:
         """Store a request before the upstream has answered; the future is done when it is stored."""
-        return turn.stored if turn.stored is not None else self._store(turn, self._open(turn), is_open=True)
+        return turn.stored if turn.stored is not None else self._store(turn, _open(turn), is_open=True)
 
     # -- after the upstream has answered -------------------------------------------------------------------------------
 
-    async def make_entry(self, turn: TurnT, ended: EndedRequest) -> JournalEntry:
+    async def make_entry(self, turn: ConversationTurn, ended: EndedRequest) -> JournalEntry:
         """Return the journal entry with the record of an ended turn."""
 
         def make() -> JournalEntry:
@@ -239,15 +310,15 @@ class TurnQueue(ABC, Generic[TurnT]):
             return self._entry(turn, past, is_open=False)
 
         turn.is_large = turn.is_large or ended.is_large
-        return await _run(turn, make)
+        return await _run(make, is_large=turn.is_large)
 
-    async def finish(self, turn: TurnT, entry: JournalEntry) -> asyncio.Future[Any]:
+    async def finish(self, turn: ConversationTurn, entry: JournalEntry) -> asyncio.Future[Any]:
         """Write an ended turn into the journal, then start to store it; the future is done when it is stored.
 
         The journal has the turn when this returns, so nobody has to wait for the future. `OSError` says that the
         journal cannot be written.
         """
-        number = await _run(turn, lambda: self._journal.put(entry))
+        number = await _run(partial(self._journal.put, entry), is_large=turn.is_large)
         self._drop_note(turn)
         stored = self.finish_in_store(turn, entry.turn)
         self._unsettled.add(stored)
@@ -255,16 +326,12 @@ class TurnQueue(ABC, Generic[TurnT]):
         stored.add_done_callback(partial(self._journal.settle, number, entry))
         return stored
 
-    def finish_in_store(self, turn: TurnT, past: FinishedTurn) -> asyncio.Future[Any]:
+    def finish_in_store(self, turn: ConversationTurn, past: FinishedTurn) -> asyncio.Future[Any]:
         """Store an ended turn without the journal; the future is done when it is stored."""
         if turn.stored is None:
             return self._store(turn, past, is_open=False)
         # Its beginning is stored before that, and nobody has to wait for the result.
         return self._writer.submit(partial(self.recorder.finish_begun, past), can_wait=True)
-
-    def hold(self, turn: TurnT, entry: JournalEntry) -> bool:
-        """Keep an entry in memory because nothing else takes it; False if too many are kept."""
-        return self._journal.hold(entry, turn.noted)
 
     async def catch_up(self) -> None:
         """Wait until the replies that clients have are in the store, so that a heavy request that follows one finds it.
@@ -277,22 +344,23 @@ class TurnQueue(ABC, Generic[TurnT]):
 
     # -- storing -------------------------------------------------------------------------------------------------------
 
-    def _store(self, turn: TurnT, past: FinishedTurn, *, is_open: bool) -> asyncio.Future[None]:
+    def _store(self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool) -> asyncio.Future[None]:
         _stop_timer(turn)
-        recording = self._writer.submit(self._recording(turn, past, is_open=is_open), can_wait=not is_open)
+        recording = self._writer.submit(self._first_recording(turn, past, is_open=is_open), can_wait=not is_open)
         turn.stored = asyncio.ensure_future(self._settle(turn, past, recording, is_open=is_open))
         turn.stored.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, if nobody waits for it
         return turn.stored
 
     async def _settle(
-        self, turn: TurnT, past: FinishedTurn, recording: asyncio.Future[RecordedTurn], *, is_open: bool
+        self, turn: ConversationTurn, past: FinishedTurn, recording: asyncio.Future[RecordedTurn], *, is_open: bool
     ) -> None:
         """Take in where a turn was stored; give the recorder all of its request if it needs that."""
         try:
             try:
                 recorded = await recording
             except BodyNeeded:
-                recorded = await self._writer.submit(self._recording_whole(turn, past, is_open=is_open), can_wait=True)
+                whole = self._recording(turn, past, turn.read, is_open=is_open)
+                recorded = await self._writer.submit(whole, can_wait=True)
         except BaseException as error:
             is_away = isinstance(error, AWAY)
             if is_away:
@@ -302,19 +370,112 @@ class TurnQueue(ABC, Generic[TurnT]):
         self._settled(turn, recorded, is_away=False)
         self._drop_note(turn)
 
-    def _drop_note(self, turn: TurnT) -> None:
+    def _drop_note(self, turn: ConversationTurn) -> None:
         """Release the journal entry from before the request went upstream."""
         if turn.noted is not None:
             self._journal.done(turn.noted)
             turn.noted = None
 
+    def _entry(self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool) -> JournalEntry:
+        """Return a journal entry from which the turn can be stored later; without secrets."""
+        new, store = turn.new, self.recorder.store
+        words = storable_body(self.recorder, turn.body) if turn.is_unplaced else None
+        at = None if turn.is_unplaced else turn.conversation.branch if new is None else new.at
+        messages = [] if new is None else [store.cleaned(message) for message in new.messages]
+        return JournalEntry(store.tenant, self.recorder.api, past, words, at, messages, turn.sender, is_open)
 
-async def _run(turn: OpenTurn, work: Callable[[], T]) -> T:
+    def _first_recording(
+        self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool
+    ) -> Callable[[], RecordedTurn]:
+        """Return the work that stores a turn: a method of the recorder with plain values as its arguments."""
+        if turn.is_unplaced:
+            return partial(self.recorder.record_whole, turn.body, turn.sender, past, is_open=is_open)
+        # A copy of the body would cost more than all the rest; nearly always messages follow directly.
+        follows = turn.new is not None and not is_open and turn.conversation.session is not None
+        return self._recording(turn, past, None if follows else turn.read, is_open=is_open)
+
+    def _recording(
+        self, turn: ConversationTurn, past: FinishedTurn, read: Read | None, *, is_open: bool
+    ) -> Callable[[], RecordedTurn]:
+        bare = None if read is None else replace(read, entries=[])
+        unstored = UnstoredTurn(turn.conversation.to_store(), bare, turn.new)
+        return partial(self.recorder.record, unstored, past, is_open=is_open)
+
+    def _settled(self, turn: ConversationTurn, recorded: RecordedTurn | None, *, is_away: bool) -> None:
+        """Take in where a turn was stored; None if it was not, because the database ``is_away`` or failed."""
+        conversation = turn.conversation
+        if turn.is_unplaced:
+            self._let_go(turn)
+        if recorded is None:
+            if not is_away:
+                self.live.forget(conversation)  # the next request is looked up
+            return
+        new, turn.new = turn.new, None
+        conversation.reply = recorded.reply or conversation.reply
+        if turn.is_unplaced and recorded.conversation is not None:
+            self._take_place(turn, recorded.conversation, recorded.places or {})
+            return
+        if new is None:
+            return
+        conversation.branch = recorded.branch
+        if recorded.conversation is not None:
+            conversation.move_to(recorded.conversation)
+        self.note_view(conversation)
+        if conversation.branch.id != new.at.id:
+            self.live.forget(conversation)  # its places are on the branch that it came from
+
+    def _let_go(self, turn: ConversationTurn) -> None:
+        """Forget a turn among those whose place is not known."""
+        head = turn.body[:HEAD]
+        turns = [one for one in self._unplaced.pop(head, ()) if one is not turn]
+        if turns:
+            self._unplaced[head] = turns
+
+    def _take_place(self, turn: ConversationTurn, stored: LiveConversation, places: Mapping[int, BodyPlace]) -> None:
+        """Remember a conversation whose place is known by now."""
+        turn.is_unplaced = False
+        conversation = turn.conversation
+        conversation.take_place(stored)
+        self.note_view(conversation)
+        before = self.live.find(turn.body)
+        if before is not None and before.place.conversation.session == conversation.session:
+            self.live.forget(before.place.conversation)  # this one takes its place
+        own = {number: place._replace(conversation=conversation) for number, place in places.items()}
+        self.live.keep(turn.body, conversation, own)
+
+    def look_up_views(self) -> None:
+        """Have the next request of every conversation with a view looked up: somebody has changed views or pins."""
+        self._newest_views.clear()
+
+    def note_view(self, conversation: LiveConversation) -> None:
+        """Remember the view in force of a conversation; requests that go on without it are looked up."""
+        self._has_views = self._has_views or conversation.view is not None
+        if (view := conversation.view_id) is None:
+            self._newest_views.pop(conversation.branch.id, None)
+            return
+        if len(self._newest_views) >= _MOST_VIEWS:
+            self._newest_views.clear()
+        self._newest_views[conversation.branch.id] = view
+
+
+async def _run(work: Callable[[], T], *, is_large: bool) -> T:
     """Do work about a turn; in another thread if the turn is large."""
-    return await asyncio.to_thread(work) if turn.is_large else work()
+    return await asyncio.to_thread(work) if is_large else work()
 
 
-def _stop_timer(turn: OpenTurn) -> None:
+def _open(turn: ConversationTurn) -> FinishedTurn:
+    return FinishedTurn(model=turn.model or None, began=turn.began)
+
+
+def storable_body(recorder: ConversationRecorder, body: bytes) -> str:
+    """Return a body as it may stand in the journal: without secrets, if the store has none."""
+    store, probe = recorder.store, dict[str, Any]()
+    if store.cleaned(probe) is probe:  # nothing is taken out
+        return body.decode()
+    return dump_json(store.cleaned(parse_json(body))).decode()
+
+
+def _stop_timer(turn: ConversationTurn) -> None:
     if turn.timer is not None:
         turn.timer.cancel()
         turn.timer = None
@@ -323,15 +484,20 @@ def _stop_timer(turn: OpenTurn) -> None:
 class Backlog:
     """All turns of one gateway that are not stored yet; with ``refuses``, requests that cannot be kept are refused."""
 
-    def __init__(self, writer: StoreWriter, *, refuses: bool = True) -> None:
+    def __init__(
+        self, writer: StoreWriter, journal: Journal, wake: Callable[[], None], *, refuses: bool = True
+    ) -> None:
         self._writer = writer
+        self._journal = journal
+        self._wake = wake
+        """Has `upkeep` store what waits in the journal."""
         self._refuses = refuses
         self._bytes = 0
         self.under_way: set[asyncio.Future[Any]] = set()
         self.has_unkept = False
         """True if a request could not be kept since the journal last had room."""
 
-    async def note(self, queue: TurnQueue[TurnT], turn: TurnT, account: RequestAccount) -> str:
+    async def note(self, queue: TurnQueue, turn: ConversationTurn, account: RequestAccount) -> str:
         """Have a request kept before it goes upstream; return a warning if it is not kept and passes all the same.
 
         Raises:
@@ -347,6 +513,17 @@ class Backlog:
                 raise
         return ""
 
+    async def note_whole(self, turn: WholeTurn, account: RequestAccount) -> str:
+        """Do the same with a request that is stored from the journal."""
+        try:
+            try:
+                turn.noted = await _run(lambda: self._journal.put_request(turn.entry(None)), is_large=turn.is_large)
+            except OSError:
+                await self._replay(turn, turn.entry(None))
+        except (EverlongError, OSError) as error:
+            return self.warn_unkept(error, account)
+        return ""
+
     def warn_unkept(self, error: Exception, account: RequestAccount) -> str:
         """Return the warning for a request that could not be kept; raise `Refused` unless it may pass."""
         _log.error("a request is neither in the journal nor in the database: %s", type(error).__name__)
@@ -360,28 +537,55 @@ class Backlog:
         )
         raise Refused(503, said, _RETRY_SECONDS)
 
-    async def finish(self, queue: TurnQueue[TurnT], turn: TurnT, ended: EndedRequest) -> str:
+    async def finish(self, queue: TurnQueue, turn: ConversationTurn, ended: EndedRequest) -> str:
         """Have an ended turn recorded; return a warning if something went wrong with that."""
         entry = await queue.make_entry(turn, ended)
         try:
             stored = await queue.finish(turn, entry)
         except OSError as problem:  # no journal: the answer has to wait for the database
-            return await self._finish_in_store(queue, turn, entry, problem)
+            return await self._finish_in_store(queue.finish_in_store(turn, entry.turn), turn, entry, problem)
         self.under_way.add(stored)
-        self._bytes += turn.weight
-        stored.add_done_callback(partial(self._finished, turn.weight))
+        weight = len(turn.body)
+        self._bytes += weight
+        stored.add_done_callback(partial(self._finished, weight))
         if self._writer.waiting > _MOST_WAITING or self._bytes > _MOST_BYTES:  # it is slower than the clients
             await asyncio.wait([stored])
         return ""
 
+    async def finish_whole(self, turn: WholeTurn, ended: EndedRequest) -> str:
+        """Do the same with a turn that is stored from the journal."""
+        is_large = turn.is_large or ended.is_large
+        entry = await _run(partial(turn.entry, ended), is_large=is_large)
+        try:
+            number = await _run(partial(self._journal.put, entry), is_large=is_large)
+        except OSError as problem:
+            return await self._finish_in_store(self._replay(turn, entry), turn, entry, problem)
+        self._journal.keep(number)
+        self.drop_note(turn)
+        self._wake()
+        return ""
+
+    def drop_note(self, turn: WholeTurn) -> None:
+        """Release the journal entry from before the request went upstream."""
+        if turn.noted is not None:
+            self._journal.done(turn.noted)
+            turn.noted = None
+
+    async def _replay(self, turn: WholeTurn, entry: JournalEntry) -> None:
+        """Store an entry that the journal does not take."""
+        (problem,) = await self._writer.submit(partial(turn.recorder.replay, [entry]))
+        if problem is not None:
+            raise StoreError(problem)
+
     async def _finish_in_store(
-        self, queue: TurnQueue[TurnT], turn: TurnT, entry: JournalEntry, problem: OSError
+        self, storing: Awaitable[Any], turn: ConversationTurn | WholeTurn, entry: JournalEntry, problem: OSError
     ) -> str:
         try:
-            await queue.finish_in_store(turn, entry.turn)
+            await storing
         except (EverlongError, OSError) as error:
-            is_held = queue.hold(turn, entry)
-            return f"neither in the journal nor in the database, {log_unkept_answer(error, is_held=is_held)}: {error}"
+            _log.error("an answer is neither in the journal nor in the database: %s", type(error).__name__)
+            fate = "kept in memory until there is room" if self._journal.hold(entry, turn.noted) else "lost"
+            return f"neither in the journal nor in the database, {fate}: {error}"
         return f"not in the journal: {problem}"
 
     def do(self, work: Coroutine[Any, Any, Any]) -> None:
@@ -401,9 +605,3 @@ class Backlog:
         error = None if stored.cancelled() else stored.exception()
         if error is not None and not isinstance(error, AWAY):  # if the database is away, the journal keeps the turn
             _log.error("a turn could not be stored: %s", type(error).__name__)  # its message may quote the turn
-
-
-def log_unkept_answer(error: Exception, *, is_held: bool) -> str:
-    """Log that an answer is in neither journal nor database; return what became of it."""
-    _log.error("an answer is neither in the journal nor in the database: %s", type(error).__name__)
-    return "kept in memory until there is room" if is_held else "lost"

@@ -21,8 +21,7 @@ from everlong.config.paths import data_home
 from everlong.gateway.body import BrokenBody, read_body
 from everlong.gateway.formats import ANTHROPIC, OPENAI, RESPONSES, ResponsesRequest
 from everlong.gateway.journal import AWAY, Journal, JournalEntry
-from everlong.gateway.recorder import ConversationRecorder
-from everlong.gateway.response_recorder import RESPONSES_API, ResponseRecorder
+from everlong.gateway.recorder import RESPONSES_API, ConversationRecorder, ResponseRecorder
 from everlong.store.schema import tombstone
 from everlong.store.tombstones import forgotten_among
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from everlong.model import Message
     from everlong.store import Store
 
-__all__ = ["GatewayUpkeep", "Indexing", "clean_journal", "journal_folder", "recorder_for", "store_left_behind"]
+__all__ = ["GatewayUpkeep", "Indexing", "Recorders", "clean_journal", "journal_folder", "store_left_behind"]
 
 _log = logging.getLogger("everlong.gateway")
 
@@ -47,22 +46,17 @@ _AT_ONCE = 100
 
 
 class GatewayUpkeep:
-    """The upkeep of one gateway's database.
-
-    Args:
-        journal: the journal.
-        store_of: opens the store of a tenant.
-        writer: stores the turns, and may write the index.
-    """
+    """The upkeep of one gateway's database."""
 
     def __init__(self, journal: Journal, store_of: Callable[[str], Store], writer: StoreWriter) -> None:
         self._journal = journal
         self._store_of = store_of
         self._writer = writer
         self._indexing = Indexing(store_of, lambda: writer.waiting > 0, indexes=not writer.writes_index)
-        self._recorders = _Recorders(store_of)
+        self._recorders = Recorders(store_of)
         self._replaying: asyncio.Task[None] | None = None
         self._is_over = asyncio.Event()
+        self._woken = asyncio.Event()
         self._forgotten = 0
         """The number of forgotten blocks when the entries that were put aside were checked last."""
 
@@ -71,10 +65,18 @@ class GatewayUpkeep:
         self._replaying = asyncio.create_task(self._replay())
         self._indexing.start()
 
+    def wake(self) -> None:
+        """Store what waits in the journal now."""
+        self._woken.set()
+
     async def close(self) -> None:
-        """Stop; work under way comes to its end first, because it uses the database."""
+        """Stop; work under way comes to its end first, because it uses the database. Store what waits by now."""
         self._is_over.set()
+        self._woken.set()
         await asyncio.gather(_end(self._replaying), self._indexing.close())
+        with suppress(*AWAY):
+            async with asyncio.timeout(_LAST_SECONDS):
+                await self._store_kept(is_last=True)
 
     async def _replay(self) -> None:
         while not self._is_over.is_set():
@@ -92,11 +94,12 @@ class GatewayUpkeep:
         """Wait until it is time to look again, or until there are entries to store."""
         until = asyncio.get_running_loop().time() + _REPLAY_SECONDS
         while (left := until - asyncio.get_running_loop().time()) > 0:
-            await _pause(self._is_over, min(left, _AGAIN_SECONDS))
-            if self._is_over.is_set() or self._journal.kept:
-                return
+            await _pause(self._woken, min(left, _AGAIN_SECONDS))
+            if self._woken.is_set() or self._journal.kept:
+                break
+        self._woken.clear()
 
-    async def _store_kept(self) -> bool:
+    async def _store_kept(self, *, is_last: bool = False) -> bool:
         """Store the entries that wait by now; return whether there were any.
 
         Raises:
@@ -105,7 +108,9 @@ class GatewayUpkeep:
         await asyncio.to_thread(self._journal.take_over)
         batches, has_any = self._journal.batches(), False
         away: dict[str, Exception] = {}
-        while not self._is_over.is_set() and (batch := await asyncio.to_thread(next, batches, None)) is not None:
+        while (batch := await asyncio.to_thread(next, batches, None)) is not None:
+            if self._is_over.is_set() and not is_last:
+                return False
             has_any = True
             for part in _by_recorder(batch):
                 tenant = part[0][1].tenant
@@ -116,13 +121,13 @@ class GatewayUpkeep:
                         away[tenant] = error
         for reason in away.values():
             raise reason
-        return has_any and not self._is_over.is_set()
+        return has_any
 
     async def _store_batch(self, batch: Sequence[tuple[int, JournalEntry]]) -> None:
         """Store entries of one recorder: together, or one by one if they are refused as a whole."""
         entries = [entry for _, entry in batch]
         try:
-            recorder = self._recorders.of(entries[0])
+            recorder = self._recorders.of(entries[0].tenant, entries[0].api)
             refused = await self._writer.submit(partial(recorder.replay, entries))
         except AWAY:
             raise
@@ -146,13 +151,9 @@ class GatewayUpkeep:
 
 
 class Indexing:
-    """The writing of index entries, a bit at a time.
+    """The writing of index entries, a bit at a time, when clients, who come first, leave time for it.
 
-    Args:
-        store_of: opens the store of a tenant.
-        is_busy: returns whether clients are being served; they come first.
-        indexes: False if another process does what needs no model.
-        embeds: False if another process asks the embedding model.
+    Another process may do what needs no model, or ask the embedding model.
     """
 
     def __init__(
@@ -215,12 +216,12 @@ def journal_folder() -> Path:
 
 def store_left_behind(store_of: Callable[[str], Store]) -> int:
     """Store the entries that gateways left in their journals; return how many."""
-    journal, recorders, stored = Journal(journal_folder()), _Recorders(store_of), 0
+    journal, recorders, stored = Journal(journal_folder()), Recorders(store_of), 0
     try:
         while journal.take_over():
             for batch in journal.batches():
                 for part in _by_recorder(batch):
-                    recorder = recorders.of(part[0][1])
+                    recorder = recorders.of(part[0][1].tenant, part[0][1].api)
                     with recorder.store.database.batch():
                         refused = recorder.replay([entry for _, entry in part])
                     _settle(journal, part, refused)
@@ -235,26 +236,24 @@ def clean_journal(store_of: Callable[[str], Store]) -> int:
     return Journal(journal_folder()).scrub(partial(_is_forgotten, store_of))
 
 
-def recorder_for(store: Store, api: str) -> ConversationRecorder:
-    """Return the recorder for the requests of an API, by its name in the journal."""
+class Recorders:
+    """The recorders of tenants and APIs."""
+
+    def __init__(self, store_of: Callable[[str], Store]) -> None:
+        self.store_of = store_of
+        self._made: dict[tuple[str, str], ConversationRecorder] = {}
+
+    def of(self, tenant: str, api: str) -> ConversationRecorder:
+        """Return the recorder of a tenant for the requests of an API, by its name in the journal."""
+        if (tenant, api) not in self._made:
+            self._made[tenant, api] = _recorder_for(self.store_of(tenant), api)
+        return self._made[tenant, api]
+
+
+def _recorder_for(store: Store, api: str) -> ConversationRecorder:
     if api == RESPONSES_API:
         return ResponseRecorder(store)
     return ConversationRecorder(store, next(one for one in (OPENAI, ANTHROPIC, RESPONSES) if one.name == api))
-
-
-class _Recorders:
-    """The recorders of the entries in a journal."""
-
-    def __init__(self, store_of: Callable[[str], Store]) -> None:
-        self._store_of = store_of
-        self._made: dict[tuple[str, str], ConversationRecorder] = {}
-
-    def of(self, entry: JournalEntry) -> ConversationRecorder:
-        """Return the recorder of an entry's tenant and API."""
-        whose = (entry.tenant, entry.api)
-        if whose not in self._made:
-            self._made[whose] = recorder_for(self._store_of(entry.tenant), entry.api)
-        return self._made[whose]
 
 
 def _by_recorder(batch: Sequence[tuple[int, JournalEntry]]) -> list[list[tuple[int, JournalEntry]]]:
@@ -290,7 +289,7 @@ def _said_in(store: Store, entry: JournalEntry) -> list[Message]:
             if entry.api == RESPONSES_API:
                 said += ResponsesRequest.read(entry.body).messages
             else:
-                recorder = recorder_for(store, entry.api)
+                recorder = _recorder_for(store, entry.api)
                 read = read_body(entry.body.encode(), recorder.dialect.list_name)
                 said += recorder.read_conversation(read)[1].messages
     return said

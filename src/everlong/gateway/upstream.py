@@ -11,10 +11,10 @@ import os
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
 from aiohttp import (
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from aiohttp.connector import Connection
     from aiohttp.tracing import Trace
 
+    from everlong.errors import ProviderError
+
 __all__ = [
     "BUFFER_BYTES",
     "MAX_HEADER_BYTES",
@@ -55,7 +57,6 @@ __all__ = [
     "Stream",
     "Tap",
     "begin",
-    "broken_response",
     "comes_whole",
     "failure",
     "forwarded_headers",
@@ -131,25 +132,6 @@ _BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA
 """Variables that name certificates to OpenSSL, Python, curl and Node."""
 
 
-class _Direct(NamedTuple):
-    """One entry of ``NO_PROXY``: a host with all its subdomains or a network, perhaps on one port only."""
-
-    host: str
-    network: ipaddress.IPv4Network | ipaddress.IPv6Network | None
-    port: int | None
-
-    def holds_for(self, host: str, port: int | None) -> bool:
-        """Return whether a host is reached directly because of this entry."""
-        if self.port is not None and self.port != port:
-            return False
-        if self.network is not None:
-            try:
-                return ipaddress.ip_address(host) in self.network
-            except ValueError:
-                return False
-        return self.host in {"*", host} or host.endswith(f".{self.host}")
-
-
 class Network:
     """The way to upstreams.
 
@@ -168,21 +150,21 @@ class Network:
             for scheme in ("http", "https")
             if (found := _proxy(f"{scheme.upper()}_PROXY", _either(env, f"{scheme}_proxy"))) is not None
         }
-        self._direct = [_direct(entry) for entry in _either(env, "no_proxy").replace(",", " ").split()]
+        self._direct = _either(env, "no_proxy").lower().replace(",", " ").split()
         self.ssl = _context(ca_bundle, env)
         """The verification of connections; True for the HTTP client's usual way."""
 
     def proxy_for(self, url: URL) -> URL | None:
         """Return the proxy for an address; None if it is reached directly, as this machine always is."""
         proxy, host = self._proxies.get(url.scheme), (url.host or "").lower()
-        if proxy is None or is_loopback(host) or any(entry.holds_for(host, url.port) for entry in self._direct):
+        if proxy is None or is_loopback(host) or any(_is_direct(entry, host, url.port) for entry in self._direct):
             return None
         return proxy
 
     def shown_proxy(self, url: str) -> str:
         """Return the proxy for an address without anything secret; empty if there is none."""
         proxy = self.proxy_for(URL(url))
-        return "" if proxy is None else _shown(proxy)
+        return "" if proxy is None else str(proxy.with_user(None).origin())
 
 
 def _either(env: Mapping[str, str], name: str) -> str:
@@ -205,26 +187,15 @@ def _proxy(name: str, value: str) -> URL | None:
     return found
 
 
-def _shown(proxy: URL) -> str:
-    return str(proxy.with_user(None).origin())
-
-
-def _direct(entry: str) -> _Direct:
-    host, port = entry.lower(), None
-    try:
-        return _Direct("", ipaddress.ip_network(host.strip("[]"), strict=False), None)
-    except ValueError:
-        pass
-    parts = urlsplit(f"//{host}")
-    try:
-        port = parts.port
-    except ValueError:  # no number behind the colon
-        port = None
-    name = (parts.hostname or host).removeprefix("*.").lstrip(".")
-    try:
-        return _Direct("", ipaddress.ip_network(name), port)
-    except ValueError:
-        return _Direct(name, None, port)
+def _is_direct(entry: str, host: str, port: int | None) -> bool:
+    """Return whether an entry of ``NO_PROXY`` means a host: a network, or a name with all subdomains or on one port."""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host) in ipaddress.ip_network(entry.strip("[]"), strict=False)
+    name, colon, digits = entry.rpartition(":")
+    if not colon or not digits.isdigit():
+        name, digits = entry, ""
+    name = name.strip("[]").removeprefix("*.").lstrip(".")
+    return (not digits or int(digits) == port) and (name in {"*", host} or host.endswith(f".{name}"))
 
 
 def _context(ca_bundle: str | None, env: Mapping[str, str]) -> ssl.SSLContext | bool:
@@ -251,15 +222,11 @@ def _context(ca_bundle: str | None, env: Mapping[str, str]) -> ssl.SSLContext | 
 
 def _trust(context: ssl.SSLContext, path: str) -> None:
     given = Path(path).expanduser()
-    for found in _files_in(given) if given.is_dir() else [given]:
-        context.load_verify_locations(cafile=found)
-
-
-def _files_in(folder: Path) -> list[Path]:
-    found = sorted(path for path in folder.iterdir() if path.suffix in {".pem", ".crt"})
-    if not found:
+    files = sorted(path for path in given.iterdir() if path.suffix in {".pem", ".crt"}) if given.is_dir() else [given]
+    if not files:
         raise OSError(errno.ENOENT, "it has no .pem or .crt file")
-    return found
+    for found in files:
+        context.load_verify_locations(cafile=found)
 
 
 def _why(error: OSError) -> str:
@@ -430,11 +397,13 @@ async def comes_whole(upstream: ClientResponse) -> bool:
 class ReadAnswer(NamedTuple):
     """An answer as far as it was read."""
 
-    data: bytes
+    data: bytes = b""
     is_cut: bool = False
     """True if it has broken off."""
     is_all: bool = True
     """True if nothing more can come."""
+    error: ProviderError | None = None
+    """The error that it is, if it was looked for."""
 
 
 async def whole_of(upstream: ClientResponse, most: int) -> ReadAnswer:
@@ -459,18 +428,6 @@ def whole_response(
     headers = forwarded_headers(upstream.headers.items(), without=frozenset() if is_head else _LENGTH)
     headers.update(extra)
     return web.Response(status=upstream.status, reason=upstream.reason, headers=headers, body=None if is_head else data)
-
-
-async def broken_response(
-    request: web.Request, upstream: ClientResponse, data: bytes, extra: dict[str, str]
-) -> web.StreamResponse:
-    """Pass on the part of a broken answer that arrived; it breaks off for the client too."""
-    stream = Stream(request, upstream, extra)
-    stream.is_cut = True
-    await stream.open()
-    if data:
-        await stream.write(data)
-    return await stream.end()
 
 
 class Stream:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +13,7 @@ from everlong.gateway.body import dump_json, parse_json, read_body
 from everlong.gateway.encodings import Unreadable, plain
 from everlong.providers.catalogue import Catalogue, ModelInfo, relative_prices
 from everlong.providers.endpoints import ENDPOINTS, Endpoint, ModelName, priced_as
-from everlong.tokens import Calibration, MessageCounter, Prices, counter_for
+from everlong.tokens import MessageCounter, Prices, counter_for
 
 if TYPE_CHECKING:
     from everlong.config import Settings
@@ -30,9 +26,9 @@ if TYPE_CHECKING:
     from everlong.providers.base import Usage
 
 __all__ = [
-    "Counting",
     "RequestSize",
     "Windows",
+    "count_tokens",
     "has_no_count",
     "lower_answer",
     "read_request",
@@ -98,26 +94,20 @@ class Windows:
         self.catalogue = Catalogue(settings.models)
         self._compression = compression_values(settings.compression)
         self._budgets: dict[int, Budgets] = {}
-        self._known: dict[ModelName, int] = {}
-        self._priced: dict[ModelName, ModelInfo] = {}
+        self._infos: dict[ModelName, ModelInfo] = {}
         self._counts_answers: dict[ModelName, bool] = {}
         """Models of which it is known whether prompt and answer together have to fit the window."""
 
     def window(self, model: str, provider: str) -> int:
         """Return the window of a model in tokens."""
-        name = ModelName(provider, model)
-        if name not in self._known:
-            if len(self._known) >= _MOST_MODELS:  # clients may send any name
-                self._known.clear()
-            self._known[name] = self.catalogue.info(name, _endpoint(provider)).context_length
-        return self._known[name]
+        return self._info(model, provider).context_length
 
     def learn(self, model: str, provider: str, error: ContextOverflow) -> None:
         """Believe the limit that an upstream named, unless no model has such a small window."""
         if error.limit is not None and error.limit < _LEAST_WINDOW:
             return
         self.catalogue.learn(ModelName(provider, model), error)
-        self._known.pop(ModelName(provider, model), None)
+        self._infos.pop(ModelName(provider, model), None)
 
     def answer_room(self, model: str, provider: str, asked: int) -> int:
         """Return the tokens that are kept free for an answer; none if the upstream takes more than fits."""
@@ -151,12 +141,11 @@ class Windows:
 
     def _info(self, model: str, provider: str) -> ModelInfo:
         name = ModelName(provider, model)
-        info = self._priced.get(name)
-        if info is None:
-            if len(self._priced) >= _MOST_MODELS:
-                self._priced.clear()
-            info = self._priced[name] = self.catalogue.info(name, _endpoint(provider))
-        return info
+        if name not in self._infos:
+            if len(self._infos) >= _MOST_MODELS:  # clients may send any name
+                self._infos.clear()
+            self._infos[name] = self.catalogue.info(name, ENDPOINTS.get(provider, Endpoint(provider)))
+        return self._infos[name]
 
     def is_small(self, model: str, provider: str, size: int) -> bool:
         """Return whether a body of so many bytes is too small for a compaction to be considered."""
@@ -234,13 +223,6 @@ def lower_answer(draft: Draft, most: int) -> Draft:
     return draft.changed(sorted((*draft.fields[name], said) for name, said in lowered.items() if name in draft.fields))
 
 
-def _endpoint(provider: str) -> Endpoint:
-    return ENDPOINTS.get(provider, Endpoint(provider))
-
-
-_LEARN_SECONDS = 20.0
-_LACKING_SECONDS = 300.0
-_MOST_CALIBRATED = 50
 _NOT_THERE = frozenset({404, 405, 501})
 _MOST_ERROR_BYTES = 1_000_000
 
@@ -257,56 +239,10 @@ def has_no_count(status: int, data: bytes, encoding: str = "") -> bool:
     return not (isinstance(error, dict) and isinstance(error.get("type"), str))
 
 
-class Counting:
-    """The counting of tokens for upstreams that do not count."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._models: dict[str, Calibration] = {}
-        self._learned: dict[str, float] = {}
-        self._lacking: dict[str, float] = {}
-        self._lock = threading.Lock()
-
-    def lacks(self, upstream: str) -> bool:
-        """Return whether an upstream has turned out not to count, in the last five minutes."""
-        since = self._lacking.get(upstream)
-        return since is not None and self._clock() - since < _LACKING_SECONDS
-
-    def lacking(self, upstream: str) -> None:
-        """Note that an upstream does not count."""
-        self._lacking[upstream] = self._clock()
-
-    async def count(self, dialect: Dialect, body: bytes) -> int:
-        """Return the tokens of a request; `BrokenBody` if it is none."""
-        return await asyncio.to_thread(self._count, dialect, body)
-
-    def learn(self, dialect: Dialect, body: bytes, model: str, prompt_tokens: int) -> None:
-        """Learn from the count that an upstream reported; only now and then."""
-        now = self._clock()
-        if not self._lacking or now - self._learned.get(model, -_LEARN_SECONDS) < _LEARN_SECONDS:
-            return
-        if len(self._learned) >= _MOST_CALIBRATED:  # clients may send any name
-            self._learned.clear()
-        self._learned[model] = now
-        asyncio.get_running_loop().run_in_executor(None, self._learn, dialect, body, model, prompt_tokens)
-
-    def _count(self, dialect: Dialect, body: bytes) -> int:
-        model, messages, tools = read_request(dialect, body)
-        with self._lock:
-            return self._of(model).estimate(messages, model, tools)
-
-    def _learn(self, dialect: Dialect, body: bytes, model: str, prompt_tokens: int) -> None:
-        _, messages, tools = read_request(dialect, body)
-        with self._lock:
-            self._of(model).observe(messages, prompt_tokens, model, tools)
-
-    def _of(self, model: str) -> Calibration:
-        found = self._models.get(model)
-        if found is None:
-            if len(self._models) >= _MOST_CALIBRATED:
-                self._models.clear()
-            found = self._models.setdefault(model, Calibration(MessageCounter(counter_for(model))))
-        return found
+def count_tokens(dialect: Dialect, body: bytes) -> int:
+    """Count the tokens of a request here, for an upstream that does not count; `BrokenBody` if it is none."""
+    model, messages, tools = read_request(dialect, body)
+    return MessageCounter(counter_for(model)).total(messages, tools)
 
 
 def read_request(dialect: Dialect, body: bytes) -> tuple[str, list[Message], list[dict[str, Any]] | None]:

@@ -195,18 +195,11 @@ class StoreWriter(ABC):
         return
 
     @abstractmethod
-    def submit(
-        self,
-        work: Callable[[], T],
-        *,
-        can_wait: bool = False,
-        is_heavy: bool = False,
-        can_repeat: bool = False,
-    ) -> asyncio.Future[T]:
+    def submit(self, work: Callable[[], T], *, can_wait: bool = False, is_heavy: bool = False) -> asyncio.Future[T]:
         """Have work done, in order; the future is done after the commit.
 
         Work that ``can_wait`` is held back for a moment to share its commit. Work that ``is_heavy`` has a thread of its
-        own, and no order with other work. Work that ``can_repeat`` may be done twice if it was interrupted.
+        own, and no order with other work.
         """
 
     @property
@@ -231,16 +224,8 @@ class Writer(StoreWriter):
         self._heavy = _Lane(database, shares_commit=False)
         """The lane for writes that take so long that others would notice."""
 
-    def submit(
-        self,
-        work: Callable[[], T],
-        *,
-        can_wait: bool = False,
-        is_heavy: bool = False,
-        can_repeat: bool = False,
-    ) -> asyncio.Future[T]:
+    def submit(self, work: Callable[[], T], *, can_wait: bool = False, is_heavy: bool = False) -> asyncio.Future[T]:
         """Do work in a writing thread; see `StoreWriter.submit`."""
-        del can_repeat  # a thread is not interrupted
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         lane = self._heavy if is_heavy else self._lane
         lane.add(_Write(work, future), can_wait=can_wait)

@@ -255,7 +255,7 @@ class ConversationHandlers:
         """Undo the compaction in force, if it is still the one that the reader saw."""
         found = self._found(visit)
         rows = compactions.compaction_rows(visit.store, found.id)
-        seen = next((row for row in rows if str(row.id) == visit.form.get("compaction")), None)
+        seen = next((row for row in rows if str(row.done.id) == visit.form.get("compaction")), None)
         is_undone = False
         if seen is not None and seen.is_in_force:
             last = visit.store.conversations.path(found.id).runs[-1]

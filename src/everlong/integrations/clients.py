@@ -83,7 +83,8 @@ def wrap_client(
     """
     given: Any = client
     bases = {base.__name__ for base in type(given).__mro__}
-    package = next((one.__module__.partition(".")[0] for one in type(given).__mro__ if _is_known(one)), "")
+    homes = [base.__module__.partition(".")[0] for base in type(given).__mro__]
+    package = next((home for home in homes if home in _PACKAGES), "")
     if not package or not bases & {_SYNC, _ASYNC}:
         raise ConfigError(
             f"wrap_client takes a client of the openai or anthropic package, not {type(given).__name__}; "
@@ -107,10 +108,6 @@ def wrap_client(
     conversations.absent = (library.Omit, library.NotGiven)
     wrapped._everlong = conversations  # noqa: SLF001 - an attribute of our own class
     return wrapped  # type: ignore[no-any-return]
-
-
-def _is_known(kind: type) -> bool:
-    return kind.__module__.partition(".")[0] in _PACKAGES
 
 
 # -- steps -------------------------------------------------------------------------------------------------------------

@@ -94,13 +94,10 @@ class EverlongPlugin(BasePlugin):
         await asyncio.to_thread(self._fit, llm_request, whole, name, OverflowRescue())
 
     async def after_model_callback(self, *, callback_context: Any, llm_response: LlmResponse) -> None:
-        """Report the provider's count to the engine, which decides and calibrates by it."""
+        """Report the provider's counts."""
         fitted, usage = self._fitted.get(_conversation(callback_context)), llm_response.usage_metadata
-        if fitted is None or usage is None or not usage.prompt_token_count or llm_response.partial:
-            return
-        said = usage.candidates_token_count or 0
-        counts = {"prompt_tokens": usage.prompt_token_count, "completion_tokens": said}
-        fitted.engine.update_from_response({**counts, "total_tokens": usage.prompt_token_count + said})
+        if fitted is not None and usage is not None and not llm_response.partial:
+            fitted.report(usage.prompt_token_count, usage.candidates_token_count)
 
     async def on_model_error_callback(
         self, *, callback_context: Any, llm_request: LlmRequest, error: Exception
@@ -127,7 +124,8 @@ class EverlongPlugin(BasePlugin):
         prompt = request.config.system_instruction
         own: list[Message] = [{"role": "system", "content": prompt}] if isinstance(prompt, str) and prompt else []
         pairs = _pairs(whole)
-        declared = [tool.model_dump(mode="json", exclude_none=True) for tool in _declare(request)]
+        tools = [tool for tool in request.config.tools or () if isinstance(tool, types.Tool)]
+        declared = [tool.model_dump(mode="json", exclude_none=True) for tool in tools]
         fitted = self._keeper.fit(
             [*own, *(message for message, _ in pairs)],
             conversation=name,
@@ -166,10 +164,6 @@ class _HistoryTool(BaseTool):
 def _conversation(context: Any) -> str:
     session = context.session
     return f"{session.app_name}/{session.user_id}/{session.id}/{context.agent_name}"
-
-
-def _declare(request: LlmRequest) -> list[types.Tool]:
-    return [tool for tool in request.config.tools or () if isinstance(tool, types.Tool)]
 
 
 def _pairs(contents: Sequence[types.Content]) -> list[tuple[Message, _Piece]]:

@@ -61,6 +61,12 @@ class Fitted(NamedTuple):
     room: int = 0
     """The tokens that the window still holds beside this request."""
 
+    def report(self, prompt: int | None, answer: int | None) -> None:
+        """Report the provider's counts, if there are any, to the engine, which decides and calibrates by them."""
+        if prompt:
+            counts = {"prompt_tokens": prompt, "completion_tokens": answer or 0}
+            self.engine.update_from_response({**counts, "total_tokens": prompt + (answer or 0)})
+
 
 class OverflowRescue:
     """The refusals of one request as too long: each says how to fit it into the window once more.
@@ -129,8 +135,7 @@ class HistoryKeeper:
         self._platform = platform
         self._chain = HashChain()
         self._counter = MessageCounter()
-        self._lines: OrderedDict[Hashable, _HistoryLine] = OrderedDict()
-        self._lock = Lock()
+        self._lines: Newest[_HistoryLine] = Newest(_REMEMBERED)
 
     def fit(
         self,
@@ -183,7 +188,8 @@ class HistoryKeeper:
                 floor = after * _GROWTH if after >= size or engine.should_compress(after) else 0.0
                 line, size = line._replace(floor=floor), after
         if places:
-            self._remember(places[-1], line)
+            line.turns.at = places[-1]
+            self._lines.put(places[-1], line)
         return Fitted(current, engine, request.at, max(0, room_in(engine.context_length, answer_tokens) - size))
 
     def take_reply(self, messages: Sequence[Message], reply: Message, *, conversation: str = "") -> None:
@@ -269,23 +275,14 @@ class HistoryKeeper:
 
     def _line(self, places: list[tuple[str, int, bytes]], conversation: str) -> _HistoryLine:
         """Return the line that a history continues; a new one if the history has parted from another conversation."""
-        with self._lock:
-            place = next((place for place in reversed(places) if place in self._lines), None)
-            line = self._lines[place] if place is not None else None
-            if line is not None and line.turns.at == place:
-                return line
+        known = ((place, self._lines.get(place)) for place in reversed(places))
+        place, line = next((one for one in known if one[1] is not None), (None, None))
+        if line is not None and line.turns.at == place:
+            return line
         turns = _Turns(self._engine(conversation))
         if self._store is not None and callable(attach := getattr(turns.engine, "attach", None)):
             attach(self._store.graph(lambda: turns.place))
         return _HistoryLine(turns) if line is None else line._replace(turns=turns)
-
-    def _remember(self, place: Hashable, line: _HistoryLine) -> None:
-        with self._lock:
-            line.turns.at = place
-            self._lines[place] = line
-            self._lines.move_to_end(place)
-            while len(self._lines) > _REMEMBERED:
-                self._lines.popitem(last=False)
 
     def _engine(self, conversation: str) -> ContextEngine:
         engine = _guard(self._make_engine())

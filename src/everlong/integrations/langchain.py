@@ -103,8 +103,7 @@ class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
         answers = [message for message in response.result if isinstance(message, AIMessage)]
         usage = next((answer.usage_metadata for answer in answers if answer.usage_metadata), None)
         if usage is not None:
-            counts = {"prompt_tokens": usage["input_tokens"], "completion_tokens": usage["output_tokens"]}
-            fitted.engine.update_from_response({**counts, "total_tokens": usage["total_tokens"]})
+            fitted.report(usage["input_tokens"], usage["output_tokens"])
         names = {tool.name for tool in self.tools}
         for call in (call for answer in answers for call in answer.tool_calls if call["name"] in names):
             self._calls.put((_thread(request.runtime), call["id"] or ""), fitted)

@@ -176,7 +176,8 @@ class KeptModel(Runnable[Any, AIMessage]):
                 if not rescue.takes(error):
                     raise
                 continue
-            _report(fitted, answer)
+            if answer.usage_metadata is not None:
+                fitted.report(answer.usage_metadata["input_tokens"], answer.usage_metadata["output_tokens"])
             own = [call for call in answer.tool_calls if call["name"] in names]
             left -= 1
             if not own or not left or len(own) < len(answer.tool_calls):
@@ -209,11 +210,3 @@ class KeptModel(Runnable[Any, AIMessage]):
 def _schema(tool: Any) -> dict[str, Any]:
     function = {"name": tool.name, "description": tool.about, "parameters": dict(tool.takes)}
     return {"type": "function", "function": function}
-
-
-def _report(fitted: Fitted, answer: AIMessage) -> None:
-    """Report the provider's count to the engine, which decides and calibrates by it."""
-    usage = answer.usage_metadata
-    if usage is not None:
-        counts = {"prompt_tokens": usage["input_tokens"], "completion_tokens": usage["output_tokens"]}
-        fitted.engine.update_from_response({**counts, "total_tokens": usage["total_tokens"]})

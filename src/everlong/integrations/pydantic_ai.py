@@ -130,7 +130,8 @@ class _KeptModel(WrapperModel):
                 if not rescue.takes(error):
                     raise
                 continue
-            _report(fitted, response.usage)
+            usage = response.usage() if callable(response.usage) else response.usage
+            fitted.report(usage.input_tokens, usage.output_tokens)
             return response
 
     @asynccontextmanager
@@ -152,7 +153,8 @@ class _KeptModel(WrapperModel):
                     continue
                 break
             yield stream
-            _report(fitted, stream.usage)
+            usage = stream.usage() if callable(stream.usage) else stream.usage
+            fitted.report(usage.input_tokens, usage.output_tokens)
 
     async def _fit(
         self, messages: Any, parameters: ModelRequestParameters, rescue: OverflowRescue
@@ -252,11 +254,3 @@ def _join(pieces: Sequence[_Piece], last: ModelRequest | None) -> list[ModelMess
     if prompt is not None and isinstance(newest, ModelRequest) and newest.instructions is None:
         found[-1] = replace(newest, instructions=prompt)  # models read it from the newest request
     return found
-
-
-def _report(fitted: Fitted, usage: Any) -> None:
-    """Report the provider's count to the engine, which decides and calibrates by it."""
-    usage = usage() if callable(usage) else usage
-    if usage is not None and usage.input_tokens:
-        counts = {"prompt_tokens": usage.input_tokens, "completion_tokens": usage.output_tokens}
-        fitted.engine.update_from_response({**counts, "total_tokens": usage.input_tokens + usage.output_tokens})

@@ -93,10 +93,10 @@ def _length_of(nodes: Sequence[SummaryNode], start: int) -> int:
     return end - start
 
 
-def frontier_problems(nodes: Sequence[SummaryNode], last: str, first: str = ROOT) -> list[str]:
-    """Return what is wrong with a frontier as a partition of the messages in ``(first, last]``."""
+def frontier_problems(nodes: Sequence[SummaryNode], last: str) -> list[str]:
+    """Return what is wrong with a frontier as a partition of all messages up to the last one."""
     problems: list[str] = []
-    at = first
+    at = ROOT
     for node in nodes:
         if node.made.after != at:
             problems.append(f"{node.id} begins after message {node.made.after or 'none'}, not after {at or 'none'}")

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -357,26 +357,9 @@ class MemoryGraph:
 
     def search(self, wish: SearchWish) -> tuple[list[FoundPassage], bool]:
         """Return a page of places that hold most of the words, newest first among equals."""
-        words = [wish.query] if wish.mode in {"phrase", "substring"} else re.findall(r"\w+", wish.query)
-        count = pattern_counter(wish.query) if wish.mode == "regex" else None
-        scored: list[tuple[int, int, FoundPassage]] = []
-        for place, (ident, role, text) in enumerate(self._texts()):
-            if wish.role is not None and role != wish.role:
-                continue
-            low = text.casefold()
-            score = count(text) if count is not None else sum(word.casefold() in low for word in words)
-            if score:
-                shown = passage_around(text, wish.query, wish.room)
-                scored.append((score, place, FoundPassage(ident, role, None, shown, len(text))))
-        scored.sort(key=lambda one: (-one[0], -one[1]))
-        start = (wish.page - 1) * wish.limit
-        return [one for _, _, one in scored[start : start + wish.limit]], len(scored) > start + wish.limit
-
-    def _texts(self) -> Iterator[tuple[str, str, str]]:
-        for ident, message in self._messages.items():
-            yield ident, str(message.get("role")), whole_text(message)
-        for node in self._nodes.values():
-            yield node.id, "summary", node.made.text
+        said = [(ident, str(one.get("role")), None, whole_text(one)) for ident, one in self._messages.items()]
+        told = [(node.id, "summary", None, node.made.text) for node in self._nodes.values()]
+        return search_texts(wish, [*said, *told])
 
     def count(self) -> dict[str, int]:
         """Return the number of summaries by state."""
@@ -386,7 +369,32 @@ class MemoryGraph:
         return found
 
 
-def pattern_counter(query: str) -> Callable[[str], int]:
+def search_texts(
+    wish: SearchWish, texts: Iterable[tuple[str, str, float | None, str]]
+) -> tuple[list[FoundPassage], bool]:
+    """Return a page of texts, those with most of the words first, and whether there are more.
+
+    Args:
+        wish: what to look for.
+        texts: id, role, time and words of each, oldest first.
+    """
+    words = [wish.query] if wish.mode in {"phrase", "substring"} else re.findall(r"\w+", wish.query)
+    count = _pattern_counter(wish.query) if wish.mode == "regex" else None
+    scored: list[tuple[int, int, FoundPassage]] = []
+    for place, (ident, role, at, text) in enumerate(texts):
+        if wish.role is not None and role != wish.role:
+            continue
+        low = text.casefold()
+        score = count(text) if count is not None else sum(word.casefold() in low for word in words)
+        if score:
+            shown = _passage_around(text, wish.query, wish.room)
+            scored.append((score, place, FoundPassage(ident, role, at, shown, len(text))))
+    scored.sort(key=lambda one: (-one[0], -one[1]))
+    start = (wish.page - 1) * wish.limit
+    return [one for _, _, one in scored[start : start + wish.limit]], len(scored) > start + wish.limit
+
+
+def _pattern_counter(query: str) -> Callable[[str], int]:
     """Return a function that counts the matches of a regular expression; both raise `ValueError` if it is no good."""
     import regex  # noqa: PLC0415 - only where it is used
 
@@ -404,7 +412,7 @@ def pattern_counter(query: str) -> Callable[[str], int]:
     return count
 
 
-def passage_around(text: str, query: str, room: int) -> str:
+def _passage_around(text: str, query: str, room: int) -> str:
     """Return the part of a text around the first of a query's words."""
     if len(text) <= room:
         return text

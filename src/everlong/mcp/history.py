@@ -17,14 +17,13 @@ from everlong.agent.quotations import Quotation, Quote, fit_quotations, name_quo
 from everlong.context.text import shorten_text
 from everlong.errors import AmbiguousName, NotStored, QueryError, ToolError
 from everlong.model import without_reminders
-from everlong.store.conversation_list import ListCursor, conversations_in
-from everlong.store.conversations import CompactionMark, ConversationLine
+from everlong.store.conversations import CompactionMark, ConversationLine, ListCursor
 from everlong.store.outputs import page_of_text
 from everlong.store.paths import read_message
 from everlong.store.recall import FOUND, Passage, find_passages
 from everlong.store.search import Filters
 from everlong.store.search.snippets import passages
-from everlong.store.sessions import clean_title
+from everlong.store.sessions import clean_title, conversations_in
 from everlong.store.shown_path import find_message, message_after
 from everlong.store.transcripts.parts import compaction_line, pieces_of, plain
 from everlong.tokens import EstimatingCounter

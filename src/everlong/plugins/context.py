@@ -20,7 +20,7 @@ from everlong.plugins.engines import REQUIRED, is_engine, missing_methods
 from everlong.plugins.hooks import EVENTS, EVENTS_ELSEWHERE, Hooks
 
 if TYPE_CHECKING:
-    from everlong.plugins.llm import PluginModel
+    from everlong.plugins.adapters.llm import PluginModel
 
 __all__ = ["CommandOffer", "EngineOffer", "MemoryOffer", "PluginContext", "Registered", "ToolOffer", "data_folder"]
 
@@ -87,15 +87,6 @@ class Registered:
         self.tools = {name: one for name, one in self.tools.items() if one.plugin != plugin}
         self.memory = [one for one in self.memory if one.plugin != plugin]
         self.hooks.forget(plugin)
-
-    def of(self, plugin: str) -> list[str]:
-        """Return everything that one plugin registered, in words."""
-        words = ["a context engine"] if self.engine is not None and self.engine.plugin == plugin else []
-        words += [f"the command /{one.name}" for one in self.commands.values() if one.plugin == plugin]
-        words += [f"the tool {one.name}" for one in self.tools.values() if one.plugin == plugin]
-        words += [f"a hook for {event}" for event in EVENTS if plugin in self.hooks.of(event)]
-        words += ["a memory provider" for one in self.memory if one.plugin == plugin]
-        return words
 
 
 _COMMAND = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")

@@ -119,7 +119,7 @@ def _parse(data: bytes, name: str) -> Manifest:
 
 
 def _check_facts(values: Mapping[Any, Any], name: str) -> Manifest:
-    wrong = [key for key in ("name", "description", "version", "author") if not _is_plain(values.get(key))]
+    wrong = [key for key in ("name", "description", "version", "author") if not isinstance(values.get(key), str | None)]
     provides = values.get("provides", ())
     provides = [provides] if isinstance(provides, str) else provides
     if not isinstance(provides, list | tuple) or not all(isinstance(one, str) for one in provides):
@@ -132,10 +132,6 @@ def _check_facts(values: Mapping[Any, Any], name: str) -> Manifest:
         missing = [key for key in ("name", "description", "version") if key not in facts]
         problem = f"its {name} does not tell {', '.join(missing)}" if missing else ""
     return Manifest(**facts, provides=tuple(printable(one, 64) for one in provides[:100]), problem=problem)
-
-
-def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, str)
 
 
 FOLDER = "plugins"

@@ -71,7 +71,8 @@ def engine_class(module: ModuleType, wanted: str) -> type[ContextEngine] | None:
         one = getattr(module, name, None)
         if inspect.isclass(one) and _is_exported_engine(one, module) and one not in found.values():
             found[name] = one
-    classes = _most_derived(list(found.values()))
+    every = list(found.values())
+    classes = [one for one in every if not any(other is not one and issubclass(other, one) for other in every)]
     if len(classes) > 1:
         classes = [one for one in classes if getattr(one, "name", None) == wanted] or classes
     if len(classes) > 1:
@@ -128,7 +129,3 @@ def _is_exported_engine(one: type, module: ModuleType) -> bool:
     if issubclass(one, ContextEngine):
         return not inspect.isabstract(one)
     return one.__module__.partition(".")[0] == module.__name__.partition(".")[0] and not missing_methods(one)
-
-
-def _most_derived(classes: list[type]) -> list[type]:
-    return [one for one in classes if not any(other is not one and issubclass(other, one) for other in classes)]

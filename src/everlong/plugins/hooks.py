@@ -82,10 +82,6 @@ class Hooks:
     def __contains__(self, event: str) -> bool:
         return bool(self._by_event.get(event))
 
-    def of(self, event: str) -> list[str]:
-        """Return the plugins with a hook for an event."""
-        return [plugin for plugin, _ in self._by_event.get(event, ())]
-
     def fire(self, event: str, **facts: Any) -> list[Any]:
         """Call every hook of an event with the facts that it takes, and return their answers without the Nones."""
         answers = []

@@ -14,29 +14,24 @@ import re
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import module_from_spec, spec_from_file_location
-from itertools import islice
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
 from everlong.errors import PluginError
-from everlong.plugins.adapters.host_state import adapted_modules, adapter_of
+from everlong.plugins.adapters.host_state import adapter_of
 
-__all__ = ["ImportScope", "PluginFinder", "PluginLoader", "load_folder", "take_in", "unload"]
+__all__ = ["ImportScope", "PluginFinder", "PluginLoader", "load_folder", "unload"]
 
 _PREFIX = "everlong_plugin_"
 
 _loading = threading.RLock()
 _finders: dict[str, PluginFinder] = {}
-_MOST_FILES = 400
-_MOST_BYTES = 8_000_000
-
-_seen: set[str] = set()
 
 
 def load_folder(folder: Path, name: str) -> ModuleType:
@@ -67,7 +62,9 @@ def load_folder(folder: Path, name: str) -> ModuleType:
             _remove_modules(scope, finder, known)
             if isinstance(error, KeyboardInterrupt):
                 raise
-            raise PluginError(_loading_failure(name, folder, error), traceback=own_traceback(error)) from error
+            why = f"{type(error).__name__}: {str(error) or 'no message'}"
+            told = f"the plugin {name!r} cannot be loaded from {folder}: {why}"
+            raise PluginError(told, traceback=own_traceback(error)) from error
         _claim_path(module, scope, path)
         _finders[scope.package] = finder
         return module
@@ -88,11 +85,6 @@ def own_traceback(error: BaseException) -> str:
     kept = [frame for frame in told.stack if not frame.filename.startswith(ours)]
     told.stack = traceback.StackSummary.from_list(kept)
     return "".join(told.format(chain=True))
-
-
-def _loading_failure(name: str, folder: Path, error: BaseException) -> str:
-    said = str(error) or "no message"
-    return f"the plugin {name!r} cannot be loaded from {folder}: {type(error).__name__}: {said}"
 
 
 def _free_name(name: str) -> str:
@@ -164,8 +156,6 @@ class ImportScope:
         """Import a module by the plugin's view of names; stands for ``__import__`` in its modules."""
         wanted = "" if level else self.real_name(name)
         if not wanted:
-            if not level:
-                take_in(name)
             found = builtins.__import__(name, globals, locals, fromlist or (), level)
             return (
                 _Importlib(self) if found is importlib else found
@@ -194,7 +184,8 @@ class ImportScope:
     def _means_itself(self, root: str, rest: str) -> bool:
         """Return whether the plugin's own name means the plugin, and not a library of the same name that it uses."""
         if rest:
-            return self._has_file(rest.partition(".")[0])
+            stem = rest.partition(".")[0]
+            return (self.folder / f"{stem}.py").is_file() or (self.folder / stem).is_dir()
         return root not in sys.modules and importlib.util.find_spec(root) is None
 
     def _is_own_file(self, root: str) -> bool:
@@ -208,9 +199,6 @@ class ImportScope:
         package = sys.modules.get(self.package)
         listed = list(package.__path__) if package is not None else [str(self.folder)]
         return [*listed, *(each for each in sys.path if each not in self.path_before and self.owns(Path(each)))]
-
-    def _has_file(self, stem: str) -> bool:
-        return (self.folder / f"{stem}.py").is_file() or (self.folder / stem).is_dir()
 
 
 class PluginLoader(SourceFileLoader):
@@ -236,18 +224,16 @@ class PluginLoader(SourceFileLoader):
 
 
 class PluginFinder(MetaPathFinder):
-    """Finds only the sub-modules of one plugin's package; with ``has_root``, the installed package itself too."""
+    """Finds only the sub-modules of one plugin's package."""
 
-    def __init__(self, scope: ImportScope, *, has_root: bool = False) -> None:
+    def __init__(self, scope: ImportScope) -> None:
         self.scope = scope
-        self._has_root = has_root
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return the module's spec, with the plugin's loader in place of Python's."""
-        is_root = self._has_root and fullname == self.scope.package
-        if not is_root and not fullname.startswith(f"{self.scope.package}."):
+        if not fullname.startswith(f"{self.scope.package}."):
             return None
         within = self.scope.own_path() if fullname.count(".") == 1 else path
         spec = PathFinder.find_spec(fullname, within, target)
@@ -288,48 +274,3 @@ def _rename_error(name: str, wanted: str, error: ModuleNotFoundError) -> ModuleN
     if not wanted or error.name != wanted:
         return error
     return ModuleNotFoundError(f"No module named {name!r}", name=name)
-
-
-# -- installed packages that import from another host ------------------------------------------------------------------
-
-
-def take_in(name: str) -> None:
-    """Let a package that is about to be imported see the adapters, if its source imports from another host."""
-    root = name.partition(".")[0]
-    if root in _seen or root in sys.modules or root in sys.stdlib_module_names:
-        return
-    _seen.add(root)
-    try:
-        spec = importlib.util.find_spec(root)
-    except (ImportError, ValueError):
-        return
-    if spec is None or spec.origin is None or not _imports_another_host(spec):
-        return
-    folder = Path(spec.origin).resolve().parent
-    sys.meta_path.insert(0, PluginFinder(ImportScope(package=root, folder=folder), has_root=True))
-
-
-def _imports_another_host(spec: ModuleSpec) -> bool:
-    words = "|".join(re.escape(name) for name in adapted_modules())
-    pattern = re.compile(rf"^[ \t]*(?:from|import)[ \t]+(?:{words})\b".encode(), re.MULTILINE)
-    read = 0
-    for file in islice(_sources(spec), _MOST_FILES):
-        try:
-            text = file.read_bytes()
-        except OSError:
-            continue
-        if pattern.search(text):
-            return True
-        read += len(text)
-        if read > _MOST_BYTES:
-            break
-    return False
-
-
-def _sources(spec: ModuleSpec) -> Iterator[Path]:
-    places = spec.submodule_search_locations
-    if places is None:
-        yield Path(str(spec.origin))
-        return
-    for place in places:
-        yield from sorted(Path(place).rglob("*.py"))

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 from everlong.errors import PluginError
 from everlong.memory.contain import describe_error
 from everlong.plugins.adapters.host_state import Host, running_in
+from everlong.plugins.adapters.llm import PluginModel
 from everlong.plugins.context import EngineOffer, PluginContext, Registered
 from everlong.plugins.discovery import ENGINE_GROUP, FoundPlugin, PluginPlaces
 from everlong.plugins.engines import engine_class, make_engine
 from everlong.plugins.hooks import Hooks
-from everlong.plugins.llm import PluginModel
-from everlong.plugins.loading import load_folder, take_in, unload
+from everlong.plugins.loading import load_folder, unload
 from everlong.plugins.trust import is_trusted
 
 if TYPE_CHECKING:
@@ -168,7 +168,6 @@ class Plugins:
             return _modules[folder]
         assert found.entry is not None  # noqa: S101 - a plugin is a folder or an entry point
         before = set(sys.modules)
-        take_in(found.entry.value.partition(":")[0])
         try:
             return found.entry.load()
         except (Exception, SystemExit) as error:

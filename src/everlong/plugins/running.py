@@ -94,7 +94,7 @@ class Runner:
         try:
             return self._worker.run(_PluginCall(work), self.seconds, check)
         except Failed as failed:
-            if not _wants_its_thread(failed.error):
+            if not isinstance(failed.error, sqlite3.ProgrammingError) or "thread" not in str(failed.error):
                 raise
         self._stays_here = True
         return self._call_here(work)
@@ -110,7 +110,3 @@ class Runner:
         if call.error is None and call.seconds() > self.seconds:
             raise Overrun(f"it took longer than {self.seconds:g} seconds")
         return call.result()
-
-
-def _wants_its_thread(error: BaseException) -> bool:
-    return isinstance(error, sqlite3.ProgrammingError) and "thread" in str(error)

@@ -20,8 +20,6 @@ from everlong.store.schema import (
     channel_update,
 )
 
-__all__ = ["check_channel_data", "drop_channel_data", "remove_files"]
-
 _log = logging.getLogger("everlong.store")
 
 

@@ -15,52 +15,25 @@ from typing import Any, NamedTuple
 from everlong.model import HashChain, Message, Node, Trace, check_messages
 from everlong.store.content import encoded
 
-MOST_BLOCKS = 1_000_000
-"""The most blocks whose hashes are kept, of all lists together: about 120 MB."""
-
-MOST_TEXT = 128_000_000
-"""The most bytes of text that are kept to compare with; callers who keep their messages share the text."""
+MOST_BYTES = 256_000_000
+"""The most memory for all lists together; callers who keep their messages share the text."""
 
 LEAST = 32
 """The fewest messages of a list that is kept: shorter ones are hashed as quickly as they are looked up."""
 
-_MOST_ALIKE = 8
-"""The most lists that begin with the same message."""
+_BLOCK_BYTES = 120
+"""About the memory that the hashes of a block take."""
 
 
-class _Copy(NamedTuple):
-    """A message to compare with: a digest tells those apart that are equal in Python and differ in JSON."""
-
-    message: Message
-    exact: bytes | None
-    text: int
-
-
-class _KeptList:
+class _KeptList(NamedTuple):
     """One list: the copies of its messages, and its hashes."""
 
-    __slots__ = ("copies", "exact", "key", "text", "trace")
-
-    def __init__(self, key: tuple[bytes, bytes]) -> None:
-        self.key = key
-        self.copies: list[Message] = []
-        self.exact: dict[int, bytes] = {}
-        self.text: list[int] = []
-        self.trace = Trace([], [], [])
-
-    def extend(self, copies: Sequence[_Copy], trace: Trace) -> None:
-        """Add messages; the chain is that of the whole list."""
-        for at, one in enumerate(copies, len(self.copies)):
-            if one.exact is not None:
-                self.exact[at] = one.exact
-        self.copies += [one.message for one in copies]
-        self.text += [one.text for one in copies]
-        self.trace = trace
-
-    @property
-    def blocks(self) -> int:
-        """The memory that its hashes take, in blocks."""
-        return max(len(self.trace.ids), len(self.copies))
+    copies: list[Message]
+    exact: dict[int, bytes]
+    """Digests of messages that may be equal to others in Python and differ in JSON, by their place."""
+    trace: Trace
+    size: int
+    """About the bytes that it takes."""
 
     def count_common(self, messages: Sequence[Message]) -> int:
         """Return how many first messages a list shares with it."""
@@ -74,40 +47,27 @@ class _KeptList:
         changed = (at for at, known in self.exact.items() if at < count and _digest(messages[at]) != known)
         return min(changed, default=count)
 
-    def first(self, count: int) -> Trace:
-        """Return the chain over its first messages."""
-        blocks = self.trace.ends[count - 1] if count else 0
-        return Trace(list(self.trace.ids[:blocks]), list(self.trace.blocks[:blocks]), list(self.trace.ends[:count]))
-
-    def copies_of(self, count: int) -> list[_Copy]:
-        """Return the copies of its first messages."""
-        return [_Copy(self.copies[at], self.exact.get(at), self.text[at]) for at in range(count)]
-
 
 class Checkpoints:
-    """The last lists that were hashed; ``most_blocks`` of 0 keeps none, ``least`` is the shortest that is kept."""
+    """The last lists that were hashed, the newest of those that begin alike.
 
-    def __init__(
-        self, chain: HashChain, most_blocks: int = MOST_BLOCKS, least: int = LEAST, most_text: int = MOST_TEXT
-    ) -> None:
+    ``most_bytes`` of 0 keeps none, ``least`` is the shortest that is kept.
+    """
+
+    def __init__(self, chain: HashChain, most_bytes: int = MOST_BYTES, least: int = LEAST) -> None:
         self._chain = chain
-        self._most, self._most_text, self._least = most_blocks, most_text, least
-        self._kept: OrderedDict[_KeptList, None] = OrderedDict()
-        """All lists, those used longest ago first."""
-        self._alike: dict[tuple[bytes, bytes], list[_KeptList]] = {}
-        """The lists by their root and the digest of their first message."""
-        self._lock = threading.RLock()
-        self.blocks = 0
-        """The number of blocks whose hashes are kept."""
-        self.text = 0
-        """The bytes of text that are kept to compare with."""
+        self._most, self._least = most_bytes, least
+        self._kept: OrderedDict[tuple[bytes, bytes], _KeptList] = OrderedDict()
+        """Lists by their root and the digest of their first message, those used longest ago first."""
+        self._lock = threading.Lock()
+        self.size = 0
+        """About the bytes that all lists take."""
 
     def clear(self) -> None:
         """Forget all lists."""
         with self._lock:
             self._kept.clear()
-            self._alike.clear()
-            self.blocks = self.text = 0
+            self.size = 0
 
     def traced(
         self,
@@ -131,50 +91,38 @@ class Checkpoints:
             return self._chain.trace(map(clean, messages), start)
         key = (start.id, _digest(messages[0]))
         with self._lock:
-            alike = [(one.count_common(messages), place) for place, one in enumerate(self._alike.get(key, ()))]
-            count, place = max(alike, default=(0, 0))
-            known = self._alike[key][place] if count else None
-            before = Trace([], [], []) if known is None else known.first(count)
-            if known is not None:
-                self._kept.move_to_end(known)
+            known = self._kept.get(key, _KeptList([], {}, Trace([], [], []), 0))
+        count = known.count_common(messages)
         check_messages(messages[count:], skip + count)
-        if count == len(messages):
-            return before
-        depth = len(before.ids)
-        more = self._chain.trace(map(clean, messages[count:]), Node(before.ids[-1], depth) if depth else start)
-        ends = [*before.ends, *(depth + end for end in more.ends)]
-        whole = Trace([*before.ids, *more.ids], [*before.blocks, *more.blocks], ends)
-        added = list(map(_copied, messages[count:]))
-        with self._lock:
-            if known is not None and len(known.copies) == count:  # the list has grown
-                self._drop(known)
-                grown = known
-            else:
-                grown = _KeptList(key)
-                grown.extend([] if known is None else known.copies_of(count), before)
-            grown.extend(added, whole)
-            self._keep(grown)
+        depth = known.trace.ends[count - 1] if count else 0
+        ids, blocks, ends = known.trace.ids[:depth], known.trace.blocks[:depth], known.trace.ends[:count]
+        more = self._chain.trace(map(clean, messages[count:]), Node(ids[-1], depth) if depth else start)
+        whole = Trace([*ids, *more.ids], [*blocks, *more.blocks], [*ends, *(depth + end for end in more.ends)])
+        self._keep(key, _extended(known, count, messages, whole))
         return Trace(list(whole.ids), list(whole.blocks), list(whole.ends))
 
-    def _keep(self, made: _KeptList) -> None:
-        alike = self._alike.setdefault(made.key, [])
-        if len(alike) >= _MOST_ALIKE:
-            self._drop(alike[0])
-        self._kept[made] = None
-        self._alike.setdefault(made.key, []).append(made)
-        self.blocks += made.blocks
-        self.text += sum(made.text)
-        while self._kept and (self.blocks > self._most or self.text > self._most_text):
-            self._drop(next(iter(self._kept)))
+    def _keep(self, key: tuple[bytes, bytes], made: _KeptList) -> None:
+        with self._lock:
+            if (before := self._kept.pop(key, None)) is not None:
+                self.size -= before.size
+            self._kept[key] = made
+            self.size += made.size
+            while self.size > self._most:
+                self.size -= self._kept.popitem(last=False)[1].size
 
-    def _drop(self, one: _KeptList) -> None:
-        if one in self._kept:  # another thread may have dropped it
-            del self._kept[one]
-            self._alike[one.key].remove(one)
-            if not self._alike[one.key]:
-                del self._alike[one.key]
-            self.blocks -= one.blocks
-            self.text -= sum(one.text)
+
+def _extended(known: _KeptList, count: int, messages: Sequence[Message], trace: Trace) -> _KeptList:
+    """Return a list that begins with the first messages of a known one."""
+    size = known.size * count // max(1, len(known.copies))
+    copies = known.copies[:count]
+    exact = {at: digest for at, digest in known.exact.items() if at < count}
+    for at, message in enumerate(messages[count:], count):
+        copy, text, is_plain = _copied(message)
+        copies.append(copy)
+        size += text + _BLOCK_BYTES
+        if not is_plain:
+            exact[at] = _digest(message)
+    return _KeptList(copies, exact, trace, size)
 
 
 def _digest(value: Any) -> bytes:
@@ -182,8 +130,8 @@ def _digest(value: Any) -> bytes:
     return hashlib.sha256(encoded(value)).digest()
 
 
-def _copied(message: Message) -> _Copy:
-    """Return a copy of a message that shares its texts."""
+def _copied(message: Message) -> tuple[Message, int, bool]:
+    """Return a copy of a message that shares its texts, their length, and whether it is equal only to its like."""
     text = 0
     is_plain = True
 
@@ -203,5 +151,5 @@ def _copied(message: Message) -> _Copy:
     try:
         copy = copied(message)
     except RecursionError:  # nested deeper than the interpreter's stack
-        return _Copy({}, None, 0)
-    return _Copy(copy, None if is_plain else _digest(message), text)
+        return {}, 0, True
+    return copy, text, is_plain

@@ -158,19 +158,19 @@ class SeenContext(NamedTuple):
     """The pieces as they are sent: without thinking that belongs to another view."""
 
 
-def see(core: StoreCore, at: Branch, profile: str | None = None) -> SeenContext:
+def see(core: StoreCore, at: Branch) -> SeenContext:
     """Read the context of a place: the view in force, if it may be used there, and the raw messages."""
     with core.database.read() as connection:
-        return _see(core, connection, at, profile)
+        return _see(core, connection, at)
 
 
-def _see(core: StoreCore, connection: Connection, at: Branch, profile: str | None = None) -> SeenContext:
+def _see(core: StoreCore, connection: Connection, at: Branch) -> SeenContext:
     row = connection.execute(
         select(branch.c.view_id, branch.c.epoch).where(branch.c.id == at.id, branch.c.tenant == core.tenant)
     ).first()
     if row is None:
         raise NotStored(f"there is no branch {at.id} in {core.database.backend.where}")
-    shown = view_for(connection, row.view_id, at.depth, profile)
+    shown = view_for(connection, row.view_id, at.depth)
     path = segments_to(connection, at.id, at.depth)
     pieces = pieces_of(connection, core.reader, path, shown, at.depth)
     system = system_of(connection, core.reader, at.id, shown)
@@ -184,14 +184,16 @@ def _see(core: StoreCore, connection: Connection, at: Branch, profile: str | Non
     return SeenContext(pieces, system, view_id, row.epoch, [*system.messages(), *messages], sent)
 
 
-def view_for(connection: Connection, view_id: int | None, depth: int, profile: str | None) -> Row[Any] | None:
-    """Return the newest view of a chain that may be used at a depth and, if one is given, with a profile."""
-    while (view_id := inherited_view(connection, view_id, depth)) is not None:
-        row = connection.execute(_VIEW, {"ident": view_id}).one()
-        if profile is None or row.profile == profile:
-            return row
-        view_id = row.prev
-    return None
+def view_for(connection: Connection, view_id: int | None, depth: int) -> Row[Any] | None:
+    """Return the newest view of a chain that may be used at a depth."""
+    usable = inherited_view(connection, view_id, depth)
+    return None if usable is None else connection.execute(_VIEW, {"ident": usable}).one()
+
+
+def view_at(connection: Connection, at: Branch) -> Row[Any] | None:
+    """Return the view in force at a place."""
+    view_id = connection.execute(select(branch.c.view_id).where(branch.c.id == at.id)).scalar()
+    return view_for(connection, view_id, at.depth)
 
 
 def compact(
@@ -257,7 +259,7 @@ def compact(
 
         def work(connection: Connection) -> tuple[int, int]:
             now = time.time()
-            ident = write_view(connection, core.database, core.tenant, at.id, made, seen.view_id, now)
+            ident = write_view(core, connection, at.id, made, seen.view_id, now)
             if not put_in_force(connection, at.id, ident, seen.epoch):
                 raise TryAgain("another view came into force")
             row = {**facts, "tenant": core.tenant, "branch": at.id, "view_id": ident, "ts": now}
@@ -359,7 +361,7 @@ def _originals(core: StoreCore, at: Branch, seen: SeenContext) -> list[Message]:
     None either if a person wrote the summary in force: it is carried on, and not made anew.
     """
     with core.database.read() as connection:
-        shown = view_for(connection, seen.view_id, at.depth, None)
+        shown = view_for(connection, seen.view_id, at.depth)
         by = select(compaction.c.engine).where(compaction.c.view_id == seen.view_id, compaction.c.tenant == core.tenant)
         if shown is None or connection.execute(by).scalar() == _BY_HAND:
             return []

@@ -13,24 +13,24 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Row, func, or_, select, update
+from sqlalchemy import Connection, Row, Select, case, func, or_, select, update
 
 from everlong.errors import AmbiguousName, NotStored, StoreError
 from everlong.store.compaction import Compaction, compaction_of
-from everlong.store.conversation_list import (
-    ConversationChoices,
-    ConversationFilters,
-    ListCursor,
-    choices_in,
-    live_among,
-    names_in,
-    only_failed_among,
-)
 from everlong.store.database import in_batches
 from everlong.store.paths import Entry, segments_to
-from everlong.store.schema import branch, compaction, receipt, session
+from everlong.store.schema import branch, compaction, receipt, session, turn
 from everlong.store.sessions import TOTALS, Session, Sessions, clean_title, usage_totals
-from everlong.store.shown_path import BrokenReply, ShownPath, ShownRun, count_shown, parts_of, shown_paths, title_of
+from everlong.store.shown_path import (
+    BrokenReply,
+    ShownPath,
+    ShownRun,
+    conversation_of,
+    count_shown,
+    parts_of,
+    shown_paths,
+    title_of,
+)
 from everlong.store.upkeep.forget import Forgotten, forget_conversation
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ _MOST_NAMED = 5
 """The most conversations of one name that an error lists."""
 COMPRESSION = "compression"
 """The end reason of a part that a compaction ended."""
+_MOST_CHOICES = 50
+"""The most clients, folders or models that are offered, the most recently active."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,47 @@ class Conversation:
         return {**told, "parts": list(self.parts), "is_open": self.is_open}
 
 
+class ListCursor(NamedTuple):
+    """The place in the list after which the next page begins: the last conversation of the page before."""
+
+    active: float
+    conversation: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationFilters:
+    """The conversations that count; a filter of None does not matter. Times are seconds since 1970."""
+
+    client: str | None = None
+    source: str | None = None
+    folder: str | None = None
+    """Only those that have worked in this folder."""
+    folders: tuple[str, ...] | None = None
+    """Only those that have worked in one of these folders."""
+    model: str | None = None
+    since: float | None = None
+    """Only those in which something was said at or after this moment."""
+    before: float | None = None
+    """Only those that began before this moment."""
+    least_cost: float | None = None
+    """Only those that cost at least so many US dollars."""
+    is_compacted: bool | None = None
+    kinds: tuple[Kind, ...] = ("main",)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if every conversation of these kinds counts."""
+        return self == ConversationFilters(kinds=self.kinds)
+
+
+class ConversationChoices(NamedTuple):
+    """The values that a filter may take, the most recently active first."""
+
+    clients: tuple[str, ...]
+    folders: tuple[str, ...]
+    models: tuple[str, ...]
+
+
 class ConversationLine(NamedTuple):
     """A message of a conversation's transcript."""
 
@@ -146,7 +189,7 @@ class Conversations:
     def get(self, ident: str) -> Conversation:
         """Return the conversation that a session is part of, by the id of any of its parts."""
         with self._database.read() as connection:
-            name = self._name_of(connection, ident)
+            name = conversation_of(connection, self._core.tenant, ident)
             return self._read_conversations(connection, [name])[0]
 
     def find(self, name: str) -> Conversation:
@@ -200,23 +243,10 @@ class Conversations:
             kinds: which kinds.
             where: only those for which this is true.
         """
-        query = select(session.c.conversation).where(
-            session.c.tenant == self._core.tenant, session.c.kind.in_(list(kinds))
-        )
-        if source is not None:
-            query = query.where(session.c.source == source)
-        if folder is not None:
-            named = select(session.c.conversation).where(session.c.folder == folder)
-            query = query.where(session.c.conversation.in_(named))
-        last = func.max(session.c.active)
-        query = query.group_by(session.c.conversation)
-        if since is not None:
-            query = query.having(last >= since)
-        if before is not None:
-            query = query.having(func.min(session.c.started) < before)
+        filters = ConversationFilters(source=source, since=since, before=before, folder=folder, kinds=tuple(kinds))
         found: list[Conversation] = []
         with self._database.read() as connection:
-            names = connection.execute(query.order_by(last.desc(), session.c.conversation.desc())).scalars().all()
+            names = names_in(connection, self._core.tenant, filters)
             size = _CONVERSATIONS_AT_ONCE if limit is None else max(1, min(_CONVERSATIONS_AT_ONCE, limit))
             for some in in_batches(names, size):
                 for one in self._read_conversations(connection, some, title):
@@ -237,22 +267,34 @@ class Conversations:
 
     def choices(self) -> ConversationChoices:
         """Return the clients, folders and models that conversations can be chosen by."""
+        found = []
         with self._database.read() as connection:
-            return choices_in(connection, self._core.tenant)
+            for column in (session.c.client, session.c.folder, session.c.model):
+                named = session.c.kind == "main", column.is_not(None), column != ""
+                query = select(column).where(session.c.tenant == self._core.tenant, *named).group_by(column)
+                query = query.order_by(func.max(session.c.active).desc()).limit(_MOST_CHOICES)
+                found.append(tuple(connection.execute(query).scalars().all()))
+        return ConversationChoices(*found)
 
     def waiting(self, some: Sequence[Conversation]) -> set[str]:
         """Return the ids of those conversations in which a request waits for its answer."""
         whole = {part: one.id for one in some for part in one.parts[-1:]}
+        mine = turn.c.tenant == self._core.tenant, turn.c.session.in_(list(whole))
         with self._database.read() as connection:
-            return {whole[part] for part in live_among(connection, self._core.tenant, list(whole))}
+            parts = connection.execute(select(turn.c.session).where(*mine, turn.c.status == "open")).scalars()
+            return {whole[str(part)] for part in parts}
 
     def unanswered(self, some: Sequence[Conversation]) -> set[str]:
         """Return the ids of those conversations that consist of refused requests: no model has said a word in them."""
         whole = {one.parts[0]: one.id for one in some if len(one.parts) == 1}
         failed: set[str] = set()
+        is_refused = (turn.c.status == "failed") & turn.c.reply.is_(None)
+        all_refused = func.sum(case((is_refused, 0), else_=1)) == 0
+        asked = select(turn.c.session).where(turn.c.tenant == self._core.tenant).group_by(turn.c.session)
         with self._database.read() as connection:
             for parts in in_batches(list(whole)):
-                failed |= {whole[part] for part in only_failed_among(connection, self._core.tenant, parts)}
+                refused = asked.where(turn.c.session.in_(parts)).having(all_refused)
+                failed |= {whole[str(part)] for part in connection.execute(refused).scalars()}
         return {ident for ident in failed if not any(_is_reply(line) for line in self.lines(ident))}
 
     def count(self, kinds: Sequence[Kind] = ("main", "side", "agent")) -> int:
@@ -266,13 +308,13 @@ class Conversations:
     def parts(self, ident: str) -> list[Session]:
         """Return all parts of a conversation, oldest first."""
         with self._database.read() as connection:
-            name = self._name_of(connection, ident)
+            name = conversation_of(connection, self._core.tenant, ident)
             return [Session.of(row) for row in parts_of(connection, self._core.tenant, [name])[name]]
 
     def path(self, ident: str) -> ShownPath:
         """Return the path through the tree that a conversation shows."""
         with self._database.read() as connection:
-            name = self._name_of(connection, ident)
+            name = conversation_of(connection, self._core.tenant, ident)
             parts = parts_of(connection, self._core.tenant, [name])
             return shown_paths(connection, self._core.tenant, parts)[name]
 
@@ -285,7 +327,7 @@ class Conversations:
     def compactions(self, ident: str) -> list[Compaction]:
         """Return the compaction history of a conversation, oldest first."""
         with self._database.read() as connection:
-            name = self._name_of(connection, ident)
+            name = conversation_of(connection, self._core.tenant, ident)
             rows = parts_of(connection, self._core.tenant, [name])[name]
             return self._history(connection, [row.id for row in rows])
 
@@ -313,7 +355,7 @@ class Conversations:
             to: Only the messages up to this turn. A compaction right after it still belongs to them.
         """
         with self._database.read() as connection:
-            name = self._name_of(connection, ident)
+            name = conversation_of(connection, self._core.tenant, ident)
             parts = parts_of(connection, self._core.tenant, [name])
             shown = shown_paths(connection, self._core.tenant, parts)[name]
             marks = self._marks(connection, parts[name], shown)
@@ -415,7 +457,7 @@ class Conversations:
             raise StoreError("a title needs at least one character that shows")
 
         def work(connection: Connection) -> None:
-            name = self._name_of(connection, ident)
+            name = conversation_of(connection, self._core.tenant, ident)
             for number, row in enumerate(parts_of(connection, self._core.tenant, [name])[name], start=1):
                 own = wanted if number == 1 else f"{wanted} #{number}"
                 connection.execute(update(session).where(session.c.id == row.id).values(title=own))
@@ -423,25 +465,11 @@ class Conversations:
         self._database.write(work)
         return self.get(ident)
 
-    def delete(self, ident: str) -> None:
-        """Remove all parts; their messages go with the next `vacuum` unless another conversation needs them."""
-        for part in self.parts(ident):
-            self._sessions.delete(part.id)
-
     def forget(self, ident: str) -> Forgotten:
         """Forget all messages of a conversation that no other shows; words that others use too stay there."""
         return forget_conversation(self._core, ident)
 
     # -- inside a transaction ------------------------------------------------------------------------------------------
-
-    def _name_of(self, connection: Connection, ident: str) -> str:
-        """Return the id of a conversation by that of any part; the first part, which named it, may be deleted."""
-        mine = select(session.c.conversation).where(session.c.tenant == self._core.tenant)
-        for condition in (session.c.id == ident, session.c.conversation == ident):
-            name = connection.execute(mine.where(condition).limit(1)).scalar()
-            if name is not None:
-                return str(name)
-        raise NotStored(f"there is no conversation {ident!r}; `everlong sessions list` shows all")
 
     def _history(self, connection: Connection, parts: Sequence[str]) -> list[Compaction]:
         found: dict[int, Compaction] = {}
@@ -554,8 +582,6 @@ def _in_order(
 
 def _leads_through(connection: Connection, run: ShownRun, number: int, depth: int) -> bool:
     """Return whether a place of a branch is on a run."""
-    if not run.low < depth <= run.high:
-        return False
     return any(
         part.low < depth <= part.high and run.holds(part.branch, depth)
         for part in segments_to(connection, number, depth)
@@ -572,3 +598,63 @@ def _ambiguous_text(name: str, listed: Sequence[Conversation], count: int) -> st
     if count > len(listed):
         lines.append(f"  … and {count - len(listed)} more")
     return "\n".join(lines)
+
+
+# -- the list, chosen by the database, so that a page costs the same in a store of any size ----------------------------
+
+
+def names_in(
+    connection: Connection,
+    tenant: str,
+    filters: ConversationFilters,
+    limit: int | None = None,
+    after: ListCursor | None = None,
+) -> list[str]:
+    """Return the ids of all conversations or of one page, the most recently active first."""
+    last = func.max(session.c.active)
+    query = (
+        select(session.c.conversation)
+        .where(session.c.tenant == tenant, session.c.kind.in_(list(filters.kinds)))
+        .group_by(session.c.conversation)
+        .order_by(last.desc(), session.c.conversation.desc())
+        .limit(limit)
+    )
+    for name in ("client", "source", "folder", "model"):
+        wanted = getattr(filters, name)
+        if wanted is not None:
+            query = query.where(session.c.conversation.in_(_named(tenant, session.c[name] == wanted)))
+    if filters.folders is not None:
+        query = query.where(session.c.conversation.in_(_named(tenant, session.c.folder.in_(list(filters.folders)))))
+    if filters.since is not None:
+        query = query.having(last >= filters.since)
+    if filters.before is not None:
+        query = query.having(func.min(session.c.started) < filters.before)
+    if filters.least_cost is not None:
+        aside = _paid_aside(tenant)
+        query = query.outerjoin(aside, aside.c.conversation == session.c.conversation)
+        paid = func.sum(session.c.cost) + func.coalesce(func.max(aside.c.cost), 0.0)
+        query = query.having(paid >= filters.least_cost)
+    if filters.is_compacted is not None:
+        compacted = _named(tenant, session.c.id.in_(select(compaction.c.session).where(compaction.c.tenant == tenant)))
+        chosen = session.c.conversation.in_(compacted)
+        query = query.where(chosen if filters.is_compacted else ~chosen)
+    if after is not None:
+        is_older = last < after.active
+        query = query.having(is_older | ((last == after.active) & (session.c.conversation < after.conversation)))
+    return [str(name) for name in connection.execute(query).scalars()]
+
+
+def _named(tenant: str, condition: Any) -> Select[tuple[str]]:
+    return select(session.c.conversation).where(session.c.tenant == tenant, condition)
+
+
+def _paid_aside(tenant: str) -> Any:
+    """Return the costs of the calls on the side of each conversation."""
+    part = session.alias("part")
+    return (
+        select(part.c.conversation, func.sum(receipt.c.cost).label("cost"))
+        .select_from(receipt.join(part, part.c.id == receipt.c.session))
+        .where(receipt.c.tenant == tenant)
+        .group_by(part.c.conversation)
+        .subquery("aside")
+    )

@@ -22,7 +22,6 @@ from everlong.store.turns import storable
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
-__all__ = ["DAY_SECONDS", "Days", "Reservation", "Spending"]
 
 Kind = Literal["summary", "memory", "plugin"]
 """The purpose of a call on the side: a summary, a memory flush or a plugin's."""
@@ -84,17 +83,15 @@ class Receipts:
             "ts": time.time() if at is None else at,
         }
 
-        def work(connection: Connection) -> int:
+        def work(connection: Connection) -> Receipt:
             # Locked, so that nobody deletes the session before its receipt is there.
             mine = select(sessions.c.id).where(sessions.c.id == session, sessions.c.tenant == self._core.tenant)
             if connection.execute(self._database.backend.locked(mine)).first() is None:
                 raise NotStored(f"there is no session {session!r}; `everlong sessions list` shows all")
             key = connection.execute(receipt.insert().values(values)).inserted_primary_key
-            return int(key[0]) if key is not None else 0
+            return _receipt(connection.execute(select(receipt).where(receipt.c.id == (key or [0])[0])).one())
 
-        number = self._database.write(work)
-        with self._database.read() as connection:
-            return _receipt(connection.execute(select(receipt).where(receipt.c.id == number)).one())
+        return self._database.write(work)
 
     def of_session(self, ident: str) -> list[Receipt]:
         """Return the receipts of a session, oldest first."""

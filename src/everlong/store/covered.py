@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from everlong.store.core import StoreCore
     from everlong.store.shown_path import ShownPath
 
-__all__ = ["Covered", "covered_by", "is_undone", "standing_views"]
-
 
 @dataclass(frozen=True, slots=True)
 class Covered:

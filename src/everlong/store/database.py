@@ -28,6 +28,11 @@ VALUES_AT_ONCE = 500
 STEP_SECONDS = 0.5
 """The seconds after which a batch commits what it has written so far."""
 
+_SHORT_SECONDS = 0.03
+"""About the seconds for which one of many `ShortWrites` keeps others waiting."""
+
+_LEAST_PAUSE = 0.004  # others look for the lock every three milliseconds
+
 _SAVEPOINT = "everlong_write"
 
 ATTEMPTS = 40
@@ -252,6 +257,37 @@ class Database:
     @property
     def _batch(self) -> Batch | None:
         return getattr(self._own, "batch", None)
+
+
+class ShortWrites:
+    """Transactions that follow one another, as large as may be without keeping others waiting."""
+
+    def __init__(self, database: Database, most: int) -> None:
+        self._database = database
+        self._least, self._most = max(1, most // 4), most
+        self.count = max(1, most // 2)
+        """Number of items for the next transaction."""
+
+    def write(self, work: Callable[[Connection], T]) -> T:
+        """Run work in one transaction; let others write for as long as they had to wait."""
+        began = worked = 0.0
+
+        def timed(connection: Connection) -> T:
+            nonlocal began, worked
+            began = time.monotonic()
+            try:
+                return work(connection)
+            finally:
+                worked = time.monotonic() - began
+
+        result = self._database.write(timed)
+        if worked > _SHORT_SECONDS:  # without the commit, which takes as long for a small one
+            self.count = max(self._least, self.count // 2)
+        elif worked < _SHORT_SECONDS / 2:
+            self.count = min(self._most, self.count * 2)
+        if not self._database.in_batch:
+            time.sleep(max(_LEAST_PAUSE, time.monotonic() - began))
+        return result
 
 
 class Batch:

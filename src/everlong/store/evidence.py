@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, delete, or_, select
+from sqlalchemy import Connection, delete, select
 
 from everlong.errors import StoreDamaged
 from everlong.store.content import blob, encoded, value_of
@@ -20,18 +20,6 @@ from everlong.store.schema import compaction, evidence, view
 if TYPE_CHECKING:
     from everlong.context.exchanges import CompactionEvidence
     from everlong.store.core import StoreCore
-
-__all__ = [
-    "LARGEST",
-    "check_evidence",
-    "drop_evidence_of_session",
-    "drop_evidence_of_views",
-    "drop_lost_evidence",
-    "evidence_of",
-    "read_evidence",
-    "write_evidence",
-]
-
 
 LARGEST = 65_536
 """Packed bytes of one compaction's evidence; the oldest exchanges are left out until the rest fits."""
@@ -72,35 +60,19 @@ def read_evidence(core: StoreCore, idents: Sequence[int]) -> dict[int, Compactio
     return found
 
 
-def drop_evidence_of_views(connection: Connection, views: Iterable[int]) -> None:
+def drop_evidence(connection: Connection, views: Iterable[int]) -> None:
     """Delete the evidence of the compactions that made some views."""
     for some in in_batches(list(views)):
         made = select(compaction.c.id).where(compaction.c.view_id.in_(some))
         connection.execute(delete(evidence).where(evidence.c.compaction.in_(made)))
 
 
-def drop_evidence_of_session(connection: Connection, ident: str) -> None:
-    """Delete the evidence of the compactions of a session."""
-    mine = select(compaction.c.id).where(compaction.c.session == ident)
-    connection.execute(delete(evidence).where(evidence.c.compaction.in_(mine)))
-
-
-def drop_lost_evidence(connection: Connection, tenant: str) -> None:
-    """Delete evidence without a compaction, or of one whose messages are gone."""
-    lost = select(evidence.c.compaction).where(evidence.c.tenant == tenant, _is_lost())
-    connection.execute(delete(evidence).where(evidence.c.compaction.in_(lost)))
-
-
-def _is_lost() -> Any:
-    made = select(compaction.c.id).where(compaction.c.id == evidence.c.compaction)
-    shown = made.join(view, view.c.id == compaction.c.view_id).where(view.c.state != "void")
-    return or_(~made.exists(), ~shown.exists())
-
-
 def check_evidence(connection: Connection, tenant: str) -> Iterator[str]:
     """Yield what is wrong with the evidence of a tenant: unreadable, or kept although its words are gone."""
-    mine = select(evidence.c.compaction).where(evidence.c.tenant == tenant)
-    for ident in connection.execute(mine.where(_is_lost())).scalars():
+    made = select(compaction.c.id).where(compaction.c.id == evidence.c.compaction)
+    shown = made.join(view, view.c.id == compaction.c.view_id).where(view.c.state != "void")
+    lost = select(evidence.c.compaction).where(evidence.c.tenant == tenant, ~shown.exists())
+    for ident in connection.execute(lost).scalars():
         yield f"the evidence of compaction {ident} is kept, and the messages behind it are gone or forgotten"
     rows = select(evidence).where(evidence.c.tenant == tenant).execution_options(yield_per=200)
     for row in connection.execute(rows):

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from everlong.store.store import Store
     from everlong.store.tree import Branch
 
-_PIECE = 256
-"""Depths that are read at once."""
-
 
 @dataclass(frozen=True, slots=True)
 class GraphStatus:

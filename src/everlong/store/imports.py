@@ -22,7 +22,7 @@ from everlong.errors import StoreError
 from everlong.model import Message, checked_messages, leading_system_count, seconds_of, text_of, title_from
 from everlong.store.content import Blob
 from everlong.store.database import TryAgain
-from everlong.store.paths import segments_to, sessions_along, stretch_of
+from everlong.store.paths import leads_through, segments_to, sessions_along, stretch_of
 from everlong.store.schema import branch, session
 from everlong.store.sessions import TOTALS, clean_title, new_session_id, prompt_blob, write_prompt
 from everlong.store.transcripts.writer import ERROR, KIND, STATUS
@@ -38,7 +38,6 @@ REASON = "imported"
 
 FOUND_IN = "found_in"
 """The key, in the origin of a session, of the folder that its file was found in; it speaks for that folder only."""
-CLAUDE_CODE = "claude-code"
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/.*)?", re.IGNORECASE)
 _SESSION_ID = re.compile(r"\d{8}_\d{6}_[0-9a-f]{6}")
 _TIME_FIELDS = ("timestamp", "created_at", "time", "ts")
@@ -64,8 +63,6 @@ class ImportOrigin:
     """The folder of a file that is no client's own; "-" for a stream."""
     is_apart: bool = False
     """True if nobody has named the file: it speaks of its own folder only, and adds to no conversation of others."""
-    kind: str = ""
-    """The format of a file that is no log."""
 
     @property
     def root(self) -> str:
@@ -103,8 +100,7 @@ class Importer:
         trace = self._store.chain.trace(said[lead:])
         if not trace.ids:
             return Imported("empty", None)
-        kind = CLAUDE_CODE if origin.kind == CLAUDE_CODE else "session"
-        key = f"{kind}:{conversation.id}" if conversation.id else f"words:{trace.ids[0].hex()}"
+        key = f"session:{conversation.id}" if conversation.id else f"words:{trace.ids[0].hex()}"
         name, tools = _text(conversation.id), conversation.tools or None
         at = self._store.record(said, tools=tools, times=when, tokens=tokens, ext_id=name, conversation=root)
         facts = _facts(self._store, conversation, origin, key, times, is_own=is_own)
@@ -185,9 +181,9 @@ class Importer:
         connection.execute(self._store.database.backend.locked(first))
         for one in sessions_along(connection, self._store.tenant, here):
             there = [] if one.from_depth or key_of(one) != key else stretch_of(connection, one)
-            if any(part.branch == at.id and part.low < at.depth <= part.high for part in there):
+            if leads_through(there, at.id, at.depth):
                 return Imported("known", one.id)
-            if there and any(part.branch == one.branch and part.low < there[-1].high <= part.high for part in here):
+            if there and leads_through(here, one.branch, there[-1].high):
                 return Imported("grown", one.id)
         return None
 
@@ -250,13 +246,13 @@ def _facts(
     """Return the columns of a new session, from what the file says about it."""
     body = conversation.body or {}
     title = body.get("title")
-    if not isinstance(title, str) and origin.kind != CLAUDE_CODE and not _is_bare_number(conversation.id):
+    if not isinstance(title, str) and not _is_bare_number(conversation.id):
         title = conversation.id
-    if title is None and origin.kind != CLAUDE_CODE:
+    if title is None:
         opening = takewhile(lambda one: one.get("role") != "assistant", conversation.messages)
         title = title_from(list(map(store.cleaned, opening)))
     kept: dict[str, Any] = body if is_own else {}
-    platform = origin.source or _text(kept.get("platform")) or (CLAUDE_CODE if origin.kind == CLAUDE_CODE else None)
+    platform = origin.source or _text(kept.get("platform"))
     before = kept.get("origin")
     about = {**(before if isinstance(before, dict) else {}), "import": key, "file": origin.file}
     about[FOUND_IN] = origin.found_in
@@ -264,7 +260,7 @@ def _facts(
         about["id"] = conversation.id
     started, ended = _number(kept.get("started")), _number(kept.get("ended"))
     active = _number(kept.get("active"))
-    folder = _text(body.get("folder")) if is_own or origin.kind == CLAUDE_CODE else None
+    folder = _text(kept.get("folder"))
     kind = kept.get("type") if kept.get("type") in ("side", "agent") else "main"
     return {
         "kind": kind,
@@ -307,7 +303,12 @@ def times_of(conversation: TranscriptConversation, written: float) -> list[float
         told = [_number(value) for value in listed]
     if told is None:
         told = [_time_in(message) for message in conversation.messages]
-    last = next((time for time in told if time is not None), written)
+    return fill_times(told, written)
+
+
+def fill_times(told: Sequence[float | None], first: float) -> list[float]:
+    """Return times without gaps: an unknown one is that of the message before, or else the first."""
+    last = next((time for time in told if time is not None), first)
     times: list[float] = []
     for time in told:
         last = last if time is None else time

@@ -21,8 +21,6 @@ from everlong.store.schema import log_file
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
-__all__ = ["FileStamp", "KnownLog", "LogFiles"]
-
 
 @dataclass(frozen=True, slots=True)
 class FileStamp:

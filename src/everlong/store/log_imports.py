@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Row, select, update
 
 from everlong.model import Trace, checked_messages, leading_system_count, text_of
-from everlong.store.imports import FOUND_IN, REASON, Imported, Importer, ImportOrigin, key_of
-from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
+from everlong.store.imports import FOUND_IN, REASON, Imported, Importer, ImportOrigin, fill_times, key_of
+from everlong.store.paths import leads_through, segments_to, sessions_along, stretch_of
 from everlong.store.schema import session
 from everlong.store.sessions import TOTALS, clean_title, new_session_id, next_title, prompt_blob
 from everlong.store.tree import Branch
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from everlong.store.store import Store
     from everlong.wire.logs.log import LogFacts, LogRun, LogUsage
 
-__all__ = ["LogImporter"]
 
 COMPRESSION = "compression"
 _LATER = 120.0
@@ -61,7 +60,7 @@ class LogImporter(Importer):
             run.facts = replace(run.facts, folder=origin.found_in)
         store, facts = self._store, run.facts
         said = [store.cleaned(message) for message in checked_messages(run.messages)]
-        times = _times(run.times, origin.written if facts.started is None else facts.started)
+        times = fill_times(run.times, origin.written if facts.started is None else facts.started)
         lead = leading_system_count(said)
         trace = store.chain.trace(said[lead:], store.chain.root(origin.root))
         if not trace.ids:
@@ -245,9 +244,9 @@ class LogImporter(Importer):
             if conversation is not None and one.conversation != conversation:
                 continue
             there = stretch_of(connection, one)
-            if _covers(there, at):
+            if leads_through(there, at.id, at.depth):
                 return Imported("known", one.id)
-            if there and any(part.branch == one.branch and part.low < there[-1].high <= part.high for part in here):
+            if there and leads_through(here, one.branch, there[-1].high):
                 return Imported("grown", one.id)
         return None
 
@@ -330,16 +329,3 @@ def log_key(facts: LogFacts, trace: Trace | None) -> str:
     if facts.key:
         return f"{facts.client}:{facts.key}"
     return f"words:{trace.ids[0].hex()}" if trace is not None else ""
-
-
-def _covers(stretch: Sequence[Segment], at: Branch) -> bool:
-    return any(part.branch == at.id and part.low < at.depth <= part.high for part in stretch)
-
-
-def _times(told: Sequence[float | None], first: float) -> list[float]:
-    times: list[float] = []
-    last = next((time for time in told if time is not None), first)
-    for time in told:
-        last = last if time is None else time
-        times.append(last)
-    return times

@@ -15,7 +15,6 @@ from everlong.store.paths import Segment
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
-__all__ = ["MOST_BLOCKS", "StretchSize", "size_along"]
 
 MOST_BLOCKS = 2_000
 """The blocks of a stretch whose messages are all looked at."""

@@ -11,6 +11,8 @@ import hashlib
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,9 +22,6 @@ import orjson
 
 from everlong.errors import StoreDamaged, StoreError, StoreUnavailable
 from everlong.extras import install_command
-
-SCHEMES = ("s3", "gs", "az", "file", "memory")
-"""The kinds of places: S3 and all who speak its API, Google's and Azure's stores, a folder, and memory for tests."""
 
 KEPT_BYTES = 32 << 20
 """Bytes of objects that a process keeps in memory: the same large result is sent again with every turn."""
@@ -83,10 +82,8 @@ class ObjectPlace:
 
     def put(self, key: str, data: bytes) -> None:
         """Write an object; writing the same one again changes nothing."""
-        try:
+        with self._telling(key, "written"):
             self._library.put(self._store, key, data)
-        except (self._errors(), OSError) as error:
-            raise StoreUnavailable(f"{self._name(key)} cannot be written: {_words(error)}") from error
 
     def get(self, key: str) -> bytes:
         """Return an object.
@@ -95,23 +92,26 @@ class ObjectPlace:
             StoreDamaged: There is none.
             StoreUnavailable: The place cannot be reached, or the object broke off.
         """
-        try:
-            return bytes(self._library.get(self._store, key).bytes())
-        except FileNotFoundError as error:
-            raise StoreDamaged(
-                f"the object {self._name(key)} is missing; bring it back from a version or a copy of the bucket"
-            ) from error
-        except (self._errors(), OSError) as error:
-            raise StoreUnavailable(f"{self._name(key)} cannot be read: {_words(error)}") from error
+        with self._telling(key, "read"):
+            try:
+                return bytes(self._library.get(self._store, key).bytes())
+            except FileNotFoundError as error:
+                raise StoreDamaged(
+                    f"the object {self._name(key)} is missing; bring it back from a version or a copy of the bucket"
+                ) from error
 
     def delete(self, key: str) -> None:
         """Delete an object; one that is not there is as good as deleted."""
-        try:
+        with self._telling(key, "deleted"), suppress(FileNotFoundError):
             self._library.delete(self._store, key)
-        except FileNotFoundError:
-            return
+
+    @contextmanager
+    def _telling(self, key: str, done: str) -> Iterator[None]:
+        """Turn the library's errors into one of ours that names the object."""
+        try:
+            yield
         except (self._errors(), OSError) as error:
-            raise StoreUnavailable(f"{self._name(key)} cannot be deleted: {_words(error)}") from error
+            raise StoreUnavailable(f"{self._name(key)} cannot be {done}: {_words(error)}") from error
 
     def _name(self, key: str) -> str:
         return f"{self.url.rstrip('/')}/{key}"

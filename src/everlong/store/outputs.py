@@ -10,13 +10,14 @@ import string
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Connection, delete, exists, select
+from sqlalchemy import Connection, delete, select
 
 from everlong.arguments import refuse
 from everlong.errors import NotStored
 from everlong.model import Message, whole_text
 from everlong.store.content import blob, encoded, value_of
-from everlong.store.schema import annex, branch, content, node, output, session, summary, turn, view, view_item
+from everlong.store.schema import content, node, output
+from everlong.store.upkeep.references import drop_unused
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -87,16 +88,13 @@ class Outputs:
         """
         core = self._core
         made = blob(core.tenant, encoded(self._core.cleaned_text(text)))
-        add_content = core.database.sql(
-            "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live') ON CONFLICT DO NOTHING"
-        )
         add_output = core.database.sql(
             "INSERT INTO output (tenant, node, digest, ts) VALUES (?,?,?,?) ON CONFLICT DO NOTHING"
         )
 
         def work(connection: Connection) -> None:
             if self._state(connection, node) == "live":
-                connection.exec_driver_sql(add_content, (core.tenant, *made))
+                core.recorder.add_contents(connection, core.tenant, [(made, ())])
                 connection.exec_driver_sql(add_output, (core.tenant, node, made.digest, time.time()))
 
         core.database.write(work)
@@ -164,10 +162,4 @@ def drop_outputs(connection: Connection, tenant: str, nodes: list[bytes]) -> Non
     mine = output.c.tenant == tenant, output.c.node.in_(nodes)
     digests = {bytes(digest) for digest in connection.execute(select(output.c.digest).where(*mine)).scalars()}
     connection.execute(delete(output).where(*mine))
-    users = (
-        *(output.c.digest, node.c.digest, annex.c.digest, view_item.c.digest, branch.c.preamble, view.c.preamble),
-        *(session.c.system_prompt, turn.c.preamble, turn.c.reply, summary.c.digest),
-    )
-    for digest in sorted(digests):
-        unused = [~exists().where(column == digest) for column in users]
-        connection.execute(delete(content).where(content.c.digest == digest, *unused))
+    drop_unused(connection, digests)

@@ -64,9 +64,3 @@ def _twin(table: Table, metadata: MetaData) -> Table:
         limit = index.dialect_options["postgresql"]["where"]
         Index(index.name, *(twin.c[one.name] for one in index.columns), postgresql_where=limit)
     return twin
-
-
-def count_partitions(connection: Connection) -> int:
-    """Return into how many partitions the messages of a PostgreSQL store are divided; 0 if they are in one table."""
-    query = "SELECT count(*) FROM pg_inherits WHERE inhparent = to_regclass('node')"
-    return int(connection.execute(text(query)).scalar_one())

@@ -26,6 +26,10 @@ class Segment(NamedTuple):
     high: int
     is_last: bool
 
+    def holds(self, number: int, depth: int) -> bool:
+        """Return whether a node is on the stretch, by its own branch and its depth."""
+        return self.branch == number and self.low < depth <= self.high
+
 
 class Entry(NamedTuple):
     """One stored message of a conversation; those without identity have no ``id`` and the depth of the node before."""
@@ -130,6 +134,11 @@ def message_of(data: bytes | None, codec: int, state: str, stub: bytes | None) -
     if state == "live" and data is not None:
         return value_of(data, codec)
     return read_stub(stub)[0] if stub else {"role": "user", "content": PLACEHOLDER}
+
+
+def leads_through(path: Iterable[Segment], number: int, depth: int) -> bool:
+    """Return whether a node is on a path, by its own branch and its depth."""
+    return any(part.holds(number, depth) for part in path)
 
 
 def read_message(database: Database, tenant: str, ident: bytes) -> Any:

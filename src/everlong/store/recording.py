@@ -79,14 +79,14 @@ class Recording:
         )
         return self._record(request) if conversation else self._record(*self._identity.resolve(request))
 
-    def after(self, to: Branch, said: list[Message], times: Times, tokens: Tokens) -> Branch:
+    def after(self, to: Branch, said: list[Message], times: Times) -> Branch:
         """Record messages that follow a place."""
         request = RecordRequest(
             self._core.chain,
             to.node,
             said,
             times or [time.time()] * len(said),
-            tokens or [None] * len(said),
+            [None] * len(said),
             to.id,
             clean=self._core.cleaned,
         )

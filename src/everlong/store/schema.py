@@ -28,44 +28,6 @@ from sqlalchemy import (
     text,
 )
 
-__all__ = [
-    "alias",
-    "annex",
-    "branch",
-    "channel_answer",
-    "channel_code",
-    "channel_conversation",
-    "channel_file",
-    "channel_guest",
-    "channel_place",
-    "channel_question",
-    "channel_update",
-    "compaction",
-    "content",
-    "create_tables",
-    "evidence",
-    "lease",
-    "log_file",
-    "metadata",
-    "node",
-    "output",
-    "pending",
-    "pin",
-    "receipt",
-    "reply_name",
-    "session",
-    "spending",
-    "summary",
-    "summary_child",
-    "tombstone",
-    "turn",
-    "vector",
-    "vector_pending",
-    "vector_state",
-    "view",
-    "view_item",
-]
-
 metadata = MetaData()
 
 # SQLite numbers rows by itself only where the key is declared as plain INTEGER.

@@ -42,18 +42,15 @@ def write_session_log(core: StoreCore, ident: str, folder: Path) -> Path:
     return path
 
 
-def forget_in_logs(
-    core: StoreCore, gone: Collection[str] = (), changed: Collection[str] = (), folder: Path | None = None
-) -> None:
+def forget_in_logs(core: StoreCore, gone: Collection[str], changed: Collection[str]) -> None:
     """Take forgotten words out of the logs; delete a log that cannot be rewritten.
 
     Args:
         core: what has forgotten them.
         gone: sessions whose logs are removed.
         changed: sessions whose logs are rewritten, besides all logs that repeat forgotten messages.
-        folder: where the logs are; where agents write them, if not given.
     """
-    folder = data_home() / "logs" if folder is None else folder
+    folder = data_home() / "logs"
     for ident in gone:
         _log_path(folder, ident).unlink(missing_ok=True)
     stale = {path for ident in changed if (path := _log_path(folder, ident)).exists()}

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from sqlalchemy import Connection, Row, select, update
 from sqlalchemy.exc import IntegrityError
 
-from everlong.errors import AmbiguousName, NotStored, StoreError
+from everlong.errors import NotStored, StoreError
 from everlong.store.content import Blob, blob, encoded
-from everlong.store.evidence import drop_evidence_of_session
 from everlong.store.paths import Entry
-from everlong.store.schema import branch, compaction, receipt, session, turn
+from everlong.store.schema import branch, compaction, session
 from everlong.store.tombstones import PLACEHOLDER
 from everlong.store.tree import Branch
+from everlong.store.upkeep.references import remove
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -165,6 +165,18 @@ def next_title(connection: Connection, conversation: str, title: str) -> str:
     return f"{base} #{max(taken) + 1}"
 
 
+def conversations_in(connection: Connection, tenant: str, folders: Sequence[str]) -> list[str]:
+    """Return the ids of all conversations that work in one of some folders now, of every kind."""
+    inside = select(session.c.conversation).where(session.c.tenant == tenant, session.c.folder.in_(list(folders)))
+    query = (
+        select(session.c.conversation, session.c.folder)
+        .where(session.c.tenant == tenant, session.c.conversation.in_(inside))
+        .order_by(session.c.started, session.c.id)
+    )
+    newest = {str(name): folder for name, folder in connection.execute(query)}  # its last part says where it is now
+    return [name for name, folder in newest.items() if folder in folders]
+
+
 _CARRIED = (
     *("conversation", "kind", "source", "platform", "user", "model", "system_prompt", "origin"),
     *("client", "folder", "client_session", "works_for", "opened", "preamble"),
@@ -176,8 +188,6 @@ _COLUMNS = (
     *("opened", "preamble", "started", "active"),
 )
 """The columns of a new session, besides totals of 0."""
-_MOST_NAMED = 5
-"""The most conversations of one name that an error lists."""
 
 
 class SessionFacts(TypedDict, total=False):
@@ -207,8 +217,7 @@ def prompt_blob(core: StoreCore, text: str | None) -> Blob | None:
 def write_prompt(core: StoreCore, connection: Connection, prompt: Blob | None) -> None:
     """Store a system prompt, unless it is stored already."""
     if prompt is not None:
-        statement = "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live')"
-        connection.exec_driver_sql(core.database.sql(f"{statement} ON CONFLICT DO NOTHING"), (core.tenant, *prompt))
+        core.recorder.add_contents(connection, core.tenant, [(prompt, ())])
 
 
 class Sessions:
@@ -278,7 +287,8 @@ class Sessions:
 
     def end_in(self, connection: Connection, ident: str, reason: str, depth: int) -> None:
         """End a session at a depth, in a transaction that is under way."""
-        self._end(connection, ident, reason, time.time(), depth)
+        values = {"ended": time.time(), "end_reason": reason, "to_depth": depth}
+        connection.execute(update(session).where(session.c.id == ident).values(values))
 
     def free_id(self, connection: Connection) -> str:
         """Return an id that no session has."""
@@ -287,13 +297,11 @@ class Sessions:
             if self._database.backend.run(connection, self._has_sql, (ident,)).fetchone() is None:
                 return ident
 
-    def roll_over(
-        self, ident: str, at: Branch | None = None, *, reason: str = "compression", compaction_id: int | None = None
-    ) -> Session:
+    def roll_over(self, ident: str, at: Branch | None = None, *, compaction_id: int | None = None) -> Session:
         """End a session and open its child at the same place, in one transaction; the child takes over everything."""
 
         def work(connection: Connection, child: str) -> None:
-            self.go_on(connection, ident, child, at, reason, compaction_id)
+            self.go_on(connection, ident, child, at, compaction_id)
 
         return self.get(self.with_new_id(time.time(), work))
 
@@ -303,7 +311,6 @@ class Sessions:
         ident: str,
         child: str,
         at: Branch | None = None,
-        reason: str = "compression",
         compaction_id: int | None = None,
     ) -> None:
         """End a session and open its child in a transaction that is under way."""
@@ -312,7 +319,7 @@ class Sessions:
             raise StoreError(f"session {ident} has ended already ({old.end_reason}); resume its newest one instead")
         number = at.id if at is not None else old.branch
         depth = at.depth if at is not None else self._head_depth(connection, number)
-        self._end(connection, ident, reason, time.time(), depth)
+        self.end_in(connection, ident, "compression", depth)
         rewound_to = None if old.to_depth is None else depth  # one that was rewound stays so
         self._insert_child(connection, old, child, number, depth, rewound_to)
         if compaction_id is not None:
@@ -323,52 +330,38 @@ class Sessions:
     def end(self, ident: str, reason: str) -> Session:
         """End a session; one that has ended keeps its first end."""
 
-        def work(connection: Connection) -> None:
-            row = self._row(connection, ident, lock=True)
-            if row.ended is None:
-                depth = self._head_depth(connection, row.branch) if row.to_depth is None else row.to_depth
-                self._end(connection, ident, reason, time.time(), depth)
+        def values(connection: Connection, row: Row[Any]) -> dict[str, Any]:
+            depth = self._head_depth(connection, row.branch) if row.to_depth is None else row.to_depth
+            ended = {"ended": time.time(), "end_reason": reason, "to_depth": depth}
+            return ended if row.ended is None else {}
 
-        self._database.write(work)
-        return self.get(ident)
+        return self._change(ident, values)
 
     def reopen(self, ident: str) -> Session:
         """Reopen a session that has ended, where it ended; raise an error if it goes on in a child."""
 
-        def work(connection: Connection) -> None:
-            row = self._row(connection, ident, lock=True)
+        def values(connection: Connection, row: Row[Any]) -> dict[str, Any]:
             if row.end_reason == "compression":
                 raise StoreError(f"session {ident} goes on in another one; resume its newest one instead")
             is_behind = row.to_depth is not None and row.to_depth < self._head_depth(connection, row.branch)
             place = row.to_depth if is_behind else None  # what stands behind it belongs to others, or was taken back
-            values = {"ended": None, "end_reason": None, "to_depth": place}
-            connection.execute(update(session).where(session.c.id == ident).values(values))
+            return {"ended": None, "end_reason": None, "to_depth": place}
 
-        self._database.write(work)
-        return self.get(ident)
+        return self._change(ident, values)
 
     def use_model(self, ident: str, model: str) -> Session:
         """Note that a session goes on with another model."""
-
-        def work(connection: Connection) -> None:
-            self._row(connection, ident)
-            connection.execute(update(session).where(session.c.id == ident).values(model=model))
-
-        self._database.write(work)
-        return self.get(ident)
+        return self._change(ident, lambda _connection, _row: {"model": model})
 
     def move(self, ident: str, folder: str, system_prompt: str) -> Session:
         """Note that a session goes on in another folder, with the system prompt that holds there."""
         prompt = prompt_blob(self._core, system_prompt or None)
 
-        def work(connection: Connection) -> None:
-            self._row(connection, ident)
+        def values(connection: Connection, _: Row[Any]) -> dict[str, Any]:
             write_prompt(self._core, connection, prompt)
-            values = {"folder": folder, "system_prompt": None if prompt is None else prompt.digest}
-            connection.execute(update(session).where(session.c.id == ident).values(values))
+            return {"folder": folder, "system_prompt": None if prompt is None else prompt.digest}
 
-        self._database.write(work)
-        return self.get(ident)
+        return self._change(ident, values)
 
     def rewind(self, ident: str, depth: int) -> Session:
         """Move the place of an open session to a depth of its branch, 0 for before the first message.
@@ -376,24 +369,29 @@ class Sessions:
         What was said after it stays on the branch; as soon as something else is said, the session goes on in a fork.
         """
 
-        def work(connection: Connection) -> None:
-            row = self._row(connection, ident, lock=True)
-            place = None if depth == self._head_depth(connection, row.branch) else depth
-            connection.execute(update(session).where(session.c.id == ident).values(to_depth=place))
+        def values(connection: Connection, row: Row[Any]) -> dict[str, Any]:
+            return {"to_depth": None if depth == self._head_depth(connection, row.branch) else depth}
 
-        self._database.write(work)
-        return self.get(ident)
+        return self._change(ident, values)
 
     def attach(self, ident: str, at: Branch) -> Session:
         """Attach a session to a place in the tree; one without a branch covers its messages from the start."""
 
-        def work(connection: Connection) -> None:
-            row = self._row(connection, ident)
+        def values(connection: Connection, row: Row[Any]) -> dict[str, Any]:
             forked = connection.execute(select(branch.c.fork_depth).where(branch.c.id == at.id)).scalar() or 0
             low = row.from_depth if row.branch is None else min(row.from_depth, forked)  # it was rewound to there
             is_end = at.depth == self._head_depth(connection, at.id)  # else it says once more what was taken back
-            values = {"branch": at.id, "to_depth": None if is_end else at.depth, "from_depth": low}
-            connection.execute(update(session).where(session.c.id == ident).values(values))
+            return {"branch": at.id, "to_depth": None if is_end else at.depth, "from_depth": low}
+
+        return self._change(ident, values)
+
+    def _change(self, ident: str, values: Callable[[Connection, Row[Any]], dict[str, Any]]) -> Session:
+        """Change columns of a session, which nobody else can change meanwhile."""
+
+        def work(connection: Connection) -> None:
+            changed = values(connection, self._row(connection, ident, lock=True))
+            if changed:
+                connection.execute(update(session).where(session.c.id == ident).values(changed))
 
         self._database.write(work)
         return self.get(ident)
@@ -405,28 +403,6 @@ class Sessions:
         with self._database.read() as connection:
             return Session.of(self._row(connection, ident))
 
-    def find(self, name: str) -> Session:
-        """Return a session by its id, the beginning of an id, or its title.
-
-        Raises:
-            AmbiguousName: several conversations have that name; the error lists them.
-            NotStored: none has it.
-        """
-        own = select(session).where(session.c.tenant == self._core.tenant)
-        newest = (session.c.active.desc(), session.c.id.desc())
-        conditions = [session.c.id == name, session.c.title == clean_title(name)]
-        if name:
-            conditions.append(session.c.id.startswith(name, autoescape=True))
-        with self._database.read() as connection:
-            for condition in conditions:
-                rows = connection.execute(own.where(condition).order_by(*newest).limit(1_000)).all()
-                first = {row.conversation: row for row in reversed(rows)}
-                if len(first) == 1:
-                    return Session.of(rows[0] if len(rows) == 1 else first.popitem()[1])
-                if first:
-                    raise AmbiguousName(_ambiguous_text(name, list(first.values())[::-1]))
-        raise NotStored(f"there is no conversation with the id or title {name!r}; `everlong sessions list` shows all")
-
     def newest(self, *, limit: int | None = None) -> list[Session]:
         """Return sessions, the newest first."""
         query = select(session).where(session.c.tenant == self._core.tenant)
@@ -434,22 +410,16 @@ class Sessions:
         with self._database.read() as connection:
             return [Session.of(row) for row in connection.execute(query)]
 
-    def lineage(self, ident: str) -> list[Session]:
-        """Return all parts of the conversation that a session belongs to, oldest first."""
-        with self._database.read() as connection:
-            one = self._row(connection, ident)
-            query = select(session).where(session.c.conversation == one.conversation)
-            rows = connection.execute(query.order_by(session.c.started, session.c.id)).all()
-        return [Session.of(row) for row in rows]
-
     def resume(self, ident: str) -> Session:
         """Return the newest session of a lineage that has messages; the session itself if none has."""
-        line = self.lineage(ident)
         with self._database.read() as connection:
-            full = [one for one in line if one.branch is not None and self._head_depth(connection, one.branch) > 0]
-        parents = {one.parent for one in full}
-        ends = [one for one in full if one.id not in parents]
-        return ends[-1] if ends else self.get(ident)
+            own = self._row(connection, ident)
+            full = select(session).join(branch, branch.c.id == session.c.branch).where(branch.c.head_depth > 0)
+            line = full.where(session.c.conversation == own.conversation).order_by(session.c.started, session.c.id)
+            rows = connection.execute(line).all()
+        parents = {row.parent for row in rows}
+        ends = [row for row in rows if row.id not in parents]
+        return Session.of(ends[-1] if ends else own)
 
     def entries(self, ident: str) -> list[Entry]:
         """Return the stored messages of a session's own stretch, in order."""
@@ -462,19 +432,6 @@ class Sessions:
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
-    def rename(self, ident: str, title: str) -> Session:
-        """Give a session a title."""
-        wanted = clean_title(title)
-        if wanted is None:
-            raise StoreError("a title needs at least one character that shows")
-
-        def work(connection: Connection) -> None:
-            self._row(connection, ident)
-            connection.execute(update(session).where(session.c.id == ident).values(title=wanted))
-
-        self._database.write(work)
-        return self.get(ident)
-
     def delete(self, ident: str) -> None:
         """Remove a session; its messages go with the next `vacuum` unless another session needs them."""
         self._database.write(partial(self.delete_in, ident=ident))
@@ -483,11 +440,7 @@ class Sessions:
         """Remove a session, in a transaction that is under way."""
         row = self._row(connection, ident, lock=True)
         connection.execute(update(session).where(session.c.parent == ident).values(parent=row.parent))
-        drop_evidence_of_session(connection, ident)
-        for table in (compaction, receipt):
-            connection.execute(table.delete().where(table.c.session == ident))
-        connection.execute(update(turn).where(turn.c.session == ident).values(session=None))
-        connection.execute(session.delete().where(session.c.id == ident))
+        remove(connection, session, session.c.id == ident)
 
     def system_prompt(self, ident: str) -> str | None:
         """Return the system prompt that a session began with; None if there is none, or it was forgotten."""
@@ -527,11 +480,6 @@ class Sessions:
         place = {"parent": old.id, "branch": number, "from_depth": from_depth, "to_depth": to_depth, "title": title}
         self._insert(connection, child, time.time(), {**{name: getattr(old, name) for name in _CARRIED}, **place})
 
-    def _end(self, connection: Connection, ident: str, reason: str, now: float, depth: int) -> None:
-        connection.execute(
-            update(session).where(session.c.id == ident).values(ended=now, end_reason=reason, to_depth=depth)
-        )
-
     def _head_depth(self, connection: Connection, number: int | None) -> int:
         return connection.execute(select(branch.c.head_depth).where(branch.c.id == number)).scalar() or 0
 
@@ -547,10 +495,3 @@ class Sessions:
                 continue
             return ident
         raise StoreError("no free session id was found; try again")
-
-
-def _ambiguous_text(name: str, rows: Sequence[Row[Any]]) -> str:
-    """Return an error text that lists the conversations of a name."""
-    told = [f"{row.conversation} ({row.folder or row.source})" for row in rows[:_MOST_NAMED]]
-    more = f" and {len(rows) - _MOST_NAMED} more" if len(rows) > _MOST_NAMED else ""
-    return f"several conversations are called {name!r}; name one by its id: {', '.join(told)}{more}"

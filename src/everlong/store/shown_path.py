@@ -21,7 +21,7 @@ from sqlalchemy import Connection, Row, Select, TextClause, bindparam, func, sel
 
 from everlong.errors import NotStored
 from everlong.store.database import in_batches
-from everlong.store.paths import Segment, segments_of, segments_to
+from everlong.store.paths import Segment, leads_through, segments_of, segments_to
 from everlong.store.schema import alias, branch, node, session, turn
 from everlong.store.sessions import Sessions, title_base
 
@@ -51,9 +51,7 @@ class ShownRun(NamedTuple):
 
     def holds(self, number: int, depth: int) -> bool:
         """Return whether a node, by its own branch and its depth, is on the run."""
-        return self.low < depth <= self.high and any(
-            part.branch == number and part.low < depth <= part.high for part in self.path
-        )
+        return self.low < depth <= self.high and leads_through(self.path, number, depth)
 
     def stretches(self, upto: int | None = None) -> Iterator[Segment]:
         """Yield the stretches of branches that it shows, all or up to a depth."""
@@ -157,6 +155,16 @@ def _counts(size: int) -> TextClause:
     """Return the query for the numbers of messages on so many stretches of branches."""
     counted = "(SELECT count(*) FROM node WHERE branch = :b{0} AND depth > :l{0} AND depth <= :h{0})"
     return text("SELECT " + ", ".join(counted.format(place) for place in range(size)))
+
+
+def conversation_of(connection: Connection, tenant: str, ident: str) -> str:
+    """Return the id of a conversation by that of any part; the first part, which named it, may be deleted."""
+    mine = select(session.c.conversation).where(session.c.tenant == tenant)
+    for condition in (session.c.id == ident, session.c.conversation == ident):
+        name = connection.execute(mine.where(condition).limit(1)).scalar()
+        if name is not None:
+            return str(name)
+    raise NotStored(f"there is no conversation {ident!r}; `everlong sessions list` shows all")
 
 
 def parts_of(connection: Connection, tenant: str, conversations: Iterable[str]) -> dict[str, list[Row[Any]]]:

@@ -36,7 +36,7 @@ from everlong.store.compaction import (
     spill,
     tagged_context,
     undo,
-    view_for,
+    view_at,
 )
 from everlong.store.content import blob, encoded
 from everlong.store.conversations import Conversations
@@ -56,7 +56,7 @@ from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import Branch
 from everlong.store.turns import Turns
 from everlong.store.upgrade import open_database
-from everlong.store.upkeep.forget import Forgotten, forget, forget_prompts, forget_titles
+from everlong.store.upkeep.forget import Forgotten, find_prompts, forget, forget_prompts, forget_titles
 from everlong.store.upkeep.verify import Verified, VerifiedMark, verify
 from everlong.store.views import ViewItem, items_of, pinned_in
 
@@ -156,16 +156,9 @@ class Store(StoreCore):
         """
         return self.database.batch()
 
-    def append(
-        self,
-        to: Branch,
-        messages: Iterable[Message],
-        *,
-        times: Sequence[float] | None = None,
-        tokens: Sequence[int | None] | None = None,
-    ) -> Branch:
+    def append(self, to: Branch, messages: Iterable[Message], *, times: Sequence[float] | None = None) -> Branch:
         """Store messages after a place in the tree; the same as recording the whole list, without reading it again."""
-        return self.recording.after(to, checked_messages(messages), times, tokens)
+        return self.recording.after(to, checked_messages(messages), times)
 
     def use_system(self, at: Branch, text: str) -> None:
         """Send a branch with another system prompt from now on, and with the tools that it has."""
@@ -182,12 +175,9 @@ class Store(StoreCore):
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
-    def context(self, at: Branch, *, profile: str | None = None) -> list[Message]:
-        """Return the messages to send: system messages, the view in force, and all messages that it does not cover.
-
-        With a ``profile`` only a view that was made for it counts.
-        """
-        return see(self, at, profile).messages
+    def context(self, at: Branch) -> list[Message]:
+        """Return the messages to send: system messages, the view in force, and all messages that it does not cover."""
+        return see(self, at).messages
 
     # -- views ---------------------------------------------------------------------------------------------------------
 
@@ -229,8 +219,7 @@ class Store(StoreCore):
     def view_items(self, at: Branch) -> tuple[list[ViewItem], int]:
         """Return the items of the view in force at a place, and the depth that it covers; none and 0 without a view."""
         with self.database.read() as connection:
-            view_id = connection.execute(select(branches.c.view_id).where(branches.c.id == at.id)).scalar()
-            shown = view_for(connection, view_id, at.depth, None)
+            shown = view_at(connection, at)
             return ([], 0) if shown is None else (items_of(connection, self.reader, shown.id), shown.cover_depth)
 
     def undo(self, at: Branch) -> bool:
@@ -305,9 +294,13 @@ class Store(StoreCore):
         """Delete titles that hold some words, in whatever case; return how many conversations had one."""
         return forget_titles(self, words)
 
-    def forget_prompts(self, words: str) -> int:
-        """Forget system prompts and tools that hold some words, in whatever case; return how many there were."""
-        return forget_prompts(self, words)
+    def find_prompts(self, words: str) -> list[bytes]:
+        """Return the system prompts, with their tools, that hold some words, in whatever case."""
+        return find_prompts(self, words)
+
+    def forget_prompts(self, prompts: Sequence[bytes]) -> None:
+        """Forget system prompts, with their tools, for good."""
+        forget_prompts(self, prompts)
 
     def title_for(self, messages: Sequence[Message]) -> str | None:
         """Return the title that the first messages of a conversation give it; None if its words are forgotten."""

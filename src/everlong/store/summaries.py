@@ -26,8 +26,7 @@ from everlong.lossless.graph import (
     SummaryNode,
     SummarySpan,
     TextPage,
-    passage_around,
-    pattern_counter,
+    search_texts,
     summary_id,
     tag_of,
 )
@@ -36,9 +35,10 @@ from everlong.store.compaction import tagged_context
 from everlong.store.content import blob, encoded, value_of
 from everlong.store.database import in_batches
 from everlong.store.outputs import page_of
-from everlong.store.paths import Reader, read_message, segments_to
+from everlong.store.paths import Reader, Segment, leads_through, read_message, segments_to
 from everlong.store.schema import branch, content, node, summary, summary_child, view
-from everlong.store.shown_path import find_message
+from everlong.store.shown_path import count_messages, find_message
+from everlong.store.upkeep.references import drop_unused
 from everlong.store.views import ViewItem, items_of
 
 if TYPE_CHECKING:
@@ -126,44 +126,30 @@ class StoredGraph:
 
     def message_ids(self, after: str, last: str, start: int, count: int) -> list[str]:
         """Return some of the ids of a range, from the message with that number on, counted from 0."""
-        if last == ROOT:
-            return []
         found: list[str] = []
         with self._core.database.read() as connection:
-            branch_id, low, high = self._range(connection, after, last)
-            for part in segments_to(connection, branch_id, high):
-                if part.high <= low:
-                    continue
-                mine = node.c.branch == part.branch, node.c.depth > max(low, part.low), node.c.depth <= part.high
-                if start:
-                    size = connection.execute(select(func.count()).where(*mine)).scalar_one()
-                    if size <= start:
-                        start -= size
-                        continue
-                wanted = select(node.c.id).where(*mine).order_by(node.c.depth)
-                rows = connection.execute(wanted.offset(start).limit(count - len(found))).scalars()
-                found += [bytes(ident).hex() for ident in rows]
-                start = 0
-                if len(found) >= count:
-                    break
+            stretches = self._stretches(connection, after, last)
+            for part, size in zip(stretches, count_messages(connection, stretches), strict=True):
+                if start < size and len(found) < count:
+                    mine = node.c.branch == part.branch, node.c.depth > part.low, node.c.depth <= part.high
+                    wanted = select(node.c.id).where(*mine).order_by(node.c.depth)
+                    rows = connection.execute(wanted.offset(start).limit(count - len(found))).scalars()
+                    found += [bytes(ident).hex() for ident in rows]
+                start = max(0, start - size)
         return found
 
     def message_count(self, after: str, last: str) -> int:
         """Return the number of messages in a range."""
-        if last == ROOT:
-            return 0
         with self._core.database.read() as connection:
-            branch_id, low, high = self._range(connection, after, last)
-            parts = [part for part in segments_to(connection, branch_id, high) if part.high > low]
-            many = select(func.count()).select_from(node)
-            return sum(
-                connection.execute(
-                    many.where(
-                        node.c.branch == part.branch, node.c.depth > max(low, part.low), node.c.depth <= part.high
-                    )
-                ).scalar_one()
-                for part in parts
-            )
+            return sum(count_messages(connection, self._stretches(connection, after, last)))
+
+    def _stretches(self, connection: Connection, after: str, last: str) -> list[Segment]:
+        """Return the stretches of branches that hold the messages of a range."""
+        if last == ROOT:
+            return []
+        number, low, high = self._range(connection, after, last)
+        path = segments_to(connection, number, high)
+        return [part._replace(low=max(part.low, low)) for part in path if part.high > low]
 
     def _range(self, connection: Connection, after: str, last: str) -> tuple[int, int, int]:
         """Return the branch of a range's last message, and the depths that it covers."""
@@ -194,7 +180,7 @@ class StoredGraph:
         from everlong.store.search.snippets import passages as passages_in  # noqa: PLC0415 - as above
 
         if wish.role == "summary":
-            return self._search_summaries(wish)
+            return search_texts(wish, ((one.id, "summary", one.ended, one.made.text) for one in self.all()))
         at = self._at()
         path = None if wish.everywhere or at is None else (at.id, at.depth)
         filters = Filters(path=path, role=wish.role, tool=wish.tool, since=wish.since, before=wish.before)
@@ -215,19 +201,6 @@ class StoredGraph:
             if one.hit.node is not None
         ]
         return shown, len(passages) > stop
-
-    def _search_summaries(self, wish: SearchWish) -> tuple[list[FoundPassage], bool]:
-        count = pattern_counter(wish.query) if wish.mode == "regex" else None
-        words = [wish.query.casefold()] if wish.mode != "auto" else wish.query.casefold().split()
-        scored: list[tuple[int, FoundPassage]] = []
-        for one in self.all():
-            low = one.made.text.casefold()
-            if score := count(one.made.text) if count is not None else sum(word in low for word in words):
-                text = passage_around(one.made.text, wish.query, wish.room)
-                scored.append((score, FoundPassage(one.id, "summary", one.ended, text, len(one.made.text))))
-        scored.sort(key=lambda pair: -pair[0])
-        start = (wish.page - 1) * wish.limit
-        return [one for _, one in scored[start : start + wish.limit]], len(scored) > start + wish.limit
 
     # -- summaries -----------------------------------------------------------------------------------------------------
 
@@ -277,9 +250,8 @@ class StoredGraph:
             if (there := self._added_meanwhile(connection, number, made)) is not None:
                 return there
             ident = self._free_id(connection, made, text)
-            contents = "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live')"
-            connection.exec_driver_sql(core.database.sql(f"{contents} ON CONFLICT DO NOTHING"), (core.tenant, *held))
-            started, ended = self._times(connection, number, low, high)
+            core.recorder.add_contents(connection, core.tenant, [(held, ())])
+            started, ended = self._times(connection, made.after, made.last)
             values = (
                 *(ident, core.tenant, number, low, high, made.level, bytes.fromhex(made.after) or None),
                 *(bytes.fromhex(made.last), held.digest, made.tokens, made.source_tokens, made.messages),
@@ -342,15 +314,11 @@ class StoredGraph:
         ident = connection.execute(later).scalar()
         return None if ident is None else self._get(connection, ident)
 
-    def _times(self, connection: Connection, number: int, low: int, high: int) -> tuple[float | None, float | None]:
+    def _times(self, connection: Connection, after: str, last: str) -> tuple[float | None, float | None]:
         """Return the times of a range's first and last message."""
-        times: list[float] = []
-        for part in segments_to(connection, number, high):
-            if part.high <= low:
-                continue
-            values = (part.branch, max(low, part.low), part.high)
-            ends = connection.exec_driver_sql(self._sql(_TIMES), values).one()
-            times += [one for one in ends if one is not None]
+        places = [part[:3] for part in self._stretches(connection, after, last)]
+        ends = [one for place in places for one in connection.exec_driver_sql(self._sql(_TIMES), place).one()]
+        times = [one for one in ends if one is not None]
         return (min(times), max(times)) if times else (None, None)
 
     def degraded(self, most: int) -> list[SummaryNode]:
@@ -470,35 +438,23 @@ def _on_path(connection: Connection, at: Branch) -> ColumnElement[bool]:
 # -- forgetting and checking -------------------------------------------------------------------------------------------
 
 
-def void_summaries(connection: Connection, tenant: str, places: set[tuple[int, int]]) -> int:
-    """Take away the words of all summaries that cover one of these messages (branch and depth); return how many."""
+def void_summaries(connection: Connection, tenant: str, places: set[tuple[int, int]]) -> None:
+    """Take away the words of all summaries that cover one of these messages (branch and depth)."""
     ends = select(summary.c.branch, func.max(summary.c.to_depth)).where(
         summary.c.tenant == tenant, summary.c.state != "void"
     )
     gone: dict[str, bytes | None] = {}
     for number, deepest in connection.execute(ends.group_by(summary.c.branch)).all():
-        spans = {part.branch: part for part in segments_to(connection, number, deepest)}
-        depths = [depth for b, depth in places if b in spans and spans[b].low < depth <= spans[b].high]
-        for some in in_batches(depths):
-            for depth in some:
-                covering = select(summary.c.id, summary.c.digest).where(
-                    summary.c.branch == number, summary.c.from_depth < depth, summary.c.to_depth >= depth
-                )
-                gone.update({row.id: row.digest for row in connection.execute(covering)})
+        path = segments_to(connection, number, deepest)
+        depths = [depth for own, depth in places if leads_through(path, own, depth)]
+        for depth in depths:
+            covering = select(summary.c.id, summary.c.digest).where(
+                summary.c.branch == number, summary.c.from_depth < depth, summary.c.to_depth >= depth
+            )
+            gone.update({row.id: row.digest for row in connection.execute(covering)})
     for part in in_batches(sorted(gone)):
         connection.execute(update(summary).where(summary.c.id.in_(part)).values(state="void", digest=None))
-    for digest in {bytes(one) for one in gone.values() if one is not None}:
-        is_used = connection.execute(select(summary.c.seq).where(summary.c.digest == digest).limit(1)).first()
-        if is_used is None:
-            connection.execute(delete(content).where(content.c.digest == digest))
-    return len(gone)
-
-
-def drop_summaries(connection: Connection, number: int, low: int) -> None:
-    """Delete the summaries that reach below a depth of a branch whose messages are being removed."""
-    doomed = select(summary.c.id).where(summary.c.branch == number, summary.c.to_depth > low)
-    connection.execute(delete(summary_child).where(summary_child.c.parent.in_(doomed)))
-    connection.execute(delete(summary).where(summary.c.branch == number, summary.c.to_depth > low))
+    drop_unused(connection, {bytes(one) for one in gone.values() if one is not None})
 
 
 def check_summaries(connection: Connection, tenant: str) -> Iterator[str]:

@@ -10,25 +10,25 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from sqlalchemy import Connection, delete, select
 
 from everlong.errors import NotStored
 from everlong.model import text_of, typed_words
-from everlong.store.compaction import view_for
+from everlong.store.compaction import view_at
 from everlong.store.content import blob, encoded, value_of
+from everlong.store.database import in_batches
 from everlong.store.paths import Segment, segments_to
-from everlong.store.schema import annex, branch, content, node
+from everlong.store.schema import annex, content, node
 from everlong.store.search.confidence import THRESHOLD, RecallSigns, best_passage, confidence, read_signs
 from everlong.store.search.searcher import Filters
 from everlong.store.search.text import terms_of
+from everlong.store.upkeep.references import drop_unused
 from everlong.store.views import items_of
 from everlong.tokens import counter_for
 
 if TYPE_CHECKING:
-    from sqlalchemy import Row
-
     from everlong.store.core import StoreCore
     from everlong.store.database import Database
     from everlong.store.paths import Reader
@@ -37,19 +37,6 @@ if TYPE_CHECKING:
     from everlong.store.tree import Branch
     from everlong.store.views import ViewItem
 
-__all__ = [
-    "KIND",
-    "MOST",
-    "MOST_TOKENS",
-    "READ_TURN",
-    "Candidate",
-    "Candidates",
-    "Teaser",
-    "Teasers",
-    "drop_teasers",
-    "find_candidates",
-    "find_teaser",
-]
 
 KIND = "teaser"
 """The kind of an annex that holds a teaser."""
@@ -82,9 +69,6 @@ class Teasers:
     def __init__(self, core: StoreCore) -> None:
         self._core = core
         sql = core.database.sql
-        self._content = sql(
-            "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live') ON CONFLICT DO NOTHING"
-        )
         self._annex = sql(
             "INSERT INTO annex (tenant, branch, depth, ord, digest, kind, shown, first_ts) VALUES (?,?,?,?,?,?,?,?)"
             " ON CONFLICT DO NOTHING"
@@ -114,7 +98,7 @@ class Teasers:
             connection.execute(
                 delete(annex).where(annex.c.branch == number, annex.c.depth == at.depth, annex.c.kind == KIND)
             )
-            connection.exec_driver_sql(self._content, (tenant, made.digest, made.bytes, made.codec))
+            self._core.recorder.add_contents(connection, tenant, [(made, ())])
             row = (tenant, number, at.depth, _ORD, made.digest, KIND, False, time.time())
             connection.exec_driver_sql(self._annex, row)
             return self._texts(connection, path, at.depth - 1, at.depth, {teaser.view}).get(at.depth, teaser.text)
@@ -127,7 +111,7 @@ class Teasers:
         Only messages after the view's cover have one.
         """
         with self._core.database.read() as connection:
-            shown = _view_at(connection, at)
+            shown = view_at(connection, at)
             if shown is None:
                 return {}
             path = segments_to(connection, at.id, at.depth)
@@ -163,11 +147,12 @@ def drop_teasers(connection: Connection, tenant: str, nodes: set[bytes]) -> None
         content, content.c.digest == annex.c.digest
     )
     gone = {ident.hex() for ident in nodes}
-    for row in connection.execute(held.where(annex.c.tenant == tenant, annex.c.kind == KIND)).all():
-        if row.bytes is not None and gone.isdisjoint(value_of(row.bytes, row.codec)["nodes"]):
-            continue
-        connection.execute(delete(annex).where(annex.c.seq == row.seq))
-        connection.execute(delete(content).where(content.c.digest == row.digest, content.c.tenant == tenant))
+    kept = annex.c.tenant == tenant, annex.c.kind == KIND, content.c.state == "live"
+    rows = connection.execute(held.where(*kept)).all()
+    quoting = [row for row in rows if not gone.isdisjoint(value_of(row.bytes, row.codec)["nodes"])]
+    for some in in_batches([row.seq for row in quoting]):
+        connection.execute(delete(annex).where(annex.c.seq.in_(some)))
+    drop_unused(connection, {bytes(row.digest) for row in quoting})
 
 
 # -- finding -----------------------------------------------------------------------------------------------------------
@@ -237,7 +222,7 @@ def find_candidates(store: SearchedStore, at: Branch, question: str) -> Candidat
     """
     question = question[:_QUESTION_CHARS]
     with store.database.read() as connection:
-        shown = _view_at(connection, at)
+        shown = view_at(connection, at)
         if shown is None:
             return None
         items = items_of(connection, store.reader, shown.id)
@@ -284,11 +269,6 @@ class _InSight:
             return True
         said = typed_words(document.message)
         return not said or said in self._told  # the summary, or a request that is repeated behind it
-
-
-def _view_at(connection: Connection, at: Branch) -> Row[Any] | None:
-    view_id = connection.execute(select(branch.c.view_id).where(branch.c.id == at.id)).scalar()
-    return view_for(connection, view_id, at.depth, None)
 
 
 def _compose(chosen: Sequence[Candidate], opener: str) -> str:

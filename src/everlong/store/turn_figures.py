@@ -18,16 +18,6 @@ from everlong.store.shown_path import ShownPath
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
-__all__ = [
-    "TurnFigures",
-    "TurnMark",
-    "answered_turns",
-    "count_turns",
-    "newest_change",
-    "page_of_turns",
-    "turns_by_id",
-    "turns_under_view",
-]
 
 _COLUMNS = "id, branch, depth, view_id, model, status, usage, cost, ts, ended, session, error"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -18,15 +18,13 @@ from sqlalchemy import Connection, Row, select
 
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message, Node, Trace, checked_messages
-from everlong.store.compaction import view_for
 from everlong.store.content import encoded
 from everlong.store.database import TryAgain
 from everlong.store.identity.placing import ATTEMPTS_IN_PLACE, StoredReply
 from everlong.store.identity.replies import ReplyLinker
-from everlong.store.paths import Segment, segments_to
 from everlong.store.schema import turn
 from everlong.store.sessions import TOTALS, usage_totals
-from everlong.store.tree import Branch, Match, RecordRequest
+from everlong.store.tree import Branch, Match, RecordRequest, inherited_view
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -116,10 +114,6 @@ class Turns:
         self._totals_sql = sql(f"UPDATE session SET {grown}, active = ? WHERE id = ? AND tenant = ?")  # noqa: S608 - ours
         one = f"SELECT {', '.join(_Row._fields)} FROM turn WHERE id = ? AND tenant = ?"  # noqa: S608 - our own names
         self._one, self._locked = sql(one), sql(one) + core.database.backend.lock
-        self._begin_sql = sql(
-            "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, cost, ts)"
-            " VALUES (?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
-        )
         self._finish_sql = sql(
             "UPDATE turn SET session = ?, branch = ?, node = ?, depth = ?, status = ?, error = ?, usage = ?, cost = ?,"
             " reply = ?, reply_key = ?, echo_node = ?, ended = ? WHERE id = ?"
@@ -140,11 +134,13 @@ class Turns:
                 raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
             self._linker.link(connection, at)
             view_id, preamble = row
-            shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
-            sent_under = None if shown is None else shown.id
+            sent_under = inherited_view(connection, view_id, at.depth)
             moment, named = time.time() if began is None else began, storable(model)
-            values = (tenant, session, at.id, at.head, at.depth, sent_under, preamble, named, "open", 0.0, moment)
-            ident = int(self._run(connection, self._begin_sql, values).fetchone()[0])
+            values = (
+                *(tenant, session, at.id, at.head, at.depth, sent_under, preamble, named),
+                *("open", None, None, 0.0, None, None, None, moment, None),
+            )
+            ident = int(self._run(connection, self._insert_sql, values).fetchone()[0])
             return Turn(ident, session, at.id, at.head, at.depth, sent_under, named, moment)
 
         return self._database.write(work)
@@ -187,27 +183,16 @@ class Turns:
             if echo_node is None:
                 answered = self._add_reply(connection, at, past, attempt)
             told = None if usage is None else json.dumps(dict(usage), default=str)
-            (number, node, depth), session = (answered.at.id, answered.at.head, answered.at.depth), answered.session
-            ended = replace(
-                _turn(row),
-                session=session,
-                branch=number,
-                node=node,
-                depth=depth,
-                status=status,
-                error=storable(error),
-                usage=json.loads(told) if told else None,
-                cost=cost,
-                has_reply=digest is not None,
-                echo_node=answered.node,
-                ended=time.time(),
+            place, session = answered.at, answered.session
+            values = (
+                *(session, place.id, place.head, place.depth, status, storable(error), told, cost),
+                *(digest, key, answered.node, time.time(), ident),
             )
-            values = (*(session, number, node, depth, status, ended.error, told, cost), digest, key, answered.node)
-            self._run(connection, self._finish_sql, (*values, ended.ended, ident))
+            self._run(connection, self._finish_sql, values)
             self._names.add(connection, self._core.tenant, ident, names)
             self._add_totals(connection, session, usage, cost)
             self._drop_if_left(connection, row.session, session)
-            return ended
+            return _turn(self._row(connection, ident))
 
         return self._database.retry(lambda attempt: self._database.write(partial(work, attempt)))
 
@@ -289,17 +274,9 @@ class Turns:
 
     def of_session(self, ident: str) -> list[Turn]:
         """Return the turns of a session, oldest first."""
-        return self._select(turn.c.session == ident)
-
-    def of_branch(self, at: Branch) -> list[Turn]:
-        """Return the turns on the way to a place, oldest first."""
+        query = select(turn).where(turn.c.tenant == self._core.tenant, turn.c.session == ident).order_by(turn.c.id)
         with self._database.read() as connection:
-            path = segments_to(connection, at.id, at.depth)
-        return self._select(turn.c.branch.in_([part.branch for part in path]), on=path)
-
-    def unfinished(self) -> list[Turn]:
-        """Return the turns that were begun and not finished, oldest first: under way, or left behind by a crash."""
-        return self._select(turn.c.status == "open")
+            return [_turn(row) for row in connection.execute(query)]
 
     def since(self, at: float = 0.0) -> Iterator[Turn]:
         """Yield all turns that were begun from a moment on (seconds since 1970), oldest first."""
@@ -307,15 +284,6 @@ class Turns:
         with self._database.read() as connection:
             for row in connection.execution_options(yield_per=500).execute(query):
                 yield _turn(row)
-
-    def link(self, at: Branch) -> int:
-        """Link replies with the messages on the way to a place that repeat them; return how many were found.
-
-        `begin` does this by itself.
-        """
-        return self._database.write(lambda connection: self._linker.link(connection, at))
-
-    # -- inside a transaction ------------------------------------------------------------------------------------------
 
     def _request_after(self, at: Branch, new: NewMessages, reply: Message | None) -> tuple[RecordRequest, int]:
         """Return new messages and the reply to them as a request, and the number of messages before the reply."""
@@ -361,11 +329,11 @@ class Turns:
         preamble: bytes | None,
     ) -> int:
         now, (at, node, session) = time.time(), answered
-        shown = None if view_id is None else view_for(connection, view_id, at.depth, None)
+        shown = inherited_view(connection, view_id, at.depth)
         told = None if past.usage is None else encoded(dict(past.usage)).decode()
         digest, key = self._digest_and_key(past.reply)
         values = (
-            *(self._core.tenant, session, at.id, at.head, at.depth, None if shown is None else shown.id),
+            *(self._core.tenant, session, at.id, at.head, at.depth, shown),
             *(preamble, storable(past.model), past.status, storable(past.error), told, past.cost),
             *(digest, key, node, now if past.began is None else past.began, now),
         )
@@ -401,13 +369,6 @@ class Turns:
         if row is None:
             raise NotStored(f"there is no turn {ident} in {self._database.backend.where}")
         return _Row(*row)
-
-    def _select(self, condition: Any, on: list[Segment] | None = None) -> list[Turn]:
-        query = select(turn).where(turn.c.tenant == self._core.tenant, condition).order_by(turn.c.id)
-        with self._database.read() as connection:
-            rows = connection.execute(query).all()
-        tops = None if on is None else {part.branch: part.high for part in on}
-        return [_turn(row) for row in rows if tops is None or row.depth <= tops[row.branch]]
 
 
 class _Row(NamedTuple):

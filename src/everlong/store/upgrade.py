@@ -16,8 +16,6 @@ from everlong.errors import SchemaMismatch, StoreBusy, StoreError
 from everlong.store.database import Backend, Database
 from everlong.store.schema import create_tables
 
-__all__ = ["HEAD", "MIGRATIONS", "REVISIONS", "VERSION_TABLE", "backend_for", "open_database", "refuse", "version_of"]
-
 _log = logging.getLogger("everlong.store")
 
 VERSION_TABLE = "everlong_version"
@@ -78,20 +76,6 @@ def backend_for(url_or_path: str | Path, wait: float = 10.0, *, waits_for_disk: 
     )
 
 
-def refuse(version: str) -> str:
-    """Return what to say of a store with a version that is not among `REVISIONS`, and what to do about it."""
-    if version > HEAD:
-        return (
-            f"was written by a newer version of Everlong (its schema is {version!r}, this version knows up to "
-            f"{HEAD!r}); update Everlong to open it"
-        )
-    return (
-        f"was written before the first release (its schema is {version!r}, the oldest that opens is {REVISIONS[0]!r}); "
-        "run `everlong sessions export --all` with the Everlong that wrote it, name another file or database in "
-        "store.url, and run `everlong sessions import` on the export"
-    )
-
-
 def version_of(connection: Connection) -> str | None:
     """Return the version of the schema, or None if the database has no tables of Everlong."""
     if not connection.dialect.has_table(connection, VERSION_TABLE):
@@ -129,7 +113,10 @@ def _create_or_upgrade(database: Database, partitions: int, connection: Connecti
     elif version in REVISIONS:
         _run_revisions(connection)
     else:
-        raise SchemaMismatch(f"{database.backend.where} {refuse(version)}")
+        raise SchemaMismatch(
+            f"{database.backend.where} was written by another version of Everlong (its schema is {version!r}, this "
+            f"version knows {', '.join(REVISIONS)}); update Everlong, or name another file or database in store.url"
+        )
 
 
 def _run_revisions(connection: Connection) -> None:

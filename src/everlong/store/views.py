@@ -12,7 +12,7 @@ import copy
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Row, select, update
 
@@ -22,8 +22,11 @@ from everlong.lossless.graph import ASIDE, EDITED
 from everlong.model import Message, leading_system_count, parts_of, text_of, with_part_appended
 from everlong.store.content import blob, encoded
 from everlong.store.database import Database, in_batches
-from everlong.store.paths import Entry, Reader, Segment, segments_to
+from everlong.store.paths import Entry, Reader, Segment, leads_through, segments_to
 from everlong.store.schema import branch, node, pin, view, view_item
+
+if TYPE_CHECKING:
+    from everlong.store.core import StoreCore
 
 TAG = MESSAGE_TAG
 """The key that carries a message's place through an engine; it is never stored."""
@@ -417,18 +420,14 @@ def pinned_in(connection: Connection, tenant: str, path: Sequence[Segment]) -> l
     rows = connection.execute(
         select(node.c.id, node.c.depth, node.c.branch).join(pin, pin.c.node == node.c.id).where(pin.c.tenant == tenant)
     ).all()
-    spans = {segment.branch: segment for segment in path}
-    return [
-        (bytes(row.id), row.depth)
-        for row in rows
-        if row.branch in spans and spans[row.branch].low < row.depth <= spans[row.branch].high
-    ]
+    return [(bytes(row.id), row.depth) for row in rows if leads_through(path, row.branch, row.depth)]
 
 
 def write_view(
-    connection: Connection, database: Database, tenant: str, number: int, made: NewView, prev: int | None, now: float
+    core: StoreCore, connection: Connection, number: int, made: NewView, prev: int | None, now: float
 ) -> int:
     """Store a view with its items, without putting it in force; return its number."""
+    database, tenant = core.database, core.tenant
     cover_id = _node_at(connection, database, number, made.derived.cover_depth)
     items = [
         (item, blob(tenant, encoded(item.message)) if item.message is not None else None) for item in made.derived.items
@@ -436,12 +435,7 @@ def write_view(
     system = made.system.replaced
     replaced = None if system is None else blob(tenant, encoded({"system": system, "tools": None}))
     blobs = [*(held for _, held in items if held is not None), *([replaced] if replaced is not None else [])]
-    contents = database.sql(
-        "INSERT INTO content (tenant, digest, bytes, codec, state) VALUES (?,?,?,?,'live') ON CONFLICT DO NOTHING"
-    )
-    rows = sorted({(tenant, held.digest, held.bytes, held.codec) for held in blobs}, key=lambda row: row[1])
-    if rows:
-        connection.exec_driver_sql(contents, rows)
+    core.recorder.add_contents(connection, tenant, [(held, ()) for held in blobs])
     key = connection.execute(
         view.insert().values(
             tenant=tenant,

@@ -15,9 +15,9 @@ from sqlalchemy import Connection, Row, func, select
 from everlong.context.oversized import is_stub
 from everlong.errors import NotStored
 from everlong.model import CLEARED_RESULT, Message, text_of, whole_text
-from everlong.store.compaction import Compaction, SeenContext, compaction_of, see, view_for
-from everlong.store.paths import message_of
-from everlong.store.schema import branch, compaction, content, node, view
+from everlong.store.compaction import Compaction, SeenContext, compaction_of, see, view_at
+from everlong.store.paths import leads_through, message_of
+from everlong.store.schema import compaction, content, node, view
 from everlong.store.search import Filters
 from everlong.store.search.query import normal
 from everlong.store.shown_path import SHORTEST, ShownPath, find_message
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from everlong.store import Store
     from everlong.store.search import Hit
 
-__all__ = ["Change", "State", "Whereabouts", "count_forgotten", "find_whereabouts"]
 
 State = Literal[
     "in context",
@@ -39,12 +38,14 @@ State = Literal[
     "summarized",
     "left out",
     "taken back",
+    "outside",
     "broken off",
     "forgotten",
 ]
 """The state of a message. The model gets it word for word only ``in context``; ``in summary`` means that the
-summary in its place still says the words. ``left out``: its client no longer sends it. ``taken back``: no conversation
-shows it. ``broken off``: a reply that the conversation does not go on with."""
+summary in its place still says the words. ``left out``: its client no longer sends it. ``taken back``: the conversation
+no longer shows it. ``outside``: no conversation shows it. ``broken off``: a reply that the conversation does not go on
+with."""
 
 Became = Literal["stub", "shortened", "cleared", "summarized"]
 
@@ -234,7 +235,9 @@ class _Reader:
         told = (place.node, conversation, place.title, place.turn, place.role, place.at, _clip(place.text))
         if place.is_broken:
             return Whereabouts(*told, state="broken off")
-        current = None if conversation is None else self._current(conversation)
+        if conversation is None:
+            return Whereabouts(*told, state="outside")
+        current = self._current(conversation)
         if current is None:
             return Whereabouts(*told, state="taken back")
         with self._store.database.read() as connection:
@@ -242,7 +245,7 @@ class _Reader:
             if row is None or not current.path.runs:
                 return Whereabouts(*told, state="taken back")
             last = current.path.runs[-1]
-            if not any(part.branch == row.branch and part.low < row.depth <= part.high for part in last.path):
+            if not leads_through(last.path, row.branch, row.depth):
                 state: State = "taken back" if current.path.run_of(row.branch, row.depth) is None else "left out"
                 return Whereabouts(*told, state=state)
             if current.seen is None:
@@ -266,8 +269,7 @@ class _Reader:
         at: Branch = store.branch(last.branch, last.high)
         pinned = store.pinned_ids(last.path)
         with store.database.read() as connection:
-            view_id = connection.execute(select(branch.c.view_id).where(branch.c.id == at.id)).scalar()
-            is_raw = view_id is None or view_for(connection, view_id, at.depth, None) is None
+            is_raw = view_at(connection, at) is None
         if is_raw:
             return _Current(path, None, [], {}, pinned)
         seen = see(store, at)

@@ -23,8 +23,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Counts", "Loss", "WriteCounter"]
-
 _HEAD = re.compile(rb"everlong (\d{20}) (\d{20})\n")
 _HEAD_BYTES = 51
 _MOST_BYTES = 100_000

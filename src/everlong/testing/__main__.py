@@ -30,11 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             threading.Event().wait()
     except KeyboardInterrupt:
         return 0
-    except OSError as error:
-        sys.stderr.write(
-            f"python -m everlong.testing: port {options.port} cannot be used ({error.strerror or error}); choose "
-            "another with --port, or leave --port out for a free one\n"
-        )
+    except (OSError, OverflowError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        sys.stderr.write(f"python -m everlong.testing: port {options.port} cannot be used ({why}); see --port\n")
         return 1
     return 0
 
@@ -53,32 +51,15 @@ def _parser() -> argparse.ArgumentParser:
         description="Run a stand-in model on this machine. It needs no key, speaks the APIs of Anthropic and OpenAI, "
         "and repeats the beginning of every question. Ctrl-C ends it.",
     )
-    parser.add_argument(
-        "--port", type=_port, default=0, metavar="N", help="the port to listen on (default: a free one)"
-    )
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="the port to listen on (default: a free one)")
     parser.add_argument(
         "--window",
-        type=_window,
+        type=int,
         default=200_000,
         metavar="TOKENS",
         help="refuse prompts that do not fit into this many tokens (default: 200000)",
     )
     return parser
-
-
-def _port(text: str) -> int:
-    return _number(text, 0, 65_535)
-
-
-def _window(text: str) -> int:
-    return _number(text, 1, 100_000_000)
-
-
-def _number(text: str, least: int, most: int) -> int:
-    number = int(text) if text.isascii() and text.isdecimal() and len(text) <= len(str(most)) else -1
-    if not least <= number <= most:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {least} to {most}")
-    return number
 
 
 def _describe(server: ModelServer) -> str:

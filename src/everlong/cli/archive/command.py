@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["archive_command"]
 
-_CLIENTS = ("claude-code", "codex", "opencode", "gemini", "pi", "cline", "aider", "hermes")
 _MOST_LISTED = 20
 _INTERVAL = 5.0
 """Seconds between two looks at the folders: clients delete logs after days, and people search for older words."""
@@ -30,24 +28,9 @@ _INTERVAL = 5.0
 
 @click.command("archive")
 @click.option("--once", is_flag=True, help="Import what is there and exit.")
-@click.option(
-    "--client", "clients", multiple=True, type=click.Choice(_CLIENTS), help="Only this client's logs; may be repeated."
-)
-@click.option(
-    "--folder",
-    "folders",
-    multiple=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Also the logs in this folder, of whatever client; may be repeated.",
-)
 @json_option
 @store_option
-def archive_command(
-    once: bool,
-    clients: tuple[str, ...],
-    folders: tuple[Path, ...],
-    as_json: bool,
-) -> None:
+def archive_command(once: bool, as_json: bool) -> None:
     """Import the logs of other clients before those delete them, and go on while the clients write.
 
     Without --once it runs until it is stopped and looks at the folders again and again; only what has changed is read.
@@ -56,23 +39,13 @@ def archive_command(
     """
     if as_json and not once:
         raise click.UsageError("--json reports one import, so it needs --once")
-    chosen = _choose(clients, folders)
+    from everlong.cli.archive.places import log_folders  # noqa: PLC0415 - keeps `--help` quick
+
     with open_chosen_store(new=True) as store:
         if once:
-            _import_once(store, chosen, as_json=as_json)
+            _import_once(store, log_folders(), as_json=as_json)
         else:
-            _watch(store, chosen)
-
-
-def _choose(clients: tuple[str, ...], folders: tuple[Path, ...]) -> list[LogFolder]:
-    from everlong.cli.archive.places import AIDER, LogFolder, log_folders  # noqa: PLC0415 - keeps `--help` quick
-
-    found = [one for one in log_folders() if not clients or one.client in clients]
-    missing = [str(folder) for folder in folders if not folder.is_dir()]
-    if missing:
-        raise click.UsageError(f"{missing[0]} is no folder; name one that is there")
-    everything = ("**/*.jsonl", "**/*.json", "**/*.db", f"**/{AIDER}")
-    return [*found, *(LogFolder("", folder, everything, is_own=False) for folder in folders)]
+            _watch(store, log_folders())
 
 
 def _import_once(store: Store, folders: list[LogFolder], *, as_json: bool) -> None:

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everlong.cli.archive.databases import read_hermes, read_opencode
-from everlong.cli.archive.formats import LogFormat, check_database, format_of_log
-from everlong.cli.archive.log_content import read_log_file
+from everlong.cli.archive.formats import LogFormat, check_database, format_of_log, read_log_file
 from everlong.cli.archive.places import is_clients_own
 from everlong.cli.output import counted
 from everlong.errors import TranscriptError

@@ -54,7 +54,7 @@ def chat_command(**given: Any) -> None:
     settle_trust(trusts=given["trust"], asks=sys.stdin.isatty() and sys.stderr.isatty())
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
     if is_terminal and _lacks_model(given):
-        from everlong.cli.first_run.dialogue import choose_model  # noqa: PLC0415 - only at the first run
+        from everlong.cli.first_run import choose_model  # noqa: PLC0415 - only at the first run
 
         if not choose_model(plain=given["plain"]):
             raise click.exceptions.Exit(1)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import everlong.agent
-from everlong import config, providers
+from everlong import config
 from everlong.agent.approval import approve_everything, refuse_everything
 from everlong.cli.chat.commands import ChatDesk, Registry, register_plugin_commands
 from everlong.cli.chat.themes import choose_theme
 from everlong.cli.chosen_store import newest_to_resume, open_chosen_store
-from everlong.cli.local import local_model
+from everlong.cli.local import local_model, open_agent
 
 if TYPE_CHECKING:
     import click
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from everlong.cli.chat.show import Show
     from everlong.cli.chat.state import ChatState
     from everlong.cli.chat.worker import ChatWorker
-    from everlong.config import Settings
     from everlong.store import Store
 
 __all__ = ["Opening"]
@@ -76,23 +75,19 @@ class Opening:
             store = opened.enter_context(open_chosen_store(new=True))
         approver = self._choose_approver(worker)
 
-        def open_agent(resume: str | None) -> Agent:
-            options = self._make_options(approver, resume)
-            if local is not None:
-                agent = local.open_agent(settings, options, store, show)
-            else:
-                agent = self._open_agent(settings, options, store, show)
+        def open_on(resume: str | None) -> Agent:
+            agent = open_agent(self._given, settings, self._make_options(approver, resume), store, show, local)
             agent.tools.context.heard = show.output
             register_plugin_commands(self._registry, agent.plugins.registered.commands.values(), show.note)
             return agent
 
-        self._state.agent = agent = open_agent(self._find_resumed(store, show))
+        self._state.agent = agent = open_on(self._find_resumed(store, show))
         opened.callback(self._close)
         for line in _banner(agent):
             show.quiet(line)
         if agent.conversation.branch is not None:
             show.last_exchange(agent.conversation)
-        return ChatDesk(self._state, show, settings, self._registry, open_agent=open_agent)
+        return ChatDesk(self._state, show, settings, self._registry, open_agent=open_on)
 
     def _close(self) -> None:
         if self._state.agent is not None:  # /resume may have replaced it
@@ -121,10 +116,3 @@ class Opening:
             resume=resume,
             title=self._given["title"] if resume is None else None,
         )
-
-    def _open_agent(self, settings: Settings, options: AgentOptions, store: Store, show: Show) -> Agent:
-        given = self._given
-        model: Any = given["model"] or settings.agent.model
-        if given["base_url"] is not None and model is not None:
-            model = providers.connect(model, settings, base_url=given["base_url"])
-        return everlong.agent.open_agent(settings, model, options, store=store, listen=show)

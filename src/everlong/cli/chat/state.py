@@ -97,9 +97,9 @@ class ChatState:
         agent = self.agent
         if agent is None:
             return
-        used, threshold = agent.compactor.tokens, max(1, agent.engine.threshold_tokens)
+        used, window = agent.compactor.tokens, max(1, agent.engine.context_length)
         self._model = agent.asker.model
-        self._context = f"context {used:,} / {threshold:,} ({100 * used // threshold} %)"
+        self._context = f"context {used:,} / {window:,} ({100 * used // window} %)"
         self._cache = _describe_cache(agent)
         session = agent.conversation.session
         if session is not None:  # with summaries and memory, as /usage tells it

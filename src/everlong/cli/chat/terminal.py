@@ -24,7 +24,6 @@ from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.patch_stdout import StdoutProxy
-from prompt_toolkit.utils import get_cwidth
 
 from everlong.cli.chat.state import ASKED, SETTLING_SECONDS, STARTING
 from everlong.config.paths import data_home
@@ -65,24 +64,15 @@ _TAB = "    "
 
 def last_rows(text: str, columns: int, rows: int) -> list[str]:
     """Return the last rows of a text, wrapped to the columns."""
+    from rich.cells import chop_cells  # noqa: PLC0415 - the prompt comes before this is loaded
+
     if not text or columns < 2 or rows < 1:
         return []
     found: list[str] = []
     # Earlier characters cannot be in the last rows, however narrow they are.
     for line in text[-columns * rows * 2 :].expandtabs(len(_TAB)).split("\n"):
-        found += _rows(line, columns)
+        found += chop_cells(line, columns) or [""]
     return found[-rows:]
-
-
-def _rows(line: str, columns: int) -> list[str]:
-    rows, row, used = [], "", 0
-    for sign in line:
-        width = get_cwidth(sign)
-        if used + width > columns:
-            rows.append(row)
-            row, used = "", 0
-        row, used = row + sign, used + width
-    return [*rows, row]
 
 
 class ChatCompleter(Completer):

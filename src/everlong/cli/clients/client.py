@@ -43,13 +43,8 @@ class ConfigurationFile:
 
     @property
     def backup(self) -> Path:
-        """The backup beside the file."""
+        """The backup beside the file; empty if there was no file before."""
         return self.path.with_name(f"{self.path.name}.before-{self.mark}")
-
-    @property
-    def absence(self) -> Path:
-        """An empty file that stands for the backup if there was no file before."""
-        return self.path.with_name(f"{self.path.name}.absent-before-{self.mark}")
 
     def text(self) -> str | None:
         """Return the file's text; None if there is no file.
@@ -69,8 +64,6 @@ class ConfigurationFile:
 
     def original(self) -> Any:
         """Return the values of the file before Everlong changed it."""
-        if self.absence.exists():
-            return {}
         if self.backup.exists():
             return self._parse(_read(self.backup) or "", self.backup)
         return self.values()
@@ -100,6 +93,15 @@ class ConfigurationFile:
             raise self._refusal(settings[0], "other values would change")
         return text
 
+    def preview(self, settings: Sequence[Setting]) -> str:
+        """Return the settings as they would stand in an empty file; empty if the file has them."""
+        if self.changed(settings) == self.text():
+            return ""
+        text = ""
+        for setting in settings:
+            text = self.format.put(text, setting.path, setting.value)
+        return text.rstrip()
+
     def write(self, settings: Sequence[Setting]) -> bool:
         """Write settings after a backup; return False if the file has them already."""
         fresh = self.changed(settings)
@@ -119,49 +121,43 @@ class ConfigurationFile:
 
         If something else in the file was changed since, only Everlong's own settings are removed.
         """
-        is_new = self.absence.exists()
-        if not is_new and not self.backup.exists():
+        before = _read(self.backup)
+        if before is None:
             return f"nothing to undo: there is no backup beside {self.path}"
-        before = None if is_new else _read(self.backup)
         text = self.text()
         try:
-            if text is None and before is None:
+            if text is None and not before:
                 done = f"{self.path} is gone already"
             elif text is None or self._is_same_elsewhere(text, before, settings):
                 done = self._restore(before)
             else:
                 ours = [one for one in settings if not one.is_frame]
-                write_whole(self.path, put_back(self.format, text, self._parse(before or "", self.backup), ours))
+                write_whole(self.path, put_back(self.format, text, self._parse(before, self.backup), ours))
                 done = f"{self.path} was changed since: took back only what everlong had set"
-            for spare in (self.backup, self.absence):
-                spare.unlink(missing_ok=True)
+            self.backup.unlink()
         except OSError as error:
             raise _unwritable(self.path, error) from error
         return done
 
-    def _restore(self, before: str | None) -> str:
-        if before is None:
+    def _restore(self, before: str) -> str:
+        if not before:
             self.path.unlink()
             return f"removed {self.path}, which was not there before"
         write_whole(self.path, before, new_mode=stat.S_IMODE(self.backup.stat().st_mode))
         return f"restored {self.path}"
 
-    def _is_same_elsewhere(self, text: str, before: str | None, settings: Sequence[Setting]) -> bool:
-        old = self._parse(before or "", self.backup)
+    def _is_same_elsewhere(self, text: str, before: str, settings: Sequence[Setting]) -> bool:
+        old = self._parse(before, self.backup)
         undone = put_back(self.format, text, old, settings)
         return bool(self._parse(undone) == old)
 
     def _back_up(self, before: str | None, settings: Sequence[Setting]) -> None:
-        if self.absence.exists() or self.backup.exists():
+        if self.backup.exists():
             old, now = self.original(), self._parse(before or "")
             if any(value_at(old, one.path) != value_at(now, one.path) for one in settings):
                 return  # Everlong changed it before: the backup is still the original
-        self.absence.unlink(missing_ok=True)
-        if before is None:
-            self.backup.unlink(missing_ok=True)
-            write_whole(self.absence, "")
-        else:
-            write_whole(self.backup, before, new_mode=stat.S_IMODE(self.path.stat().st_mode))
+        mode = 0o600 if before is None else stat.S_IMODE(self.path.stat().st_mode)
+        write_whole(self.backup, before or "", new_mode=mode)
 
     def _parse(self, text: str, path: Path | None = None) -> Any:
         try:
@@ -312,6 +308,13 @@ class Client:
     def file(self, env: Mapping[str, str], home: Path) -> ConfigurationFile:
         """Return its configuration file."""
         return ConfigurationFile(self.path(env, home), self.format)
+
+    def values(self, env: Mapping[str, str], home: Path) -> Any:
+        """Return the values of its configuration file; none if that is broken, which the client will report itself."""
+        try:
+            return self.file(env, home).values()
+        except ConfigError:
+            return {}
 
     def upstreams(self, env: Mapping[str, str], home: Path) -> dict[str, str]:
         """Return the upstreams of its own configuration, as the user wrote it, by API."""

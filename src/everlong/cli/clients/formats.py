@@ -1,4 +1,4 @@
-"""Formats of configuration files: JSON, TOML and YAML.
+"""Formats of configuration files: JSON, TOML, YAML, and files that are written as a whole.
 
 Each format can read a text, and set or remove one value while everything else stays as it is. A path of names addresses
 a value.
@@ -10,39 +10,29 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from everlong.errors import ConfigError
 from everlong.extras import install_command
 
-__all__ = ["JSON", "TOML", "YAML", "Format", "parse_json", "remove_json", "set_json", "value_at"]
+__all__ = ["JSON", "TEXT", "TOML", "YAML", "Format", "parse_json", "remove_json", "set_json", "value_at"]
 
-_GAP = re.compile(r"(?:[ \t\r\n\ufeff]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-_WORD = re.compile(r"-?[0-9.eE+\-]+|[A-Za-z]+")
-_MOST_DEPTH = 200
+_STRING = r'"(?:\\.|[^"\\\n])*"'
+_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_LAST_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])")
+_SPACE = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 _INDENT = "  "
 
 
-@dataclass(slots=True)
-class _Node:
-    """A value and its place in the text."""
+class _Member(NamedTuple):
+    """A member of an object, and its place in the text."""
 
-    start: int
-    end: int
-    value: Any
-    members: list[_Member] = field(default_factory=list)
-    """The members of an object."""
-
-
-@dataclass(slots=True)
-class _Member:
     name: str
     start: int
-    node: _Node
-    comma: int | None = None
-    """The place of the comma after it."""
+    value: int
+    end: int
 
 
 def parse_json(text: str) -> Any:
@@ -51,7 +41,12 @@ def parse_json(text: str) -> Any:
     Raises:
         ValueError: the text is no JSON; the message names the line.
     """
-    return _Parser(text).whole().value
+    try:
+        return json.loads(_blank(text, _COMMENT, _LAST_COMMA))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"line {error.lineno}: {error.msg}") from None
+    except RecursionError:
+        raise ValueError("line 1: it is nested too deeply") from None
 
 
 def set_json(text: str, path: Sequence[str], value: Any) -> str:
@@ -60,63 +55,90 @@ def set_json(text: str, path: Sequence[str], value: Any) -> str:
     Raises:
         ValueError: the text is no JSON, or something on the way is no object.
     """
-    if not text.strip():
-        text = "{}\n"
-    node, rest = _descend(_Parser(text).whole(), path)
+    text = text if text.strip() else "{}\n"
+    start, end, rest = _find(text, path)
+    outer = _line_indent(text, start)
     if not rest:
-        return text[: node.start] + _dump(value, _line_indent(text, node.start), text) + text[node.end :]
-    if not isinstance(node.value, dict):
-        raise ValueError(f"{'.'.join(path[: -len(rest)]) or 'the whole'} is no object")  # noqa: TRY004 - of the text
+        return text[:start] + _dump(value, outer, text) + text[end:]
+    if text[start] != "{":
+        raise ValueError(f"{'.'.join(path[: -len(rest)]) or 'the whole'} is no object")
     for name in reversed(rest[1:]):
         value = {name: value}
-    return _add_member(text, node, rest[0], value)
+    members = _members(text, start)
+    is_spread = not members or "\n" in text[start:end]
+    inner = _line_indent(text, members[0].start) if members else outer + _unit(text)
+    added = f"{json.dumps(rest[0])}: {_dump(value, inner, text) if is_spread else json.dumps(value)}"
+    last = members[-1].end if members else start + 1
+    comma = "," if members and _comma_after(text, last, end) is None else ""
+    before, behind = (_newline(text) + inner, _newline(text) + outer) if is_spread else (" ", "")
+    return text[:last] + comma + text[last : end - 1].rstrip() + before + added + behind + text[end - 1 :]
 
 
 def remove_json(text: str, path: Sequence[str]) -> str:
     """Return the text without the member at ``path``; unchanged if there is none."""
-    node, rest = _descend(_Parser(text).whole(), path[:-1])
-    names = [member.name for member in node.members]
-    if rest or path[-1] not in names:
+    start, end, rest = _find(text, path[:-1])
+    members = _members(text, start) if not rest and text[start] == "{" else []
+    at = next((place for place, member in enumerate(members) if member.name == path[-1]), None)
+    if at is None:
         return text
-    at = names.index(path[-1])
-    member = node.members[at]
+    member = members[at]
     if at:
-        return text[: node.members[at - 1].node.end] + text[member.node.end :]
-    end = member.node.end if member.comma is None else member.comma + 1
-    left = text[end : node.end - 1]
-    return text[: node.start + 1] + (left if left.strip() else "") + text[node.end - 1 :]
+        return text[: members[at - 1].end] + text[member.end :]
+    comma = _comma_after(text, member.end, end)
+    left = text[member.end if comma is None else comma + 1 : end - 1]
+    return text[: start + 1] + (left if left.strip() else "") + text[end - 1 :]
 
 
-def _descend(node: _Node, path: Sequence[str]) -> tuple[_Node, list[str]]:
-    """Return the innermost node on a path, and the names that are missing below it."""
+def _blank(text: str, *patterns: re.Pattern[str]) -> str:
+    """Return the text with spaces for comments and trailing commas; everything else stays in its place."""
+
+    def blank(found: re.Match[str]) -> str:
+        return found[0] if found[0].startswith('"') else re.sub(r"[^\n]", " ", found[0])
+
+    text = text.replace("\ufeff", " ")
+    for pattern in patterns:
+        text = pattern.sub(blank, text)
+    return text
+
+
+def _find(text: str, path: Sequence[str]) -> tuple[int, int, list[str]]:
+    """Return the start and the end of the innermost value on a path, and the names that are missing below it."""
+    parse_json(text)
+    plain = _blank(text, _COMMENT, _LAST_COMMA)
+    start = _skip(plain, 0)
+    end = _DECODER.raw_decode(plain, start)[1]
     for depth, name in enumerate(path):
-        below = next((member.node for member in reversed(node.members) if member.name == name), None)
+        members = _members(text, start) if plain[start] == "{" else []
+        below = next((member for member in reversed(members) if member.name == name), None)
         if below is None:
-            return node, list(path[depth:])
-        node = below
-    return node, []
+            return start, end, list(path[depth:])
+        start, end = below.value, below.end
+    return start, end, []
 
 
-def _add_member(text: str, node: _Node, name: str, value: Any) -> str:
-    outer = _line_indent(text, node.start)
-    if not node.members:
-        inner = outer + _unit(text)
-        inside = text[node.start + 1 : node.end - 1].rstrip()
-        member = f"{json.dumps(name)}: {_dump(value, inner, text)}"
-        newline = _newline(text)
-        return f"{text[: node.start + 1]}{inside}{newline}{inner}{member}{newline}{outer}{text[node.end - 1 :]}"
-    last = node.members[-1]
-    is_spread = "\n" in text[node.start : last.start]
-    inner = _line_indent(text, node.members[0].start) if is_spread else outer
-    member = f"{json.dumps(name)}: {_dump(value, inner, text) if is_spread else json.dumps(value)}"
-    cut = last.node.end
-    head = text[:cut] + ("," if last.comma is None else "")
-    gap = text[cut : node.end - 1]
-    comma = "" if last.comma is None else ","
-    if not is_spread:
-        return f"{head}{gap.rstrip()} {member}{comma}{gap[len(gap.rstrip()) :]}{text[node.end - 1 :]}"
-    newline = _newline(text)
-    return f"{head}{gap.rstrip()}{newline}{inner}{member}{comma}{newline}{outer}{text[node.end - 1 :]}"
+def _members(text: str, start: int) -> list[_Member]:
+    """Return the members of the object that begins at a place."""
+    plain = _blank(text, _COMMENT, _LAST_COMMA)
+    found: list[_Member] = []
+    at = _skip(plain, start + 1)
+    while plain[at] != "}":
+        name, end = _DECODER.raw_decode(plain, at)
+        value = _skip(plain, _skip(plain, end) + 1)
+        end = _DECODER.raw_decode(plain, value)[1]
+        found.append(_Member(name, at, value, end))
+        at = _skip(plain, end)
+        at = _skip(plain, at + 1) if plain[at] == "," else at
+    return found
+
+
+def _skip(plain: str, at: int) -> int:
+    found = _SPACE.match(plain, at)
+    return found.end() if found else at
+
+
+def _comma_after(text: str, at: int, end: int) -> int | None:
+    place = _blank(text, _COMMENT).find(",", at, end - 1)
+    return None if place < 0 else place
 
 
 def _dump(value: Any, indent: str, text: str) -> str:
@@ -138,109 +160,6 @@ def _unit(text: str) -> str:
 
 def _newline(text: str) -> str:
     return "\r\n" if "\r\n" in text else "\n"
-
-
-class _Parser:
-    """A parser of JSON with comments, into nodes."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-
-    def whole(self) -> _Node:
-        self._skip()
-        node = self._value(0)
-        self._skip()
-        if self._at != len(self._text):
-            raise self._error("the end was expected here")
-        return node
-
-    def _skip(self) -> None:
-        found = _GAP.match(self._text, self._at)
-        self._at = found.end() if found else self._at
-
-    def _next(self) -> str:
-        return self._text[self._at : self._at + 1]
-
-    def _value(self, depth: int) -> _Node:
-        if depth > _MOST_DEPTH:
-            raise self._error("it is nested too deeply")
-        sign = self._next()
-        if sign == "{":
-            return self._object(depth)
-        if sign == "[":
-            return self._list(depth)
-        start = self._at
-        if sign == '"':
-            value = self._string()
-            return _Node(start, self._at, value)
-        word = _WORD.match(self._text, start)
-        if word is None:
-            raise self._error("a value was expected here")
-        try:
-            value = json.loads(word[0])
-        except ValueError:
-            raise self._error(f"{word[0][:40]!r} is no value") from None
-        self._at = word.end()
-        return _Node(start, self._at, value)
-
-    def _string(self) -> str:
-        try:
-            value, self._at = _DECODER.raw_decode(self._text, self._at)
-        except ValueError:
-            raise self._error("this text has no end, or a character that may not stand in it") from None
-        return str(value)
-
-    def _object(self, depth: int) -> _Node:
-        node = _Node(self._at, 0, {})
-        self._at += 1
-        while True:
-            self._skip()
-            if self._next() == "}":
-                break
-            if node.members and node.members[-1].comma is None:
-                raise self._error("a comma or } was expected here")
-            if self._next() != '"':
-                raise self._error("a name in double quotes was expected here")
-            start = self._at
-            name = self._string()
-            self._skip()
-            if self._next() != ":":
-                raise self._error("a colon was expected here")
-            self._at += 1
-            self._skip()
-            member = _Member(name, start, self._value(depth + 1))
-            node.members.append(member)
-            node.value[name] = member.node.value
-            self._skip()
-            if self._next() == ",":
-                member.comma = self._at
-                self._at += 1
-        self._at += 1
-        node.end = self._at
-        return node
-
-    def _list(self, depth: int) -> _Node:
-        node = _Node(self._at, 0, [])
-        self._at += 1
-        has_comma = True
-        while True:
-            self._skip()
-            if self._next() == "]":
-                break
-            if not has_comma:
-                raise self._error("a comma or ] was expected here")
-            node.value.append(self._value(depth + 1).value)
-            self._skip()
-            has_comma = self._next() == ","
-            self._at += has_comma
-        self._at += 1
-        node.end = self._at
-        return node
-
-    def _error(self, what: str) -> ValueError:
-        line = self._text.count("\n", 0, self._at) + 1
-        return ValueError(f"line {line}: {what}")
 
 
 Path = Sequence[str]
@@ -276,6 +195,8 @@ def _parse_json(text: str) -> Any:
 
 
 JSON = Format("JSON", _parse_json, set_json, remove_json)
+TEXT = Format("text", lambda text: {"text": text} if text else {}, lambda _, __, value: str(value), lambda _, __: "")
+"""A file that is Everlong's as a whole: the value ``text`` is all of it."""
 
 
 # -- TOML --------------------------------------------------------------------------------------------------------------

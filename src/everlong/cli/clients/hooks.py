@@ -9,15 +9,12 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from everlong.cli.clients.client import ConfigurationFile, Setting, folder_of
-from everlong.cli.clients.formats import JSON, TOML, value_at
-from everlong.config.files import write_whole
-from everlong.errors import ConfigError
+from everlong.cli.clients.formats import JSON, TEXT, TOML, value_at
 from everlong.processes import own_command
 
 __all__ = ["HOOKED", "HookFile", "hook_files", "hook_notes"]
@@ -30,89 +27,8 @@ _START_SECONDS = 30
 _STORE_SECONDS = 300
 
 
-class HookFile(Protocol):
-    """A file that holds hooks of a client."""
-
-    @property
-    def path(self) -> Path:
-        """Where it is."""
-
-    def preview(self) -> str:
-        """Return what is written there; empty if it is there already."""
-
-    def write(self) -> bool:
-        """Write it; return False if it was there already."""
-
-    def undo(self) -> str:
-        """Remove it, and return what was done, for people."""
-
-
-@dataclass(frozen=True, slots=True)
-class SettingsFile:
-    """A configuration file of which some settings are hooks."""
-
-    file: ConfigurationFile
-    settings: Sequence[Setting]
-
-    @property
-    def path(self) -> Path:
-        """Where it is."""
-        return self.file.path
-
-    def preview(self) -> str:
-        """Return the settings as they would stand in an empty file; empty if the file has them."""
-        if self.file.changed(self.settings) == self.file.text():
-            return ""
-        text = ""
-        for setting in self.settings:
-            text = self.file.format.put(text, setting.path, setting.value)
-        return text.rstrip()
-
-    def write(self) -> bool:
-        """Write the settings after a backup; return False if they are there already."""
-        return self.file.write(self.settings)
-
-    def undo(self) -> str:
-        """Remove the settings, and return what was done, for people."""
-        return self.file.undo(self.settings)
-
-
-@dataclass(frozen=True, slots=True)
-class PluginFile:
-    """A file of Everlong's own that a client loads."""
-
-    path: Path
-    text: str
-
-    def preview(self) -> str:
-        """Return the file's text; empty if it is there already."""
-        return "" if self._read() == self.text else self.text.rstrip()
-
-    def write(self) -> bool:
-        """Write the file; return False if it is there already."""
-        if self._read() == self.text:
-            return False
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(self.path, self.text)
-        except OSError as error:
-            raise ConfigError(f"{self.path} cannot be written: {error.strerror or error}") from error
-        return True
-
-    def undo(self) -> str:
-        """Delete the file, and return what was done, for people."""
-        if self._read() is None:
-            return f"nothing to undo: there is no {self.path}"
-        self.path.unlink()
-        return f"removed {self.path}"
-
-    def _read(self) -> str | None:
-        try:
-            return self.path.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise ConfigError(f"{self.path} cannot be read: {error.strerror or error}") from error
+HookFile = tuple[ConfigurationFile, list[Setting]]
+"""A file that holds hooks of a client, and the settings that are these hooks."""
 
 
 def hook_files(client: str, env: Mapping[str, str], home: Path) -> list[HookFile]:
@@ -129,11 +45,12 @@ def hook_files(client: str, env: Mapping[str, str], home: Path) -> list[HookFile
         if _is_taken(config, command):
             events.append("Stop")
         else:
-            found.append(SettingsFile(config, [Setting(("notify",), command, is_ours=lambda _: True)]))
+            found.append((config, [Setting(("notify",), command, is_ours=lambda _: True)]))
         return [*found, _events_file(folder / "hooks.json", command, events)]
     path = folder_of("XDG_CONFIG_HOME", home / ".config", env) / "opencode" / "plugins" / "everlong.js"
     source = files("everlong.cli.clients").joinpath("opencode_plugin.js").read_text(encoding="utf-8")
-    return [PluginFile(path, source.replace('["everlong", "hook", "opencode"]', json.dumps(command)))]
+    plugin = source.replace('["everlong", "hook", "opencode"]', json.dumps(command))
+    return [(ConfigurationFile(path, TEXT, _MARK), [Setting(("text",), plugin)])]
 
 
 def hook_notes(client: str, env: Mapping[str, str], home: Path) -> list[str]:
@@ -153,7 +70,7 @@ def _is_taken(config: ConfigurationFile, command: Sequence[str]) -> bool:
     return bool(told) and list(told)[-2:] != list(command)[-2:]
 
 
-def _events_file(path: Path, command: Sequence[str], events: Sequence[str]) -> SettingsFile:
+def _events_file(path: Path, command: Sequence[str], events: Sequence[str]) -> HookFile:
     """Return the file whose hooks have the shape that Claude Code gave them."""
     file = ConfigurationFile(path, JSON, _MARK)
     values = file.values()
@@ -177,4 +94,4 @@ def _events_file(path: Path, command: Sequence[str], events: Sequence[str]) -> S
             call["timeout"] = _START_SECONDS
             entry = {"matcher": "startup|clear|compact", **entry}
         settings.append(Setting(("hooks", event), [*kept, entry], is_ours=is_ours))
-    return SettingsFile(file, settings)
+    return file, settings

@@ -145,12 +145,8 @@ class Codex(Client):
 
     @contextmanager
     def prepare_run(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
-        try:
-            values = self.file(run.env, home).values()
-        except ConfigError:
-            values = {}
         words = []
-        for setting in self.settings(gateway, values):
+        for setting in self.settings(gateway, self.values(run.env, home)):
             words += ["-c", f"{'.'.join(map(_toml_key, setting.path))}={json.dumps(setting.value)}"]
         yield ClientRun(insert_words(run.command, *words), run.env)
 
@@ -186,15 +182,10 @@ class OpenCode(Client):
 
     @contextmanager
     def prepare_run(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
-        given = run.env.get("OPENCODE_CONFIG_CONTENT", "")
-        try:
-            values = self.file(run.env, home).values()
-            text = given or "{}"
-            for setting in self.settings(gateway, values):
+        text = run.env.get("OPENCODE_CONFIG_CONTENT", "")
+        with suppress(ValueError):  # opencode says best what is wrong with it
+            for setting in self.settings(gateway, self.values(run.env, home)):
                 text = JSON.put(text, setting.path, setting.value)
-        except (ConfigError, ValueError):
-            yield run
-            return
         yield ClientRun(run.command, {**run.env, "OPENCODE_CONFIG_CONTENT": text})
 
 
@@ -225,12 +216,9 @@ class Pi(Client):
 
     @contextmanager
     def prepare_run(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
-        try:
-            settings = self.settings(gateway, self.file(run.env, home).values())
-        except ConfigError:
-            settings = self.settings(gateway, {})
         calls = [
-            f"pi.registerProvider({json.dumps(one.path[1])}, {{baseUrl: {json.dumps(one.value)}}});" for one in settings
+            f"pi.registerProvider({json.dumps(one.path[1])}, {{baseUrl: {json.dumps(one.value)}}});"
+            for one in self.settings(gateway, self.values(run.env, home))
         ]
         with tempfile.TemporaryDirectory(prefix="everlong-pi-") as folder:
             extension = Path(folder) / "everlong.mjs"
@@ -258,10 +246,7 @@ class Aider(Client):
 
     @contextmanager
     def prepare_run(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:
-        try:
-            values = self.file(run.env, home).values()
-        except ConfigError:
-            values = {}
+        values = self.values(run.env, home)
         words = []
         if value_at(values, ("openai-api-base",)):
             words += ["--openai-api-base", gateway.v1]

@@ -7,8 +7,7 @@ plain summary lists the beginnings of the user's requests, Everlong writes its o
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import everlong.context
 from everlong.model import Message, is_system, text_of
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from everlong.store import Branch, Store
     from everlong.tokens import MessageCounter
 
-__all__ = ["MODEL", "Contender", "Cutting", "Everlong", "HeadAndTail", "SizedList"]
+__all__ = ["MODEL", "Contender", "Cutting", "Everlong", "HeadAndTail"]
 
 _ANSWER_TOKENS = 4_096
 """Room for the answer that the sliding window leaves, at most a quarter of the window."""
@@ -33,20 +32,29 @@ _SECONDS = 20.0
 """Seconds between two messages."""
 
 
-@dataclass(slots=True)
-class SizedList:
-    """Messages with the tokens of each."""
+class Contender:
+    """A way to deal with a full window: the messages that it holds, with the tokens of each."""
 
-    counter: MessageCounter
-    messages: list[Message] = field(default_factory=list)
-    sizes: list[int] = field(default_factory=list)
+    name = ""
+    about = ""
+    """What it does, in a few words."""
+
+    def __init__(self, window: int, counter: MessageCounter) -> None:
+        self.window = window
+        self.counter = counter
+        self.messages: list[Message] = []
+        self.sizes: list[int] = []
 
     def add(self, message: Message) -> None:
-        """Add a message."""
+        """Take a message of the session."""
         self.messages.append(message)
         self.sizes.append(self.counter.count(message))
 
-    def replace(self, messages: list[Message]) -> None:
+    def fit(self) -> None:
+        """Make what is held fit the window, before it is sent."""
+        raise NotImplementedError
+
+    def hold(self, messages: list[Message]) -> None:
         """Hold other messages from now on."""
         self.messages, self.sizes = list(messages), [self.counter.count(message) for message in messages]
 
@@ -56,80 +64,54 @@ class SizedList:
         return sum(self.sizes)
 
 
-class Contender(Protocol):
-    """A way to deal with a full window."""
-
-    name: str
-    about: str
-    """What it does, in a few words."""
-    held: SizedList
-
-    def add(self, message: Message) -> None:
-        """Take a message of the session."""
-
-    def fit(self) -> None:
-        """Make what is held fit the window, before it is sent."""
-
-
-class Cutting:
+class Cutting(Contender):
     """Keeps the system prompt and the newest messages that fit: a sliding window."""
 
     name = "cut off the oldest"
     about = "drops old messages for good"
 
-    def __init__(self, window: int, counter: MessageCounter) -> None:
-        self.held = SizedList(counter)
-        self._room = window - min(_ANSWER_TOKENS, window // 4)
-
-    def add(self, message: Message) -> None:
-        """Take a message of the session."""
-        self.held.add(message)
-
     def fit(self) -> None:
         """Drop the oldest messages until the rest fits; no result stays without its call."""
-        messages, sizes = self.held.messages, self.held.sizes
+        messages, sizes = self.messages, self.sizes
+        room = self.window - min(_ANSWER_TOKENS, self.window // 4)
         start = cut = next((at for at, one in enumerate(messages) if not is_system(one)), len(messages))
-        tokens = self.held.tokens
-        while cut < len(messages) and (tokens > self._room or (cut > start and messages[cut]["role"] == "tool")):
+        tokens = self.tokens
+        while cut < len(messages) and (tokens > room or (cut > start and messages[cut]["role"] == "tool")):
             tokens -= sizes[cut]
             cut += 1
         del messages[start:cut], sizes[start:cut]
 
 
-class HeadAndTail:
+class HeadAndTail(Contender):
     """Keeps the first and the newest messages, and lists the user's requests between them."""
 
     name = "summarize the middle"
     about = "keeps both ends, and a list of requests between"
 
     def __init__(self, window: int, counter: MessageCounter) -> None:
-        self.held = SizedList(counter)
+        super().__init__(window, counter)
         self._threshold = window // 2
         self._listed: list[str] = []
 
-    def add(self, message: Message) -> None:
-        """Take a message of the session."""
-        self.held.add(message)
-
     def fit(self) -> None:
         """Replace everything between head and tail by one message, once half of the window is full."""
-        if self.held.tokens <= self._threshold:
+        if self.tokens <= self._threshold:
             return
-        messages = self.held.messages
+        messages = self.messages
         start = _HEAD
         while start < len(messages) and messages[start]["role"] == "tool":
             start += 1
         end = max(start, len(messages) - _TAIL)
-        while end < len(messages) and (messages[end]["role"] == "tool" or sum(self.held.sizes[end:]) > self._threshold):
+        while end < len(messages) and (messages[end]["role"] == "tool" or sum(self.sizes[end:]) > self._threshold):
             end += 1
         middle = messages[start:end]
         said = [" ".join(text_of(m).split())[:_LISTED_LENGTH] for m in middle if m["role"] == "user"]
         self._listed = [*self._listed, *(one for one in said if not one.startswith("Summary"))][-40:]
         told = "Summary of the conversation so far. The user asked:\n" + "\n".join(f"- {one}" for one in self._listed)
-        self.held.replace([*messages[:start], {"role": "user", "content": told}, *messages[end:]])
+        self.hold([*messages[:start], {"role": "user", "content": told}, *messages[end:]])
 
 
-class Everlong:
+class Everlong(Contender):
     """The engine and the store, as an agent uses them: a conversation with its requests and its compactions."""
 
     name = "Everlong"
@@ -137,7 +119,7 @@ class Everlong:
 
     def __init__(self, window: int, store: Store, length: int = 0) -> None:
         self.engine = everlong.context.ContextCompressor(window)
-        self.held = SizedList(self.engine.counter)
+        super().__init__(window, self.engine.counter)
         self.reports: list[tuple[int, CompactionReport]] = []
         """The message at which each compaction happened, and its report."""
         self.branch: Branch | None = None
@@ -153,7 +135,7 @@ class Everlong:
 
     def add(self, message: Message) -> None:
         """Take a message of the session."""
-        self.held.add(message)
+        super().add(message)
         self._clock += _SECONDS
         self._seen += 1
         if self._asked is None:
@@ -164,7 +146,7 @@ class Everlong:
         turn = self._store.turns.begin(self.keep(), model=MODEL, session=self._part, began=self._clock)
         self._wait(message)
         usage = {"input_tokens": 0, "cache_read_tokens": read, "cache_write_tokens": fresh}
-        usage["output_tokens"] = self.held.sizes[-1]
+        usage["output_tokens"] = self.sizes[-1]
         self._store.turns.finish(turn.id, message, usage=usage, cost=dollars, echo_node=self.keep().head)
 
     def _wait(self, message: Message) -> None:
@@ -174,15 +156,13 @@ class Everlong:
     def fit(self) -> None:
         """Store what is new, and compact if that is due."""
         branch = self.keep()
-        if self.engine.should_compress_preflight(self.held.messages):
+        if self.engine.should_compress_preflight(self.messages):
             occasion = Occasion("threshold", self._part, MODEL)
-            done = self._store.compact(
-                branch, self.engine, occasion, roll_over=self._part, current_tokens=self.held.tokens
-            )
+            done = self._store.compact(branch, self.engine, occasion, roll_over=self._part, current_tokens=self.tokens)
             self._part = done.child or self._part
             report = self.engine.last_report
             if done.outcome == "compacted" and report is not None:
-                self.held.replace(done.messages)
+                self.hold(done.messages)
                 self.reports.append((self._seen, report))
 
     def ask(self, read: int, fresh: int, dollars: float) -> None:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from everlong.cli.demo.contenders import Contender, Cutting, Everlong, HeadAndTail
-from everlong.cli.demo.session import Fact, find_in_context, find_statement
+from everlong.cli.demo.session import Fact, find_in_context
 from everlong.model import calls_of, text_of
 
 if TYPE_CHECKING:
     from everlong.model import Message
     from everlong.store import Store
 
-__all__ = ["PRICES", "Answer", "Played", "Track", "answers_of", "find_fact", "play"]
+__all__ = ["PRICES", "Answer", "Played", "Track", "answers_of", "play"]
 
 PRICES = {"input_price": 3.0, "output_price": 0.0, "cache_read_price": 0.3, "cache_write_price": 3.75}
 """US dollars for a million tokens that the demo reckons with; only input is compared."""
@@ -40,7 +40,7 @@ class Track:
 
         What it has in common with the one before, from the start on, is cached.
         """
-        held = self.contender.held
+        held = self.contender
         pairs = zip(held.messages, self._last, strict=False)
         same = next((at for at, (one, other) in enumerate(pairs) if not _is_same(one, other)), None)
         shared = min(len(held.messages), len(self._last)) if same is None else same
@@ -83,7 +83,7 @@ def play(session: Sequence[Message], window: int, store: Store) -> Played:
     """Play a session to every contender."""
     ours = Everlong(window, store, len(session))
     counter = ours.engine.counter
-    contenders: list[Contender] = [Cutting(window, counter), HeadAndTail(window, counter), ours]
+    contenders = [Cutting(window, counter), HeadAndTail(window, counter), ours]
     played = Played(window, ours, [Track(one) for one in contenders])
     raw = 0
     for message in session:
@@ -114,7 +114,7 @@ class Answer:
 
 def answers_of(track: Track, facts: Sequence[Fact], store: Store | None = None) -> list[Answer]:
     """Return where a contender has each answer from; only one with a store can recall."""
-    return [_answer(fact, track.contender.held.messages, store) for fact in facts]
+    return [_answer(fact, track.contender.messages, store) for fact in facts]
 
 
 def _answer(fact: Fact, context: Sequence[Message], store: Store | None) -> Answer:
@@ -123,14 +123,8 @@ def _answer(fact: Fact, context: Sequence[Message], store: Store | None) -> Answ
         return Answer(fact, "context", words)
     if store is None:
         return Answer(fact, "lost")
-    words = find_fact(fact, fact.question, store)
-    return Answer(fact, "recall", words) if words else Answer(fact, "lost")
-
-
-def find_fact(fact: Fact, query: str, store: Store) -> str:
-    """Return the words that state a fact in what one search finds; empty if it does not."""
-    for hit in store.search(query, limit=_HITS).hits:
+    for hit in store.search(fact.question, limit=_HITS).hits:
         text = store.read(hit.node, chars=1_000_000).text if hit.node is not None else ""
-        if words := find_statement(fact, text):
-            return words
-    return ""
+        if words := next((needle for needle in fact.needle if needle in text), ""):
+            return Answer(fact, "recall", words)
+    return Answer(fact, "lost")

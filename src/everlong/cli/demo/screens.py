@@ -5,19 +5,23 @@ All of it fits 45 lines of 80 columns.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
+from rich.padding import Padding
 from rich.text import Text
 
 from everlong.cli.demo.playback import Answer, Played
 from everlong.cli.output import counted
-from everlong.cli.picture import console, curve, fit
+from everlong.cli.picture import console, curve
 from everlong.context.literals import is_summary
 from everlong.model import text_of
 
 __all__ = ["DemoScreens"]
 
 _SUMMARY_LINES = 9
+_ITEM_CHARS = 76
+"""Characters shown of a line of the summary: one line of the screen."""
 _NAME_CELLS = 22
 _WIDEST = 80
 _STYLES = ("red", "magenta", "green")
@@ -63,7 +67,7 @@ class DemoScreens:
         )
         for track, style in zip(played.tracks, _STYLES, strict=True):
             row = Text(f"{track.contender.name:<{_NAME_CELLS}}")
-            row.append(curve(track.sizes, played.window, 1, self._out.width - _NAME_CELLS - 1)[0], style=style)
+            row.append(curve(track.sizes, played.window, self._out.width - _NAME_CELLS - 1), style=style)
             self._out.print(row)
         self._table(played, answers)
         self._summary(played)
@@ -77,6 +81,9 @@ class DemoScreens:
 
     def _line(self, text: str, style: str = "") -> None:
         self._out.print(Text(text, style=style))
+
+    def _wrapped(self, text: str, style: str = "") -> None:
+        self._out.print(Padding(Text(text, style=style), (0, 0, 0, 2), expand=False))
 
     def _table(self, played: Played, answers: Sequence[Sequence[Answer]]) -> None:
         self._heading(
@@ -97,7 +104,7 @@ class DemoScreens:
 
     def _summary(self, played: Played) -> None:
         """Show the beginning of the newest summary's sections."""
-        held = played.everlong.held
+        held = played.everlong
         summary = next((one for one in held.messages if is_summary(one)), None)
         if summary is None:
             return
@@ -106,7 +113,7 @@ class DemoScreens:
         shown = [(title, items[0]) for title, items in _sections(text_of(summary)) if items]
         for title, item in shown[: _SUMMARY_LINES // 2]:
             self._line(f"  {title}", "cyan")
-            self._line(f"  {fit(item, self._out.width - 3)}")
+            self._wrapped(textwrap.shorten(item, _ITEM_CHARS, placeholder=" …"))
 
     def _questions(self, played: Played, answers: Sequence[Sequence[Answer]]) -> None:
         """Show a question that the context answers and one that a search does, lost by the other ways if possible."""
@@ -131,7 +138,7 @@ class DemoScreens:
                 if known[place].source == "lost"
             ]
             too = f"; lost: {', '.join(names)}" if names else ""
-            self._line(fit(f"  Everlong: “{ours[place].words}”, {where}{too}", self._out.width - 1), "green")
+            self._wrapped(f"Everlong: “{ours[place].words}”, {where}{too}", "green")
 
 
 def _sections(text: str) -> list[tuple[str, list[str]]]:

@@ -15,7 +15,7 @@ from everlong.model import calls_of, is_system, text_of
 if TYPE_CHECKING:
     from everlong.model import Message
 
-__all__ = ["Fact", "find_in_context", "find_statement", "load_session"]
+__all__ = ["Fact", "find_in_context", "load_session"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,3 @@ def find_in_context(fact: Fact, context: Sequence[Message]) -> str:
         text for m in context if not is_system(m) for text in (text_of(m), *(call.arguments for call in calls_of(m)))
     ]
     return next((needle for needle in fact.needle if any(needle in text for text in texts)), "")
-
-
-def find_statement(fact: Fact, text: str) -> str:
-    """Return the words that state a fact in a text; empty if it does not."""
-    return next((needle for needle in fact.needle if needle in text), "")

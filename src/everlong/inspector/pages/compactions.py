@@ -6,7 +6,7 @@ What was kept, cleared, shortened or summarized is a fact of the stored view; no
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -36,7 +36,6 @@ __all__ = [
     "CompactionRow",
     "Payback",
     "SummaryLine",
-    "compaction_at",
     "compaction_rows",
     "read_compaction",
     "read_paybacks",
@@ -61,23 +60,9 @@ class CompactionRow:
 
     number: int
     """Its number in the history of the conversation, from 1."""
-    id: int
-    at: float
+    done: Compaction
     turn: int | None
     """The last turn that it covers."""
-    reason: str
-    engine: str
-    model: str
-    summarizer: str
-    tokens_before: int | None
-    tokens_after: int | None
-    messages_before: int
-    messages_after: int
-    seconds: float
-    cost: float | None
-    fallback: str
-    quality: str
-    """The findings of the checks, in words; empty if there were none."""
     is_in_force: bool
     is_undone: bool
     """True if it was taken back, so that no later request was sent under it."""
@@ -159,24 +144,18 @@ def compaction_rows(store: Store, ident: str) -> list[CompactionRow]:
         covers = [(one.branch, views[one.view_id].cover_depth) if one.view_id in views else None for one in found]
         turns = [None if cover is None else path.turn_at(connection, *cover) for cover in covers]
     return [
-        replace(_row(number, one, turn, in_force), is_undone=is_undone(one, standing))
+        CompactionRow(number, one, turn, one.view_id in in_force, is_undone(one, standing))
         for number, (one, turn) in enumerate(zip(found, turns, strict=True), 1)
     ]
 
 
-def compaction_at(store: Store, ident: str, number: int) -> Compaction:
-    """Return a compaction by its number; raise `NotStored` if there is none."""
-    found = store.conversations.compactions(ident)
-    if not 1 <= number <= len(found):
-        raise NotStored(f"conversation {ident!r} has no compaction {number}; it has {len(found)}")
-    return found[number - 1]
-
-
 def read_compaction(store: Store, settings: Settings, ident: str, number: int) -> CompactionPage:
     """Return one compaction of a conversation by its number, from 1."""
-    done = compaction_at(store, ident, number)
     rows = compaction_rows(store, ident)
+    if not 1 <= number <= len(rows):
+        raise NotStored(f"conversation {ident!r} has no compaction {number}; it has {len(rows)}")
     row = rows[number - 1]
+    done = row.done
     path = store.conversations.path(ident)
     items, state = _items(store, done.view_id)
     with store.database.read() as connection:
@@ -221,29 +200,6 @@ def summary_lines(text: str) -> Iterator[SummaryLine]:
 
 
 # -- the parts of a page -----------------------------------------------------------------------------------------------
-
-
-def _row(number: int, done: Compaction, turn: int | None, in_force: frozenset[int]) -> CompactionRow:
-    return CompactionRow(
-        number=number,
-        id=done.id,
-        at=done.at,
-        turn=turn,
-        reason=done.reason,
-        engine=done.engine,
-        model=done.model or "",
-        summarizer=done.summarizer or "",
-        tokens_before=done.tokens_before,
-        tokens_after=done.tokens_after,
-        messages_before=done.messages_before,
-        messages_after=done.messages_after,
-        seconds=done.seconds,
-        cost=done.cost,
-        fallback=done.fallback or "",
-        quality=done.findings,
-        is_in_force=done.view_id in in_force,
-        is_undone=False,
-    )
 
 
 def _views(store: Store, idents: Sequence[int]) -> dict[int, Any]:

@@ -10,7 +10,7 @@ from datetime import date, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from everlong.redaction import redact
-from everlong.store.conversation_list import ConversationChoices, ConversationFilters, ListCursor
+from everlong.store.conversations import ConversationChoices, ConversationFilters, ListCursor
 
 if TYPE_CHECKING:
     from everlong.store import Conversation, Store

@@ -50,7 +50,7 @@ def read_message_page(store: Store, ident: str) -> MessagePage:
         conversation=found.session,
         title=fate[0].title or "",
         fate=fate[0],
-        can_pin=fate[0].state not in {"forgotten", "taken back", "broken off", "left out"},
+        can_pin=fate[0].state not in {"forgotten", "taken back", "outside", "broken off", "left out"},
     )
 
 

@@ -124,7 +124,7 @@ def _parts(
     row = connection.execute(
         select(branch.c.view_id, branch.c.preamble).where(branch.c.id == run.branch, branch.c.tenant == store.tenant)
     ).one()
-    shown = None if row.view_id is None else view_for(connection, row.view_id, run.high, None)
+    shown = view_for(connection, row.view_id, run.high)
     wanted = [] if row.preamble is None else [bytes(row.preamble)]
     preamble: dict[str, Any] = next(iter(store.reader.values(connection, wanted).values()), {})
     tools = preamble.get("tools") or []

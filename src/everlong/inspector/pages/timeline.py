@@ -88,11 +88,9 @@ def read_chart(store: Store, settings: Settings, ident: str) -> dict[str, Any]:
     for place, one in enumerate(every, 1):
         views.setdefault(one.view_id, place)
     marks = [
-        {"at": views[view_id], "number": row.number, "before": row.tokens_before, "after": row.tokens_after}
-        for row, view_id in zip(
-            compaction_rows(store, ident), [c.view_id for c in store.conversations.compactions(ident)], strict=True
-        )
-        if view_id in views
+        {"at": views[done.view_id], "number": number, "before": done.tokens_before, "after": done.tokens_after}
+        for number, done in enumerate(store.conversations.compactions(ident), 1)
+        if done.view_id in views
     ]
     return {
         "request": [numbers[one.id] for one in shown],

@@ -112,7 +112,9 @@ def read_transcript(store: Store, ident: str, page: int | None = None, seen: int
     last = max(after, min(length, chosen * TURNS))
     tools = _tools_before(store, ident, after)
     lines = list(store.conversations.entries(ident, after=after, to=chosen * TURNS))
-    numbers = _numbers(store, ident) if any(isinstance(one, CompactionMark) for one in lines) else {}
+    has_marks = any(isinstance(one, CompactionMark) for one in lines)
+    history = store.conversations.compactions(ident) if has_marks else []
+    numbers = {one.id: number for number, one in enumerate(history, 1)}
     pinned = _pinned(store, ident)
     prompt = (store.conversations.system_prompt(ident) or "") if chosen == 1 and not seen else ""
     return TranscriptPage(chosen, pages, tuple(_shown(lines, tools, numbers, pinned)), prompt, last, seen or 0)
@@ -184,10 +186,6 @@ def _tools_before(store: Store, ident: str, turn: int) -> dict[str, str]:
             if isinstance(line, ConversationLine):
                 tools |= called_tools(line.entry.message)
     return tools
-
-
-def _numbers(store: Store, ident: str) -> dict[int, int]:
-    return {one.id: number for number, one in enumerate(store.conversations.compactions(ident), 1)}
 
 
 def _pinned(store: Store, ident: str) -> frozenset[bytes]:

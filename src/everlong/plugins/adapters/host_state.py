@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Host",
-    "adapted_modules",
     "adapter_of",
     "as_config",
     "current_host",
@@ -52,16 +51,6 @@ def adapter_of(name: str) -> str:
         head, _, last = head.rpartition(".")
         tail = f".{last}{tail}"
     return ""
-
-
-def adapted_modules() -> list[str]:
-    """Return the full names of the foreign modules with adapters, without packages that only contain others."""
-    found: list[str] = []
-    for name, target in _data()["modules"].items():
-        place = host_path().joinpath(*target.split("."))
-        files = sorted(place.glob("[a-z]*.py")) if place.is_dir() else []
-        found += [f"{name}.{file.stem}" for file in files] or [name]
-    return found
 
 
 def foreign_home() -> Path | None:

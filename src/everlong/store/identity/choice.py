@@ -21,7 +21,7 @@ from everlong.errors import NotStored
 from everlong.model import Message, parts_of, text_of
 from everlong.store.identity.cleared_results import MOST_BLOCKS_PER_LEFT, blocks_told_by, find_shift
 from everlong.store.identity.known_messages import MOST_ALIKE, KnownMessage, Recognizer
-from everlong.store.paths import Segment, segments_to
+from everlong.store.paths import leads_through, segments_to
 from everlong.store.schema import branch, session, turn
 from everlong.store.tree import Branch, RecordRequest
 
@@ -195,7 +195,7 @@ class ContinuationFinder:
         if number is None or number == found.branch:
             return False
         depth = connection.execute(select(branch.c.head_depth).where(branch.c.id == number)).scalar() or 0
-        return depth > found.depth and _leads_through(segments_to(connection, number, depth), found)
+        return depth > found.depth and leads_through(segments_to(connection, number, depth), found.branch, found.depth)
 
     def find_summarized(self, connection: Connection, name: str, messages: Sequence[Message]) -> str | None:
         """Return the conversation under a client's name whose summary begins these messages, or None.
@@ -252,7 +252,8 @@ class ContinuationFinder:
             return candidates
         paths = [segments_to(connection, one.branch, one.depth) for one in candidates]
         before = recognizer.find_between(connection, request, low, count)
-        return [*candidates, *(one for one in before if not any(_leads_through(path, one) for path in paths))]
+        apart = [one for one in before if not any(leads_through(path, one.branch, one.depth) for path in paths)]
+        return [*candidates, *apart]
 
     def _owner(self, connection: Connection, at: Branch) -> int:
         """Return the branch that holds a message; the caller may have named any branch that leads through it."""
@@ -341,11 +342,6 @@ def _known(row: Sequence[object] | None) -> KnownSession | None:
 def _is_result(message: Message) -> bool:
     """Return whether a message is the result of a call."""
     return message.get("role") == "tool" or any(part.get("type") == "tool_result" for part in parts_of(message))
-
-
-def _leads_through(path: Sequence[Segment], found: KnownMessage) -> bool:
-    """Return whether a stored message is on a path."""
-    return any(part.branch == found.branch and part.low < found.depth <= part.high for part in path)
 
 
 def _repeats(said: str, summary: str) -> bool:

@@ -192,7 +192,7 @@ def carry(core: StoreCore, connection: Connection, carried: NewView, to: Branch)
         .where(branch.c.id == to.id)
     ).one()
     if row.cover_depth is None or row.cover_depth < carried.derived.cover_depth:
-        ident = write_view(connection, core.database, core.tenant, to.id, carried, row.view_id, time.time())
+        ident = write_view(core, connection, to.id, carried, row.view_id, time.time())
         put_in_force(connection, to.id, ident, row.epoch)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sqlalchemy import Connection
 
 from everlong.store.identity.rewrites import MOST_ADDED, call_ids, is_echo, is_left_of
-from everlong.store.paths import Entry, Segment, segments_to
+from everlong.store.paths import Entry, Segment, leads_through, segments_to
 from everlong.store.tree import PROBES, Match, RecordRequest, find_deepest
 
 if TYPE_CHECKING:
@@ -342,7 +342,7 @@ class Recognizer:
         for part in path:
             values = (part.branch, low, min(high - 1, part.high))
             for branch, depth in self._run(connection, self._answers, values).fetchall():
-                if low < depth <= high and any(one.branch == branch and one.low < depth <= one.high for one in path):
+                if low < depth <= high and leads_through(path, branch, depth):
                     return True
         return False
 
@@ -353,9 +353,8 @@ class Recognizer:
 
         The message that was found may be one of another conversation, which has only begun with the same words.
         """
-        for part in path:
-            if part.branch == found.branch and part.low < found.depth <= part.high:
-                return found.blocks, found.depth
+        if leads_through(path, found.branch, found.depth):
+            return found.blocks, found.depth
         ids = request.marks if request.marks is not None else request.trace.ids
         ends = [end for end in request.trace.ends if found.blocks - _MOST_BETWEEN < end <= found.blocks]
         for end in sorted({end for end in ends if end}, reverse=True):

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, Row, delete, select, update
@@ -33,15 +34,13 @@ from everlong.store.tree import Branch, Match, RecordRequest
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
 
-__all__ = ["ATTEMPTS_IN_PLACE", "LONG_STEM", "Identity", "PlacedRequest", "Sender", "StatelessRequest", "StoredReply"]
 
 ATTEMPTS_IN_PLACE = 8
 """Attempts to store a turn in its conversation; then it gets a conversation of its own."""
 _CLEARED = "cleared"
 """The end reason of a session whose client goes on without old tool results."""
 _TITLE_BLOCKS = 64
-_LAST_BLOCKS = 16
-"""The last blocks of a first request, one of which gives its conversation the title, nearly always."""
+"""The last blocks of a first request, one of which gives its conversation the title."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,24 +423,15 @@ class Identity:
         return child
 
     def _title_of_stored(self, connection: Connection, at: Branch, part: KnownSession | None) -> str | None:
-        """Return the title that the first messages of a stored conversation give it."""
+        """Return the title that the first request of a stored conversation gives it."""
         opened = 0 if part is None or part.opened is None else part.opened
         upto = min(at.depth, opened or _TITLE_BLOCKS)
         path = segments_to(connection, at.id, upto)
-        if opened and upto > _LAST_BLOCKS:  # one of the last messages gives the title, nearly always
-            last = self._said(connection, path, upto - _LAST_BLOCKS, upto)
-            if (title := title_of_opening(connection, self._core.tenant, last, self._core.cleaned)) is not None:
-                return title
-        said = self._said(connection, path, -1, upto)
+        entries = self._core.reader.entries(connection, path, max(-1, upto - _TITLE_BLOCKS), upto)
+        said = [entry.message for entry in entries if entry.id is not None]
         if not opened:
-            first = next((place for place, one in enumerate(said) if one.get("role") == "assistant"), len(said))
-            said = said[:first]
+            said = list(takewhile(lambda one: one.get("role") != "assistant", said))
         return title_of_opening(connection, self._core.tenant, said, self._core.cleaned)
-
-    def _said(self, connection: Connection, path: list[Segment], low: int, high: int) -> list[Message]:
-        """Return the messages of the conversation itself at depths in ``(low, high]``."""
-        entries = self._core.reader.entries(connection, path, low, high)
-        return [entry.message for entry in entries if entry.id is not None]
 
     def _open_for_recorded(self, connection: Connection, found: KnownMessage, asked: StatelessRequest) -> KnownSession:
         """Open a session for a stored list that has none, as when somebody recorded it by hand."""

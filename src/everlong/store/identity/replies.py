@@ -50,32 +50,23 @@ class ReplyLinker:
         self._linked = sql("UPDATE turn SET echo_node = ? WHERE id = ?")
         self._next = sql("SELECT id, parent, digest FROM node WHERE branch = ? AND depth > ? ORDER BY depth LIMIT 1")
 
-    def link(self, connection: Connection, at: Branch) -> int:
-        """Link replies with the messages on the way to a place that repeat them; return how many were found."""
+    def link(self, connection: Connection, at: Branch) -> None:
+        """Link replies with the messages on the way to a place that repeat them."""
         path = segments_of(self._run(connection, self._upwards, (at.id,)).fetchall(), at.depth)
-        count = 0
         for waiting in self._waiting(connection, path, at.depth):
             echo = self._echo_of(connection, waiting, path)
             if echo is not None:
                 self._run(connection, self._linked, (echo, waiting.id))
-                count += 1
-        return count
 
-    def link_next(self, connection: Connection, at: Branch, ident: bytes, digest: bytes | None = None) -> None:
+    def link_next(self, connection: Connection, at: Branch, ident: bytes) -> None:
         """Link replies to requests that end at a place with the message after it, if that repeats them.
 
-        The same as `link` for one place. The digest is read if it is not given.
+        The same as `link` for one place.
         """
         waiting = self._run(connection, self._here, (at.id, at.depth, at.head)).fetchall()
-        if not waiting:
-            return
-        if digest is None:
-            row = self._run(connection, self._digest, (ident,)).fetchone()
-            if row is None:
-                return
-            digest = bytes(row[0])
+        row = self._run(connection, self._digest, (ident,)).fetchone() if waiting else None
         for number, reply in waiting:
-            if self._repeats(connection, digest, bytes(reply)):
+            if row is not None and self._repeats(connection, bytes(row[0]), bytes(reply)):
                 self._run(connection, self._linked, (ident, number))
 
     def _waiting(self, connection: Connection, path: list[Segment], below: int) -> list[_Waiting]:

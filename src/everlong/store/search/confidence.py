@@ -16,17 +16,6 @@ from typing import NamedTuple
 from everlong.store.search.snippets import pieces_of
 from everlong.store.search.text import terms_of
 
-__all__ = [
-    "THRESHOLD",
-    "WEIGHTS",
-    "Passage",
-    "RecallSigns",
-    "SignWeights",
-    "best_passage",
-    "confidence",
-    "read_signs",
-]
-
 _BACK = re.compile(
     r"\b(?:did (?:i|we|you)|ha(?:ve|d) (?:i|we)|again|earlier|before|previous(?:ly)?|remember|remind|last time|so far|"
     r"(?:i|we|you) (?:said|told|mention\w*|discuss\w*|decid\w*|agreed|recommend\w*|suggest\w*|brought up|planned|asked|"

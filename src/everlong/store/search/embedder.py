@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["PASSAGE_VERSION", "Embedder", "passage_of", "question_text"]
 
 PASSAGE_VERSION = 1
 """The version of the passages; vectors of another version are made anew."""

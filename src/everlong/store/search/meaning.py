@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float32]
     Numbers = NDArray[np.int64]
 
-__all__ = ["Meaning"]
 
 _log = logging.getLogger("everlong.store")
 

@@ -19,7 +19,6 @@ import orjson
 from sqlalchemy import Connection, or_, select
 
 from everlong.errors import NotStored, QueryError, StoreError
-from everlong.store.conversation_list import conversations_in
 from everlong.store.database import Database, in_batches
 from everlong.store.paths import segments_to, stretch_of
 from everlong.store.schema import node, session
@@ -39,6 +38,7 @@ from everlong.store.search.rank import FIRST, WEIGHTS, Ranked, Ranking, Statisti
 from everlong.store.search.snippets import Snippet, snippet
 from everlong.store.search.text import passage_span, required_terms
 from everlong.store.search.upkeep import IndexUpkeep, index_for
+from everlong.store.sessions import conversations_in
 from everlong.store.shown_path import ShownPlace, locate, parts_of, shown_paths
 
 if TYPE_CHECKING:

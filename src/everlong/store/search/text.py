@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 import Stemmer
 
-__all__ = ["LEMMAS", "STOP", "SYNONYMS", "WEAK"]
-
 _STOP_WORDS = """
 a an the of to in is it its and or for on at by be am are was were been being as this that these those with from but
 if so than then i me my mine you your yours he him his she her hers we us our ours they them their theirs not no nor

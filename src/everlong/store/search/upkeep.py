@@ -12,7 +12,7 @@ from functools import partial
 
 from sqlalchemy import Connection
 
-from everlong.store.database import Database
+from everlong.store.database import Database, ShortWrites
 from everlong.store.search.corpus import Corpus, SearchDocument, answered_calls
 from everlong.store.search.index import ASKS, PERSON, SPOKEN, TOOL, WHOLE, Index, IndexText, passage_key
 from everlong.store.search.rank import speaker_marks
@@ -22,9 +22,8 @@ from everlong.store.search.vectors import VectorTable
 MOST_AT_ONCE = 200_000
 """Characters that are indexed in one transaction, unless a single document has more."""
 _LEAST_PAUSE = 0.03
-_FIRST_PAGES = 16
-"""Pages that the first step of a purge clears; later ones as many as take no longer than a pause."""
-_MOST_PAGES = 256
+_MOST_PAGES = 64
+"""Pages that one step of a purge clears, at most."""
 
 
 class IndexUpkeep:
@@ -104,20 +103,12 @@ class IndexUpkeep:
 
     def purge(self) -> None:
         """Leave no trace of removed documents in the index's own pages, in steps between which others write."""
-        pages = _FIRST_PAGES
+        steps = ShortWrites(self._database, _MOST_PAGES)
         while True:
             with self._database.read() as connection:
                 if not self._index.has_traces(connection):
                     return
-            began = time.monotonic()
-            self._database.write(partial(self._index.purge, pages=pages))
-            seconds = time.monotonic() - began
-            if seconds < _LEAST_PAUSE / 2:
-                pages = min(_MOST_PAGES, pages * 2)
-            elif seconds > _LEAST_PAUSE:
-                pages = max(_FIRST_PAGES, pages // 2)
-            if not self._database.in_batch:
-                time.sleep(seconds)
+            steps.write(partial(self._index.purge, pages=steps.count))
 
     def _documents(self, connection: Connection, seqs: list[int]) -> dict[int, IndexText]:
         """Return documents as they are indexed."""

@@ -16,8 +16,6 @@ from sqlalchemy import Connection, delete, func, select, update
 from everlong.store.database import Database, in_batches
 from everlong.store.schema import node, vector, vector_pending, vector_state
 
-__all__ = ["VectorRow", "VectorTable"]
-
 _LOCK = b"vectors"
 
 

@@ -19,17 +19,6 @@ from everlong.store.transcripts.parts import name_of
 if TYPE_CHECKING:
     from everlong.store.store import Store
 
-__all__ = [
-    "ERROR",
-    "FORMATS",
-    "KIND",
-    "STATUS",
-    "Format",
-    "exported",
-    "json_text",
-    "suffix_of",
-    "write_transcript",
-]
 
 Format: TypeAlias = Literal["jsonl", "json", "markdown", "html"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -95,7 +84,6 @@ def write_transcript(
     form: Format,
     write: Callable[[str], Any],
     *,
-    title: str | None = None,
     clean: Clean = _as_it_is,
 ) -> int:
     """Write conversations in order; return how many messages they had.
@@ -106,7 +94,7 @@ def write_transcript(
     count = 0
     chosen = [_cleaned_facts(one, clean) for one in chosen]
     if form == "html":
-        _write_each(write, html.page_head(title or (name_of(chosen[0]) if chosen else "conversations")))
+        _write_each(write, html.page_head(name_of(chosen[0]) if chosen else "conversations"))
     for one in chosen:
         if form == "jsonl":
             count += _write_jsonl(store, one, write, clean)

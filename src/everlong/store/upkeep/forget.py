@@ -14,17 +14,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from sqlalchemy import Connection, Row, delete, func, or_, select, update
+from sqlalchemy import Connection, Row, delete, func, or_, select, union, update
 
 from everlong.errors import NotStored
 from everlong.model import blocks_of, title_from
 from everlong.store.channel_data import drop_channel_data, remove_files
 from everlong.store.content import SLOWLY, decoded, digest_of, encoded, unpacked, value_of
 from everlong.store.database import in_batches
-from everlong.store.evidence import drop_evidence_of_views
+from everlong.store.evidence import drop_evidence
 from everlong.store.objects import sweep_objects
 from everlong.store.outputs import drop_outputs
-from everlong.store.paths import Segment, segments_to, sessions_along, stretch_of
+from everlong.store.paths import Segment, leads_through, segments_to, sessions_along, stretch_of
 from everlong.store.schema import (
     branch,
     compaction,
@@ -38,13 +38,13 @@ from everlong.store.schema import (
 )
 from everlong.store.session_log import forget_in_logs
 from everlong.store.sessions import clean_title, title_base
-from everlong.store.shown_path import shown_paths
+from everlong.store.shown_path import conversation_of, parts_of, shown_paths
 from everlong.store.summaries import void_summaries
 from everlong.store.teasers import drop_teasers
 from everlong.store.tombstones import stub_of, stub_of_prompt
 from everlong.store.tree import inherited_view
 from everlong.store.upkeep.garbage import purge_search, remove_from_search
-from everlong.store.upkeep.references import is_used
+from everlong.store.upkeep.references import drop_unused
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -93,7 +93,8 @@ def forget_conversation(core: StoreCore, ident: str) -> Forgotten:
     """
 
     def work(connection: Connection) -> _Forgetting:
-        mine = _parts_of(core, connection, ident)
+        name = conversation_of(connection, core.tenant, ident)
+        mine = parts_of(connection, core.tenant, [name])[name]
         return _Forgetting(core, connection).run(_messages_of(core, connection, mine), mine)
 
     return _clean_up(core, core.database.write(work))
@@ -107,20 +108,6 @@ def _clean_up(core: StoreCore, done: _Forgetting) -> Forgotten:
     sweep_objects(core.database)
     remove_files(done.files)
     return done.figures
-
-
-def _parts_of(core: StoreCore, connection: Connection, ident: str) -> list[Row[Any]]:
-    """Return all parts of the conversation that a session is part of."""
-    own = select(sessions).where(sessions.c.tenant == core.tenant)
-    name = connection.execute(
-        own.with_only_columns(sessions.c.conversation).where(
-            or_(sessions.c.id == ident, sessions.c.conversation == ident)
-        )
-    ).scalar()
-    if name is None:
-        raise NotStored(f"there is no session {ident!r}; `everlong sessions list` shows all")
-    query = own.where(sessions.c.conversation == name).order_by(sessions.c.started, sessions.c.id)
-    return list(connection.execute(query).all())
 
 
 def _messages_of(core: StoreCore, connection: Connection, parts: Sequence[Row[Any]]) -> list[Row[Any]]:
@@ -170,7 +157,7 @@ class _Forgetting:
         asked = len(chosen)
         if mine:
             shown = self._shown_by_others(mine)
-            chosen = [row for row in chosen if not any(_is_in(row, part) for part in shown)]
+            chosen = [row for row in chosen if not leads_through(shown, row.branch, row.depth)]
         replies = self.replies_of(chosen, mine)
         digests = self.contents_of(chosen, replies)
         numbers = {row.seq for row in chosen}
@@ -190,7 +177,7 @@ class _Forgetting:
         for part in in_batches([row.id for row in replies if bytes(row.reply) in shared]):
             self.connection.execute(update(turn).where(turn.c.id.in_(part)).values(reply=None))
         self._drop_titles(whole, mine)
-        self._entomb(whole, remember=True)
+        self._entomb(whole)
         self._void(views, items)
         void_summaries(self.connection, self.core.tenant, {(row.branch, row.depth) for row in rows.values()})
         for part in in_batches(sorted(bytes(row.id) for row in rows.values())):
@@ -279,15 +266,14 @@ class _Forgetting:
             query = select(content).where(content.c.digest.in_(part), content.c.state == "live")
             yield from self.connection.execute(query).all()
 
-    def _entomb(self, digests: Iterable[bytes], *, remember: bool) -> None:
-        """Turn contents into tombstones; with ``remember`` their blocks are never stored again."""
+    def _entomb(self, digests: Iterable[bytes]) -> None:
+        """Turn contents into tombstones; their blocks are never stored again."""
         tenant, now = self.core.tenant, time.time()
         statement = "INSERT INTO tombstone (block, tenant, ts) VALUES (?,?,?) ON CONFLICT DO NOTHING"
         for row in self._live(digests):
             message = value_of(row.bytes, row.codec)
-            blocks = sorted(set(self.core.chain.trace([message]).blocks)) if remember else []
-            if blocks:
-                rows = [(block, tenant, now) for block in blocks]
+            rows = [(block, tenant, now) for block in sorted(set(self.core.chain.trace([message]).blocks))]
+            if rows:
                 self.connection.exec_driver_sql(self.core.database.sql(statement), rows)
             values = {"bytes": None, "codec": 0, "state": "forgotten", "stub": stub_of(tenant, message)}
             self.connection.execute(update(content).where(content.c.seq == row.seq).values(values))
@@ -321,8 +307,8 @@ class _Forgetting:
         found: list[int] = []
         usable = select(view).where(view.c.tenant == self.core.tenant, view.c.state != "void")
         for row in self.connection.execute(usable).all():
-            spans = {part.branch: part for part in segments_to(self.connection, row.branch, row.saw_depth)}
-            if any(b in spans and spans[b].low < depth <= spans[b].high for b, depth in places):
+            path = segments_to(self.connection, row.branch, row.saw_depth)
+            if any(leads_through(path, *place) for place in places):
                 found.append(row.id)
         repeating = found
         while repeating:  # on forks to which one of them was carried over
@@ -341,28 +327,23 @@ class _Forgetting:
         if not views:
             return
         rewritten = select(view.c.preamble).where(view.c.id.in_(views), view.c.preamble.is_not(None))
-        prompts = {bytes(digest) for digest in self.connection.execute(rewritten).scalars()}
+        words = {bytes(digest) for digest in self.connection.execute(rewritten).scalars()}
+        words |= {bytes(item.digest) for item in items}
         values = {"state": "void", "system_suffix": None, "preamble": None}
+        self.connection.execute(update(view_item).where(view_item.c.view.in_(views)).values(digest=None))
         self.connection.execute(update(view).where(view.c.id.in_(views)).values(values))
         # A report may quote what a summary lacked, or the topic that somebody named.
         mentioned = compaction.c.view_id.in_(views)
         self.changed |= set(self.connection.execute(select(compaction.c.session).where(mentioned)).scalars()) - {None}
         self.connection.execute(update(compaction).where(mentioned).values(report=None))
-        drop_evidence_of_views(self.connection, views)
-        self._drop_prompts(prompts)
-        alone = {bytes(item.digest) for item in items if not is_used(self.connection, bytes(item.digest))}
-        self._entomb(alone, remember=False)
+        drop_evidence(self.connection, views)
+        drop_unused(self.connection, words)
         shown = select(branch.c.id, branch.c.view_id, branch.c.head_depth).where(branch.c.view_id.in_(views))
         for row in self.connection.execute(shown).all():
             left = inherited_view(self.connection, row.view_id, row.head_depth)
             self.connection.execute(
                 update(branch).where(branch.c.id == row.id).values(view_id=left, epoch=branch.c.epoch + 1)
             )
-
-    def _drop_prompts(self, digests: set[bytes]) -> None:
-        """Delete system prompts that an engine wrote with the forgotten words in sight, unless others use them."""
-        gone = [digest for digest in sorted(digests) if not is_used(self.connection, digest)]
-        self.connection.execute(delete(content).where(content.c.digest.in_(gone)))
 
 
 def _needle(identity: bytes) -> bytes:
@@ -374,10 +355,6 @@ def _needle(identity: bytes) -> bytes:
         with suppress(ValueError, RecursionError):  # nested too deep to be read back
             return encoded(json.loads(told)[0]).strip(b'"')  # the call's id
     return b""
-
-
-def _is_in(row: Row[Any], part: Segment) -> bool:
-    return bool(row.branch == part.branch and part.low < row.depth <= part.high)
 
 
 # -- by words alone ----------------------------------------------------------------------------------------------------
@@ -398,36 +375,33 @@ def forget_titles(core: StoreCore, words: str) -> int:
     return core.database.write(work)
 
 
-def forget_prompts(core: StoreCore, words: str) -> int:
-    """Forget system prompts, with their tools, that hold some words; return how many did."""
+def find_prompts(core: StoreCore, words: str) -> list[bytes]:
+    """Return the system prompts, with their tools, that hold some words, in whatever case."""
     columns = (branch.c.preamble, view.c.preamble, turn.c.preamble, sessions.c.preamble, sessions.c.system_prompt)
+    mine = [select(column).where(column.table.c.tenant == core.tenant) for column in columns]
+    live = select(content).where(content.c.digest.in_(union(*mine)), content.c.state == "live")
+    with core.database.read() as connection:
+        prompts = [(bytes(row.digest), value_of(row.bytes, row.codec)) for row in connection.execute(live)]
     sought = words.casefold()
+    return [digest for digest, value in prompts if any(sought in text.casefold() for text in all_texts(value))]
 
-    def work(connection: Connection) -> tuple[int, set[str]]:
-        used: set[bytes] = set()
-        for column in columns:
-            query = select(column).where(column.table.c.tenant == core.tenant, column.is_not(None)).distinct()
-            used |= {bytes(digest) for digest in connection.execute(query).scalars()}
-        gone: list[bytes] = []
-        for part in in_batches(sorted(used)):
-            live = select(content).where(content.c.digest.in_(part), content.c.state == "live")
-            for row in connection.execute(live).all():
-                value = value_of(row.bytes, row.codec)
-                if any(sought in text.casefold() for text in all_texts(value)):
-                    values = {"bytes": None, "codec": 0, "state": "forgotten", "stub": stub_of_prompt(value)}
-                    connection.execute(update(content).where(content.c.seq == row.seq).values(values))
-                    gone.append(bytes(row.digest))
+
+def forget_prompts(core: StoreCore, digests: Sequence[bytes]) -> None:
+    """Forget system prompts, with their tools."""
+
+    def work(connection: Connection) -> set[str]:
         told: set[str] = set()
-        for part in in_batches(gone):
+        for part in in_batches(digests):
+            for row in connection.execute(select(content).where(content.c.digest.in_(part))).all():
+                stub = stub_of_prompt(value_of(row.bytes, row.codec))
+                values = {"bytes": None, "codec": 0, "state": "forgotten", "stub": stub}
+                connection.execute(update(content).where(content.c.seq == row.seq).values(values))
             had = or_(sessions.c.system_prompt.in_(part), sessions.c.preamble.in_(part))
             told |= set(connection.execute(select(sessions.c.id).where(had)).scalars())
-        return len(gone), told
+        return told
 
-    count, told = core.database.write(work)
-    if count:
-        forget_in_logs(core, set(), told)
-        sweep_objects(core.database)
-    return count
+    forget_in_logs(core, (), core.database.write(work))
+    sweep_objects(core.database)
 
 
 def all_texts(value: Any) -> Iterator[str]:

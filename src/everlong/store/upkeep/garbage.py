@@ -8,28 +8,24 @@ is a shorter branch, which the next collection removes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, delete, exists, func, select, union_all, update
+from sqlalchemy import Column, Connection, delete, exists, func, select, union_all, update
 
 from everlong.store import leases
-from everlong.store.database import in_batches
-from everlong.store.evidence import drop_evidence_of_views, drop_lost_evidence
+from everlong.store.database import ShortWrites, in_batches
+from everlong.store.evidence import drop_evidence
 from everlong.store.objects import sweep_objects
 from everlong.store.paths import segments_to
 from everlong.store.schema import (
-    alias,
     annex,
     branch,
     compaction,
     content,
     node,
-    output,
     pending,
-    pin,
-    reply_name,
     session,
     summary,
     turn,
@@ -38,13 +34,10 @@ from everlong.store.schema import (
 )
 from everlong.store.search.corpus import Corpus
 from everlong.store.search.upkeep import IndexUpkeep, index_for
-from everlong.store.summaries import drop_summaries
-from everlong.store.upkeep.references import USERS_OF_CONTENT
+from everlong.store.upkeep.references import USERS_OF_CONTENT, drop_unused, remove
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
-
-T = TypeVar("T")
 
 DAY = 86_400.0
 
@@ -53,42 +46,6 @@ MESSAGES_AT_ONCE = 32
 
 CONTENTS_AT_ONCE = 200
 """The most contents that are removed in one transaction."""
-
-STEP_SECONDS = 0.03
-"""About the seconds for which a transaction keeps others waiting."""
-
-_LEAST_PAUSE = 0.004  # others look for the lock every three milliseconds
-
-
-class Pace:
-    """Transactions that follow one another, as large as may be without keeping others waiting."""
-
-    def __init__(self, core: StoreCore, most: int) -> None:
-        self._core = core
-        self._least, self._most = max(1, most // 4), most
-        self.count = max(1, most // 2)
-        """Number of items for the next transaction."""
-
-    def write(self, work: Callable[[Connection], T]) -> T:
-        """Run work in one transaction; let others write for as long as they had to wait."""
-        began = worked = 0.0
-
-        def timed(connection: Connection) -> T:
-            nonlocal began, worked
-            began = time.monotonic()
-            try:
-                return work(connection)
-            finally:
-                worked = time.monotonic() - began
-
-        result = self._core.database.write(timed)
-        if worked > STEP_SECONDS:  # without the commit, which takes as long for a small one
-            self.count = max(self._least, self.count // 2)
-        elif worked < STEP_SECONDS / 2:
-            self.count = min(self._most, self.count * 2)
-        if not self._core.database.in_batch:
-            time.sleep(max(_LEAST_PAUSE, time.monotonic() - began))
-        return result
 
 
 class CollectedGarbage(NamedTuple):
@@ -122,12 +79,12 @@ def collect_garbage(core: StoreCore, min_age: float = DAY, released: Collection[
             if needed.get(row.id, -1) < row.head_depth
         ]
     branches = messages = 0
-    pace = Pace(core, MESSAGES_AT_ONCE)
+    steps = ShortWrites(core.database, MESSAGES_AT_ONCE)
     for one in doomed:
-        is_whole, count = _cut_in_steps(core, one, pace)
+        is_whole, count = _cut_in_steps(core, one, steps)
         branches, messages = branches + is_whole, messages + count
     if messages:
-        _clean_up_after_cuts(core)
+        _clear_echoes(core)
     contents = _delete_unused_contents(core)
     core.database.write(lambda connection: leases.sweep(connection, now - DAY))
     purge_search(core)
@@ -177,11 +134,11 @@ def _need_origins(core: StoreCore, connection: Connection, needed: dict[int, int
                 needed[part.branch] = max(part.high, needed.get(part.branch, 0))
 
 
-def _cut_in_steps(core: StoreCore, one: _DoomedBranch, pace: Pace) -> tuple[bool, int]:
+def _cut_in_steps(core: StoreCore, one: _DoomedBranch, steps: ShortWrites) -> tuple[bool, int]:
     """Cut off the end of a branch, some messages in each transaction; return whether all of it went, and how many."""
     removed, head = 0, one.head
     while True:
-        count, left, is_whole = pace.write(partial(_cut_some, core, one, head, pace.count))
+        count, left, is_whole = steps.write(partial(_cut_some, core, one, head, steps.count))
         removed += count
         if left is None:
             return is_whole, removed
@@ -218,90 +175,61 @@ def _is_used_again(connection: Connection, one: _DoomedBranch) -> bool:
 
 
 def _cut_branch(core: StoreCore, connection: Connection, row: Any, keep: int | None) -> int:
-    """Remove a branch's nodes below a depth, or all of it."""
-    low = row.fork_depth if keep is None else keep
-    doomed = select(node.c.seq).where(node.c.branch == row.id, node.c.depth > low)
-    seqs = list(connection.execute(doomed).scalars())
-    gone_views = select(view.c.id).where(view.c.branch == row.id, view.c.saw_depth > low)
-    items = select(view_item.c.seq).where(view_item.c.view.in_(gone_views), view_item.c.digest.is_not(None))
+    """Remove a branch's nodes below a depth, or all of it, with everything that belongs to them."""
+    end = row.fork_depth if keep is None else keep
+    seqs = list(connection.execute(select(node.c.seq).where(node.c.branch == row.id, node.c.depth > end)).scalars())
+    # Forks of an earlier place may still show a view that knows nothing beyond it.
+    views = list(connection.execute(select(view.c.id).where(view.c.branch == row.id, view.c.saw_depth > end)).scalars())
+    items = select(view_item.c.seq).where(view_item.c.view.in_(views), view_item.c.digest.is_not(None))
     remove_from_search(core, connection, [*seqs, *(-seq for seq in connection.execute(items).scalars())])
-    for table in (pin, output, alias):
-        connection.execute(delete(table).where(table.c.node.in_(select(node.c.id).where(node.c.seq.in_(doomed)))))
-    drop_summaries(connection, row.id, low)
-    connection.execute(delete(node).where(node.c.branch == row.id, node.c.depth > low))
-    shown = select(branch.c.id, branch.c.view_id).where(branch.c.view_id.in_(gone_views))
-    for user in connection.execute(shown).all():
-        connection.execute(update(branch).where(branch.c.id == user.id).values(view_id=None, epoch=branch.c.epoch + 1))
-    doomed_views = list(connection.execute(gone_views).scalars())
-    connection.execute(update(view).where(view.c.prev.in_(doomed_views)).values(prev=None))
-    connection.execute(delete(view_item).where(view_item.c.view.in_(doomed_views)))
-    drop_evidence_of_views(connection, doomed_views)
-    connection.execute(delete(view).where(view.c.id.in_(doomed_views)))
+    shown = update(branch).where(branch.c.view_id.in_(views))
+    connection.execute(shown.values(view_id=None, epoch=branch.c.epoch + 1))
+    drop_evidence(connection, views)
+    remove(connection, view, view.c.id.in_(views))
+    low = -1 if keep is None else keep
+    for column in (node.c.depth, turn.c.depth, summary.c.to_depth):
+        remove(connection, column.table, column.table.c.branch == row.id, column > low)
+    connection.execute(delete(annex).where(annex.c.branch == row.id, annex.c.depth >= low))
     if keep is None:
-        connection.execute(delete(annex).where(annex.c.branch == row.id))
-        _cut_turns(connection, turn.c.branch == row.id)
-        connection.execute(delete(compaction).where(compaction.c.branch == row.id, compaction.c.session.is_(None)))
+        remove(connection, compaction, compaction.c.branch == row.id, compaction.c.session.is_(None))
         connection.execute(delete(branch).where(branch.c.id == row.id))
     else:
-        connection.execute(delete(annex).where(annex.c.branch == row.id, annex.c.depth >= keep))
-        _cut_turns(connection, turn.c.branch == row.id, turn.c.depth > keep)
         head = connection.execute(select(node.c.id).where(node.c.branch == row.id, node.c.depth == keep)).scalar_one()
         connection.execute(update(branch).where(branch.c.id == row.id).values(head=head, head_depth=keep))
     return len(seqs)
 
 
-def _cut_turns(connection: Connection, *which: ColumnElement[bool]) -> None:
-    """Remove turns with their names."""
-    connection.execute(delete(reply_name).where(reply_name.c.turn.in_(select(turn.c.id).where(*which))))
-    connection.execute(delete(turn).where(*which))
-
-
-def _clean_up_after_cuts(core: StoreCore) -> None:
-    """Delete everything that pointed at removed messages."""
+def _clear_echoes(core: StoreCore) -> None:
+    """Let turns no longer name replies that were removed; no index finds them one by one."""
     lost = turn.c.echo_node.is_not(None), ~exists().where(node.c.id == turn.c.echo_node)
     with core.database.read() as connection:  # a message that is gone does not come back under the same turn
         turns = connection.execute(select(turn.c.id).where(turn.c.tenant == core.tenant, *lost)).scalars().all()
     for some in in_batches(turns):
         statement = update(turn).where(turn.c.id.in_(some), *lost).values(echo_node=None)
         core.database.write(partial(Connection.execute, statement=statement))
-    core.database.write(partial(drop_lost_evidence, tenant=core.tenant))
 
 
 # -- contents ----------------------------------------------------------------------------------------------------------
 
 _ADDED = (node.c.digest, summary.c.digest, view_item.c.digest)
 """Users of a content that do not change, except that it is taken away: new ones have the highest numbers."""
-_CHANGED = tuple(column for column in USERS_OF_CONTENT if column not in set(_ADDED))
-"""Users of a content in rows that change, or whose numbers come again."""
 
 
 def _delete_unused_contents(core: StoreCore) -> int:
     """Delete contents that nothing uses; found by reading, and looked up again before they go."""
     with core.database.read() as connection:
-        used = union_all(*(select(column).where(column.is_not(None)) for column in (*_ADDED, *_CHANGED)))
+        used = union_all(*(select(column).where(column.is_not(None)) for column in USERS_OF_CONTENT))
         query = select(content.c.digest).where(content.c.tenant == core.tenant, content.c.digest.not_in(used))
         unused = [bytes(digest) for digest in connection.execute(query).scalars()]
-        # On a server a transaction may have taken its numbers and not be committed yet.
-        is_alone = core.database.backend.name == "sqlite"
-        newest = [connection.execute(select(func.max(column.table.c.seq))).scalar() or 0 for column in _ADDED]
-        newest = newest if is_alone else [0] * len(newest)
-    deleted, pace = 0, Pace(core, CONTENTS_AT_ONCE)
+        newest: dict[Column[Any], int] = {}
+        if core.database.backend.name == "sqlite":  # on a server, older numbers may not be committed yet
+            for column in _ADDED:
+                newest[column] = connection.execute(select(func.max(column.table.c.seq))).scalar() or 0
+    deleted, steps = 0, ShortWrites(core.database, CONTENTS_AT_ONCE)
     while unused:
-        some, unused = unused[: pace.count], unused[pace.count :]
-        deleted += pace.write(partial(_delete_contents, some, newest))
+        some, unused = unused[: steps.count], unused[steps.count :]
+        deleted += steps.write(partial(drop_unused, digests=some, after=newest))
     return deleted
-
-
-def _delete_contents(digests: Sequence[bytes], newest: Sequence[int], connection: Connection) -> int:
-    """Delete those of some contents that nobody has begun to use since the newest rows that were looked at."""
-    used: set[bytes] = set()
-    for column, last in zip(_ADDED, newest, strict=True):
-        added = select(column).where(column.table.c.seq > last, column.in_(digests))
-        used.update(bytes(digest) for digest in connection.execute(added).scalars())
-    for column in _CHANGED:
-        used.update(bytes(one) for one in connection.execute(select(column).where(column.in_(digests))).scalars())
-    gone = [digest for digest in digests if digest not in used]
-    return connection.execute(delete(content).where(content.c.digest.in_(gone))).rowcount if gone else 0
 
 
 # -- the search index --------------------------------------------------------------------------------------------------

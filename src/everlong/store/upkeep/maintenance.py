@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, func, select, text, union
 
 from everlong.errors import StoreError, StoreUnavailable
+from everlong.store.database import ShortWrites
 from everlong.store.objects import count_objects, fill_copy
 from everlong.store.schema import (
     branch,
@@ -26,7 +27,7 @@ from everlong.store.schema import (
     view,
 )
 from everlong.store.sqlite import copy_file
-from everlong.store.upkeep.garbage import DAY, CollectedGarbage, Pace, collect_garbage
+from everlong.store.upkeep.garbage import DAY, CollectedGarbage, collect_garbage
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -71,9 +72,9 @@ def release_room(core: StoreCore) -> None:
     if core.database.backend.name != "sqlite":
         _rewrite(core)
         return
-    pace = Pace(core, _PAGES_AT_ONCE)
+    steps = ShortWrites(core.database, _PAGES_AT_ONCE)
     while free := _number(core, "PRAGMA freelist_count"):
-        pace.write(partial(_release_pages, core, pace.count))
+        steps.write(partial(_release_pages, core, steps.count))
         if _number(core, "PRAGMA freelist_count") >= free:
             break
     with core.database.translating(), core.database.engine.connect() as connection:
@@ -119,8 +120,8 @@ def used_bytes(core: StoreCore) -> int:
         return pages * _number(core, "PRAGMA page_size")
     # Not from pg_tables: a table in partitions is listed there beside its parts.
     tables = (
-        "SELECT format('%I', relname) FROM pg_class WHERE relkind = 'r' AND relnamespace ="
-        " (SELECT oid FROM pg_namespace WHERE nspname = current_schema())"
+        "SELECT format('%I', relname) FROM pg_class WHERE relkind = 'r' AND relnamessteps ="
+        " (SELECT oid FROM pg_namessteps WHERE nspname = current_schema())"
     )
     with core.database.read() as connection:
         names = connection.execute(text(tables)).scalars().all()

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, func, select
 
 from everlong.errors import NotStored
-from everlong.store.database import in_batches
+from everlong.store.database import ShortWrites, in_batches
 from everlong.store.schema import branch, content, node, session, turn
 from everlong.store.sessions import Session, Sessions
-from everlong.store.upkeep.garbage import DAY, Pace, collect_garbage
+from everlong.store.upkeep.garbage import DAY, collect_garbage
 from everlong.store.upkeep.maintenance import release_room, size_of, used_bytes
 
 if TYPE_CHECKING:
@@ -125,10 +125,10 @@ def _delete_conversations(core: StoreCore, conversations: Sequence[list[Session]
             released.update(connection.execute(said.distinct()).scalars())
     sessions = Sessions(core)
     gone: list[str] = []
-    waiting, pace = [one.id for one in parts], Pace(core, SESSIONS_AT_ONCE)
+    waiting, steps = [one.id for one in parts], ShortWrites(core.database, SESSIONS_AT_ONCE)
     while waiting:
-        some, waiting = waiting[: pace.count], waiting[pace.count :]
-        gone += pace.write(partial(_delete_sessions, sessions, some))
+        some, waiting = waiting[: steps.count], waiting[steps.count :]
+        gone += steps.write(partial(_delete_sessions, sessions, some))
     if gone:
         collect_garbage(core, released=released)
     return gone

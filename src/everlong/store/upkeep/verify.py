@@ -7,7 +7,7 @@ in the order of their keys, so it takes little memory however large the store is
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,6 +18,7 @@ from sqlalchemy.exc import DatabaseError, DBAPIError
 from everlong.config.files import write_whole
 from everlong.errors import StoreDamaged
 from everlong.model import HashChain
+from everlong.model.identity import Side
 from everlong.store.channel_data import check_channel_data
 from everlong.store.content import OBJECT, decoded, digest_of, unpacked
 from everlong.store.evidence import check_evidence
@@ -205,8 +206,6 @@ def _check_nodes(
     )
     for done, row in enumerate(_stream(connection, joined), 1):
         yield from _check_node(chain, row)
-        if row.mark is not None and row.parent is None and row.held is not None:
-            yield from _check_mark(chain, row)
         if progress is not None and (done % 1_000 == 0 or done == total):
             progress(done, total)
 
@@ -219,39 +218,35 @@ def _check_node(chain: HashChain, row: Row[Any]) -> Iterator[str]:
     if row.parent is not None and row.parent_depth is None:
         yield f"{name} follows {bytes(row.parent).hex()}, which is not there"
         return
-    first = chain.root().id if row.root is None else bytes(row.root)
-    start = bytes(row.parent) if row.parent is not None else first
-    depth = row.parent_depth or 0
+    root = chain.root().id
+    first = root if row.root is None else bytes(row.root)
     try:
-        for side, block in _blocks(chain, row):
-            start = chain.step(start, side, block)  # type: ignore[arg-type]
-            depth += 1
+        blocks = _blocks(chain, row)
+        found = _follow(chain, bytes(row.parent) if row.parent is not None else first, blocks)
     except (StoreDamaged, ValueError, KeyError, TypeError) as error:
         yield f"{name} cannot be read: {error}"
         return
-    if start != bytes(row.id):
+    depth = (row.parent_depth or 0) + len(blocks)
+    if found != bytes(row.id):
         yield f"{name} does not follow from its content and {'the beginning' if row.parent is None else 'its parent'}"
     elif depth != row.depth:
         yield f"{name} is at depth {row.depth} and should be at {depth}"
+    # Stateless requests find the first message by its words alone.
+    if row.parent is None and row.mark is not None and _follow(chain, root, blocks) != bytes(row.mark):
+        yield f"{name} has a mark that does not follow from its words"
 
 
-def _check_mark(chain: HashChain, row: Row[Any]) -> Iterator[str]:
-    """Check that the id by which stateless requests find a first message follows from its words alone."""
-    found = chain.root().id
-    try:
-        for side, block in _blocks(chain, row):
-            found = chain.step(found, side, block)  # type: ignore[arg-type]
-    except (StoreDamaged, ValueError, KeyError, TypeError):
-        return  # told already
-    if found != bytes(row.mark):
-        yield f"message {bytes(row.id).hex()} has a mark that does not follow from its words"
+def _follow(chain: HashChain, ident: bytes, blocks: Sequence[tuple[Side, bytes]]) -> bytes:
+    for side, block in blocks:
+        ident = chain.step(ident, side, block)
+    return ident
 
 
-def _blocks(chain: HashChain, row: Row[Any]) -> list[tuple[str, bytes]]:
+def _blocks(chain: HashChain, row: Row[Any]) -> list[tuple[Side, bytes]]:
     if row.state == "forgotten":
-        return [(proof[0], bytes.fromhex(proof[1:])) for proof in read_stub(row.stub)[1]]
+        return [("a" if proof[0] == "a" else "u", bytes.fromhex(proof[1:])) for proof in read_stub(row.stub)[1]]
     message = decoded(unpacked(row.bytes, row.codec))
-    side = "a" if message.get("role") == "assistant" else "u"
+    side: Side = "a" if message.get("role") == "assistant" else "u"
     return [(side, block) for block in chain.trace([message]).blocks]
 
 
@@ -320,13 +315,15 @@ def _check_views(connection: Connection, tenant: str) -> Iterator[str]:
             ViewItem(item.kind, item.from_depth, item.to_depth, {} if item.digest is not None else None)
             for item in items
         ]
-        for problem in problems_of(shaped, row.cover_depth):
-            yield f"{name}: {problem}"
+        if row.state != "void":  # whose items have lost their words
+            yield from (f"{name}: {problem}" for problem in problems_of(shaped, row.cover_depth))
 
 
 def _check_references(connection: Connection, tenant: str) -> Iterator[str]:
     """Check that everything that names a content, message, view, branch or session names one that exists."""
     for one in REFERENCES:
+        if one.owner is None:
+            continue
         target = one.target.table.alias().c[one.target.name] if one.column.table is one.target.table else one.target
         is_lost = one.column.is_not(None), ~exists().where(target == one.column).correlate(one.column.table)
         query = select(one.owner).where(*is_lost)

@@ -137,7 +137,6 @@ def on_samples(held: Property, samples: Iterable[list[Message]]) -> Callable[[Wo
         for messages in samples:
             held(bench, messages)
 
-    check.__doc__ = f"{held.__doc__} (fixed conversations)"
     return check
 
 
@@ -148,7 +147,6 @@ def on_long(held: Property) -> Callable[[Workbench], None]:
         held(bench, long_conversation(bench.context_length))
         held(bench, long_errand(bench.context_length))
 
-    check.__doc__ = f"{held.__doc__} (long conversations)"
     return check
 
 
@@ -197,7 +195,6 @@ def on_generated(held: Property, *, damaged: bool = False) -> Callable[[Workbenc
         except (ContractBroken, Flaky):  # a flaky or unshrunk example is a finding all the same
             raise min(found, key=lambda one: one[0])[1] from None
 
-    check.__doc__ = f"{held.__doc__} (generated conversations)"
     return check
 
 

@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from everlong.testing.server.exchange import CacheCharge, Refusal
+from everlong.testing.server.exchange import CacheCharge, Refusal, seal
 from everlong.testing.server.script import Answer
-from everlong.testing.server.seals import redact, sign
 from everlong.testing.server.window import count_text, count_value
 
 __all__ = ["error_body", "events", "message", "models"]
@@ -49,6 +48,17 @@ def message(answer: Answer, body: Mapping[str, Any], charge: CacheCharge, number
         "stop_sequence": None,
         "usage": usage,
     }
+
+
+def sign(text: str, body: Mapping[str, Any], nonce: str) -> str:
+    """Return the signature of a thinking block in the answer to a request."""
+    del body
+    return seal(nonce, text)
+
+
+def redact(data: str, nonce: str) -> str:
+    """Return the data of a redacted block."""
+    return seal(nonce, data)
 
 
 def _reason(answer: Answer, cut: bool) -> str:

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Api = Literal["openai", "anthropic", "responses"]
 """The API whose rules a request must keep: chat completions, messages, responses."""
+
+
+def seal(kind: str, text: str) -> str:
+    """Return a text as the encrypted content of an answer."""
+    return f"{kind}.{base64.urlsafe_b64encode(text.encode()).decode()}"
+
+
+def unseal(kind: str, content: Any) -> str | None:
+    """Return the text of encrypted content; None if it is none of this kind."""
+    found, _, inner = content.partition(".") if isinstance(content, str) else ("", "", "")
+    try:
+        return base64.urlsafe_b64decode(inner.encode()).decode() if found == kind else None
+    except ValueError:
+        return None
 
 
 @dataclass(slots=True)

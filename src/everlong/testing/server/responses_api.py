@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from everlong.testing.server.anthropic_api import pieces
-from everlong.testing.server.exchange import CacheCharge
+from everlong.testing.server.exchange import CacheCharge, seal
 from everlong.testing.server.script import Answer
-from everlong.testing.server.seals import seal
 from everlong.testing.server.window import count_text, count_value
 
 __all__ = ["events", "frame", "number_events", "response", "usage_of"]

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from everlong.testing.server.exchange import Api
-from everlong.testing.server.seals import unseal
+from everlong.testing.server.exchange import Api, unseal
 
 __all__ = ["Answer", "Ask", "Call", "Script", "ScriptedModel", "ScriptedTurn"]
 

@@ -20,8 +20,7 @@ from everlong.agent.commands.registry import (
 )
 from everlong.agent.commands.rules import rules
 from everlong.agent.commands.window import context
-from everlong.cli.chat.commands.desk import ChatDesk, leave, show_help, tools
-from everlong.cli.chat.commands.exports import copy, diff, export
+from everlong.cli.chat.commands.desk import ChatDesk, copy, diff, export, leave, show_help, tools
 
 __all__ = ["COMMANDS", "ChatDesk", "ChatError", "Command", "Registry", "register_plugin_commands"]
 

@@ -1,0 +1,288 @@
+"""The dialogue of the first run: a model is chosen from what was found, asked one question, and written down."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.error import URLError
+from urllib.request import ProxyHandler, build_opener
+
+import click
+
+from everlong.cli.menu import pick_line
+from everlong.cli.output import counted, format_bytes, say
+from everlong.cli.screen import styled
+from everlong.config.paths import user_config_path
+from everlong.errors import ConfigError
+from everlong.extras import install_command
+from everlong.providers.endpoints import ENDPOINTS, Endpoint
+from everlong.providers.keys import key_source
+
+if TYPE_CHECKING:
+    from everlong.providers.connection import Connection
+
+__all__ = ["FoundModel", "choose_model", "find_claude_logs", "find_models", "find_served_models"]
+
+_QUESTION = "Say hello in one short sentence."
+_SECONDS = 60.0
+"""Seconds that the first answer may take: a server may have to load the model."""
+_ELSE = "something else"
+_CHOICES = """\
+  a key        export ANTHROPIC_API_KEY=…
+               (or OPENAI_API_KEY, OPENROUTER_API_KEY, GEMINI_API_KEY, …);
+               `everlong auth set anthropic` keeps a key in the system's keyring
+  a server     start Ollama, LM Studio, llama.cpp or vLLM on this machine
+  a file       everlong --local MODEL.gguf
+               (needs: {local})
+  elsewhere    everlong -m MODEL --base-url http://host:8080/v1
+
+Then type `everlong` again. `everlong demo` shows what Everlong does without a model.
+"""
+_COMMENTED = """\
+# Everlong's settings. `everlong config show` lists all of them.
+agent:
+  # {about}; `everlong setup` chooses another.
+  {name}: null
+"""
+_ABOUT = {
+    "model": "The model that `everlong` talks to, as PROVIDER:MODEL",
+    "local": "The model file that `everlong` serves on this machine and talks to",
+}
+
+
+def choose_model(*, plain: bool = False) -> bool:
+    """Let a person choose the model, prove that it answers, and write it to config.yaml; return False if they leave.
+
+    Args:
+        plain: True to ask by numbers and draw nothing, for screen readers.
+    """
+    say("looking for models: keys, servers on this machine, model files")
+    found = find_models(os.environ, Path.home(), Path.cwd())
+    if not found:
+        click.echo(f"\nEverlong needs a model and found none. Any of these will do:\n\n{_choices()}", nl=False)
+        return False
+    place = 0
+    while True:
+        chosen = pick_line("Which model should Everlong use?", _lines(found), place, plain=plain)
+        if chosen is None:
+            say("no model was chosen; `everlong setup` asks again")
+            return False
+        if chosen == len(found):
+            click.echo(f"\nAny of these will do:\n\n{_choices()}", nl=False)
+            return False
+        failure = _prove(found[chosen])
+        if failure is None:
+            break
+        found[chosen] = replace(found[chosen], about=f"✗ {failure}")
+        place = (chosen + 1) % (len(found) + 1)
+    _write(found[chosen])
+    logs = find_claude_logs(Path.home())
+    if logs is not None:
+        say(f"there are {logs}; `everlong sessions import ~/.claude/projects` makes them searchable")
+    return True
+
+
+def _choices() -> str:
+    return _CHOICES.format(local=install_command("local"))
+
+
+def _lines(found: list[FoundModel]) -> list[str]:
+    width = max(len(_ELSE), *(len(_name(one)) for one in found))
+    return [*(f"{_name(one):<{width}}  {one.about}" for one in found), f"{_ELSE:<{width}}  names the other ways"]
+
+
+def _name(one: FoundModel) -> str:
+    return one.value if one.setting == "agent.model" else Path(one.value).name
+
+
+def _prove(one: FoundModel) -> str | None:
+    """Ask the model one question and print its answer; return why there is none, in a few words."""
+    from everlong.errors import AuthenticationFailed, EverlongError  # noqa: PLC0415 - loads the client of a provider
+
+    say(f"asking {_name(one)} for a word …")
+    try:
+        with ExitStack() as opened:
+            reply = _connect(one, opened).complete([{"role": "user", "content": _QUESTION}], max_tokens=400)
+    except AuthenticationFailed:
+        say(f"{one.value.partition(':')[0]} refused {one.about.removeprefix('with ')}; correct it, or choose another")
+        return "its key was refused"
+    except EverlongError as error:
+        say(str(error))
+        return "it did not answer"
+    except KeyboardInterrupt:
+        say("stopped")
+        return "you stopped it"
+    answer = " ".join(reply.text.split()) or "(an empty answer)"
+    click.echo(styled(f"{_name(one)}: {answer}", fg="green"), err=True)
+    return None
+
+
+def _connect(one: FoundModel, opened: ExitStack) -> Connection:
+    """Return a connection to a model that was found; a model in a file is served until the stack is closed."""
+    from everlong import config, providers  # noqa: PLC0415 - loads the client of a provider
+
+    settings = config.load_settings().settings
+    if one.setting == "agent.model":
+        connection = providers.connect(one.value, settings, timeout=_SECONDS)
+    else:
+        from everlong.providers.local import LocalServer, find_model_file  # noqa: PLC0415 - only for a file
+
+        server = opened.enter_context(LocalServer(find_model_file(Path(one.value))))
+        name = f"llamacpp:{server.model.name}"
+        connection = providers.connect(name, settings, base_url=server.url, api_key=server.api_key, timeout=_SECONDS)
+    opened.callback(connection.close)
+    return connection
+
+
+def _write(one: FoundModel) -> None:
+    """Write the choice to the user's file; a new file says what its lines mean."""
+    from everlong.config import load_settings, set_value  # noqa: PLC0415 - seldom needed
+
+    path, name = user_config_path(), one.setting.removeprefix("agent.")
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_COMMENTED.format(about=_ABOUT[name], name=name), encoding="utf-8")
+    if name == "local" and load_settings().settings.agent.model is not None:
+        set_value(path, "agent.model", "null")  # it would come first
+    set_value(path, one.setting, one.value)
+    say(f"{one.setting} is {one.value} from now on ({path}); `everlong setup` asks again")
+
+
+# -- what this machine offers ------------------------------------------------------------------------------------------
+
+
+USUAL_MODELS = {
+    "anthropic": "claude-sonnet-5",
+    "openai": "gpt-6-luna",
+    "openrouter": "anthropic/claude-sonnet-5",
+    "deepseek": "deepseek-chat",
+    "groq": "openai/gpt-oss-120b",
+    "mistral": "mistral-large-latest",
+    "xai": "grok-4",
+    "gemini": "gemini-2.5-pro",
+    "nous": "Hermes-4-70B",
+}
+"""The model that is offered of each provider with a key; ``agent.model`` takes any other."""
+_SERVERS = {"ollama": "Ollama", "llamacpp": "llama.cpp", "lmstudio": "LM Studio", "vllm": "vLLM"}
+_NO_CHAT = ("embed", "rerank", "whisper")
+"""Words in the names of served models that one cannot talk to."""
+_PROBE_SECONDS = 0.4
+_MOST_SERVED = 5
+"""Models offered of one server."""
+_MOST_FILES = 5
+_LEAST_FILE = 50_000_000
+"""Bytes of the smallest model file that is offered; smaller ones are vocabularies and tests."""
+_FILE_PLACES = (".", "models", "~/models", "~/.lmstudio/models", "~/.cache/lm-studio/models", "~/.cache/llama.cpp")
+_MOST_LOOKED_AT = 20_000
+"""Directory entries that are looked at in all places together."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """A model that can be used now."""
+
+    setting: str
+    """The setting that chooses it: ``agent.model`` or ``agent.local``."""
+    value: str
+    about: str
+    """Where it was found."""
+
+
+def find_models(env: Mapping[str, str], home: Path, folder: Path) -> list[FoundModel]:
+    """Return the models that can be used now: behind keys, on servers of this machine, in files."""
+    return [*_models_with_keys(env), *find_served_models(), *_models_in_files(home, folder), *_models_in_package()]
+
+
+def _models_with_keys(env: Mapping[str, str]) -> Iterator[FoundModel]:
+    for name, endpoint in ENDPOINTS.items():
+        source = key_source(endpoint, env) if name in USUAL_MODELS else None
+        if source is not None:
+            where = source.removeprefix("env ") if source.startswith("env ") else "the system's keyring"
+            yield FoundModel("agent.model", f"{name}:{USUAL_MODELS[name]}", f"with the key in {where}")
+
+
+def find_served_models() -> Iterator[FoundModel]:
+    """Yield the models of servers on this machine."""
+    local = [one for one in ENDPOINTS.values() if not one.needs_key and one.base_url]
+    with ThreadPoolExecutor(len(local)) as pool:
+        for endpoint, names in zip(local, pool.map(_list_served, local), strict=True):
+            for name in names[:_MOST_SERVED]:
+                about = f"{_SERVERS.get(endpoint.name, endpoint.name)} on this machine"
+                yield FoundModel("agent.model", f"{endpoint.name}:{name}", about)
+
+
+def _list_served(endpoint: Endpoint) -> list[str]:
+    """Return the models of a server on loopback; none if nobody answers like one."""
+    try:
+        opener = build_opener(ProxyHandler({}))  # loopback is never behind a proxy
+        with opener.open(f"{endpoint.base_url}/models", timeout=_PROBE_SECONDS) as answer:
+            listed = json.loads(answer.read(1_000_000))
+        names = [str(one["id"]) for one in listed["data"]]
+        return [name for name in names if not any(word in name.lower() for word in _NO_CHAT)]
+    except (OSError, URLError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _models_in_files(home: Path, folder: Path) -> Iterator[FoundModel]:
+    found: dict[Path, int] = {}
+    places = [home / name[2:] if name.startswith("~/") else folder / name for name in _FILE_PLACES]
+    for path in _gguf_files(places):
+        size = _size(path)
+        if size >= _LEAST_FILE:
+            found.setdefault(path.resolve(), size)
+    for path, size in sorted(found.items(), key=lambda one: one[1])[:_MOST_FILES]:
+        yield FoundModel("agent.local", str(path), f"a model file of {format_bytes(size)}")
+
+
+def _models_in_package() -> Iterator[FoundModel]:
+    """Yield the model that `make local-model` installs, if there is a server for it."""
+    if find_spec("xllamacpp") is None:
+        return
+    from everlong.providers.local import find_model_file  # noqa: PLC0415 - seldom needed
+
+    with suppress(ConfigError):  # it is not installed
+        yield FoundModel("agent.local", str(find_model_file().path), "a very small model, to try the chat with")
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _gguf_files(places: Sequence[Path]) -> Iterator[Path]:
+    """Yield model files in some folders, three levels deep at most, and never more than so many entries."""
+    looked = 0
+    waiting = [(place, 0) for place in places]
+    while waiting:
+        place, depth = waiting.pop(0)
+        try:
+            entries = list(os.scandir(place))
+        except OSError:
+            continue
+        for entry in entries:
+            looked += 1
+            if looked > _MOST_LOOKED_AT:
+                return
+            if entry.name.lower().endswith(".gguf") and "mmproj" not in entry.name.lower():
+                yield Path(entry.path)
+            elif place != places[0] and depth < 3 and entry.is_dir(follow_symlinks=False):
+                waiting.append((Path(entry.path), depth + 1))
+
+
+def find_claude_logs(home: Path) -> str | None:
+    """Return how many logs of Claude Code there are, in words; None without any."""
+    folder = home / ".claude" / "projects"
+    try:
+        count = sum(1 for _ in folder.glob("*/*.jsonl"))
+    except OSError:
+        return None
+    return f"{counted(count, 'conversation')} of Claude Code in {folder}" if count else None
