@@ -119,6 +119,16 @@ def test_a_pattern_lists_what_matches_below(desk: Desk, pattern: str, names: lis
     assert [line.partition(" ")[0] for line in said.splitlines() if not line.startswith("[")] == names
 
 
+def test_a_pattern_of_many_stars_comes_to_an_end(desk: Desk) -> None:
+    desk.file("a" * 200)
+    many = "*a" * 20 + "b"
+    for said in (
+        desk.run("list_files", pattern=many).message["content"],
+        desk.run("search_files", pattern="x", glob=many).message["content"],
+    ):
+        assert "[no " in said or "takes too long" in said
+
+
 # -- searching --------------------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,13 @@ LAYERS = ("user", "project", "env", "flag")
 FLOOD = "\n".join(
     ["plugins:", "  x:", "    a0: &a0 [1, 2]", *(f"    a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40))]
 ).encode()
+MERGED = "\n".join(
+    [
+        "a0: &a0 {x: 1}",
+        *(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}], k{n}: *a{n - 1}}}" for n in range(1, 25)),
+    ]
+).encode()
+"""A file that takes hours to be loaded."""
 
 
 def refusal(load: Load, overrides: dict[str, object] | None = None, **env: str) -> ConfigError:
@@ -120,6 +127,7 @@ def test_all_problems_of_all_sources_are_told_at_once(load: Load, user_file: Pat
         (b"plugins: {x: 2024-99-99}\n", "cannot represent"),
         (b"plugins: {x: &a [*a]}\n", "contains itself"),
         (FLOOD, "at line 18 that expands to more than 100,000 values; remove aliases"),
+        (MERGED, "expands to more than 100,000 values; remove aliases"),
         (b"[" * 20_000, "is nested more than 100 levels deep at line 1; flatten it"),
         (b"memory: {}\nplugins: " + b"[" * 100 + b"]" * 100, "nested more than 100 levels deep at line 2"),
         (b"[], " * 50 + b"[" * 500, "nested more than 100 levels deep at line 1"),

@@ -290,6 +290,16 @@ def test_nothing_that_git_obeys_can_be_planted(inside: Desk, place: str) -> None
     assert {path: path.read_bytes() for path in (inside.root / ".git").rglob("*") if path.is_file()} == before
 
 
+def test_no_command_runs_beside_a_link_to_a_repository_which_it_could_replace(inside: Desk) -> None:
+    made_repository(inside.root)
+    (inside.root / ".git").rename(inside.root / "kept")
+    (inside.root / ".git").symlink_to("kept")
+    said = inside.failed("run_command", command="echo evil >> .git/config; rm .git; mkdir .git")
+    assert ".git is a link" in said
+    assert (inside.root / ".git").is_symlink()
+    assert "evil" not in (inside.root / "kept" / "config").read_text()
+
+
 def test_a_change_of_the_settings_of_git_outside_opens_nothing_to_a_command_under_way(inside: Desk) -> None:
     made_repository(inside.root)
     later = "while test ! -e now; do sleep 0.05; done; echo evil >> .git/config; echo evil > .git/index; echo > tried"

@@ -53,7 +53,8 @@ ALLOWED = frozenset(
 )
 """Settings that a trusted folder may set, besides those of the ``compression`` section."""
 
-_MOST_BYTES = 1_000_000
+_MOST_BYTES = 64_000
+"""Bytes of a folder's settings, which are read before anybody trusts them; the library takes seconds for many more."""
 _SHOWN_CHARS = 60
 
 

@@ -117,11 +117,11 @@ def parse_document(text: str, name: str) -> Document:
     if (line := find_too_deep(text)) is not None:
         raise ConfigError(f"{name} is nested more than {MOST_LEVELS} levels deep at line {line}; flatten it")
     try:
-        values = safe_yaml().load(text)
         root = safe_yaml().compose(text)
-        lines = {} if root is None else dict(_lines(root, "", 1))
-        if root is not None:
+        if root is not None:  # before it is loaded, which copies what "<<" merges
             _refuse_floods(root, name, [], {})
+        values = safe_yaml().load(text)
+        lines = {} if root is None else dict(_lines(root, "", 1))
     except MarkedYAMLError as error:
         raise ConfigError(_syntax_problem(name, error)) from error
     except YAMLError as error:

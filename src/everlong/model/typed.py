@@ -172,11 +172,6 @@ class Reading(NamedTuple):
     """True if the message reports a command that the client ran itself."""
 
     @property
-    def rules(self) -> str:
-        """Nothing: instructions in a file of a folder are not the person's words."""
-        return ""
-
-    @property
     def text(self) -> str:
         """All text that is worth reading, typed words first."""
         return "\n".join(filter(None, (self.typed, self.material)))

@@ -24,14 +24,24 @@ _MOST_ALTERNATIVES = 64
 
 
 @lru_cache(maxsize=64)
-def glob_pattern(glob: str) -> re.Pattern[str]:
+def glob_pattern(glob: str) -> Any:
     """Return a regular expression for a glob; one without a slash matches names in any folder."""
+    import regex  # noqa: PLC0415 - slow to load, and many sessions look for no file
+
     wanted = glob.strip().replace("\\", "/").removeprefix("./")
     if not wanted:
         raise ToolError("the pattern of file names is empty; give one such as *.py or src/**/*.md")
     if "/" not in wanted:
         wanted = f"**/{wanted}"
-    return re.compile("|".join(f"(?:{_translate(one)})" for one in _expand_braces(wanted.lstrip("/"))))
+    return regex.compile("|".join(f"(?:{_translate(one)})" for one in _expand_braces(wanted.lstrip("/"))))
+
+
+def _is_wanted(path: str, wanted: Any) -> bool:
+    """Return whether a path matches; raises `ToolError` for a pattern with so many stars that it takes very long."""
+    try:
+        return wanted.fullmatch(path, timeout=LINE_SECONDS) is not None
+    except TimeoutError as error:
+        raise ToolError("the pattern of file names takes too long; use one with fewer stars") from error
 
 
 def _expand_braces(glob: str) -> list[str]:
@@ -171,7 +181,7 @@ def _matching(context: ToolContext, folder: Path, pattern: str) -> tuple[list[st
     walk = FolderWalk(context.workspace, folder, context.interrupted)
     lines: list[str] = []
     for path, entry, held in walk.files():
-        if wanted.fullmatch(path):
+        if _is_wanted(path, wanted):
             if len(lines) == MOST_LISTED:
                 return lines, True
             lines.append(_entry(entry, held, path))
@@ -241,7 +251,7 @@ class _Search:
         wanted = glob_pattern(glob) if glob else None
         walk = FolderWalk(self.context.workspace, top, self.context.interrupted)
         for path, _, _ in walk.files():
-            if wanted is not None and not wanted.fullmatch(path):
+            if wanted is not None and not _is_wanted(path, wanted):
                 continue
             if len(self.lines) >= MOST_MATCHES:
                 self.notes.append(f"stopped after {MOST_MATCHES} matches; narrow the pattern, the path or the glob")

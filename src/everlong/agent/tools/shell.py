@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -139,6 +140,11 @@ def _check_confined(context: ToolContext) -> None:
         raise ToolError(
             f"no command may run without a sandbox (agent.sandbox is on), and there is none: {find_sandbox()[1]}"
         )
+    folders = [context.workspace.root, *context.workspace.allowed]
+    links = (folder / ".git" for folder in folders if (folder / ".git").is_symlink())
+    link = next((link for link in links if Path(os.path.realpath(link)) not in folders), None)
+    if link is not None and context.confinement.sandbox is not None:
+        raise ToolError(f"{link} is a link, which no sandbox can guard; put the repository itself there")
 
 
 def _wrap(context: ToolContext, *, network: bool) -> process.Wrap | None:
