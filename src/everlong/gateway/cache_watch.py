@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.caching.blocks import Layout, head_blocks, message_blocks
 from everlong.caching.misses import CacheTokens, Miss, Parts, find_miss
@@ -57,11 +57,6 @@ class Sent(NamedTuple):
     """True if the list holds items of the Responses API, whose system prompt is called instructions."""
 
 
-_Stem: TypeAlias = tuple[int, int, int]
-"""The number of entries before the newest, their length, and the checksum of all their bytes."""
-_NO_STEM: _Stem = (0, 0, 0)
-
-
 class _Known(NamedTuple):
     """The memory of a conversation's last request."""
 
@@ -74,7 +69,6 @@ class _Known(NamedTuple):
     counts: array[int]
     heads: Mapping[str, tuple[int, list[int]]]
     """The checksum of tools and system prompt, and the digests of their blocks."""
-    stem: _Stem
 
 
 class CacheWatch:
@@ -150,12 +144,9 @@ def _comparable(before: _Known, now: _Known) -> Sequence[int]:
 
 def _known(sent: Sent, tokens: CacheTokens, before: _Known | None) -> _Known:
     draft, whole = sent.draft, memoryview(sent.draft.body)
-    same = 0 if before is None else _count_same(draft, whole, before.stem)
     raw, entries, counts = array("Q"), array("Q"), array("Q")
-    if before is not None:
-        raw, entries, counts = before.raw[:same], before.entries[:same], before.counts[:same]
     is_marked = _MARKER_NAME in draft.body
-    for number in range(same, len(draft.ends)):
+    for number in range(len(draft.ends)):
         start, end = draft.entry(number)
         if is_marked:
             checksum = _checksum(draft.body, (start, end))
@@ -188,8 +179,7 @@ def _known(sent: Sent, tokens: CacheTokens, before: _Known | None) -> _Known:
         sent.view,
         ["1h" if _HOUR.match(sent.body, place) else "5m" for place in _markers(sent.body)],
     )
-    stem = _stem(draft, whole, before.stem if before is not None and same else _NO_STEM)
-    return _Known(parts, tokens, raw, entries, counts, heads, stem)
+    return _Known(parts, tokens, raw, entries, counts, heads)
 
 
 def _digests(number: int, entry: Any, sent: Sent) -> list[bytes]:
@@ -203,26 +193,6 @@ def _digests(number: int, entry: Any, sent: Sent) -> list[bytes]:
         told["content"] = [{"type": kind, "text": content}]
     told.setdefault("type", "message")
     return [blake2b(dump_json(dict(sorted(told.items()))), digest_size=16).digest()]
-
-
-def _stem(draft: Draft, whole: memoryview, known: _Stem) -> _Stem:
-    """Return the stem by which a later body is known to begin with the same entries, except for the newest.
-
-    It begins with a known stem, whose checksum goes on from there.
-    """
-    count = max(0, len(draft.ends) - _NEWEST)
-    if count < known[0]:
-        known = _NO_STEM
-    end = draft.ends[count - 1] if count else draft.start
-    return count, end - draft.start, zlib.crc32(whole[draft.start + known[1] : end], known[2])
-
-
-def _count_same(draft: Draft, whole: memoryview, stem: _Stem) -> int:
-    """Return how many entries of a body are the same as in an earlier one, by one checksum of them all."""
-    count, length, checksum = stem
-    if len(draft.ends) < count or (draft.ends[count - 1] if count else draft.start) - draft.start != length:
-        return 0
-    return count if zlib.crc32(whole[draft.start : draft.start + length]) == checksum else 0
 
 
 def _checksum(body: bytes, place: Stretch) -> int:

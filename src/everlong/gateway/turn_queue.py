@@ -195,10 +195,7 @@ class ConversationTurn:
 
 @dataclass(slots=True)
 class WholeTurn:
-    """A request that is stored from the journal, where its place is looked up.
-
-    It names the response before it, or the database was away when it came.
-    """
+    """A request that names the response before it; it is stored from the journal, where its place is looked up."""
 
     recorder: ConversationRecorder
     model: str
@@ -389,7 +386,6 @@ class TurnQueue:
                 self.live.forget(conversation)  # the next request is looked up
             return
         new, turn.new = turn.new, None
-        conversation.reply = recorded.reply or conversation.reply
         if turn.is_unplaced and recorded.conversation is not None:
             self._take_place(turn, recorded.conversation, recorded.places or {})
             return
