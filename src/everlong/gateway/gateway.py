@@ -20,6 +20,7 @@ from aiohttp import ClientError, web
 from everlong.agent.tools.recall import RecallLookup, look_up_all
 from everlong.context.policy import OVERFLOW_TRIES
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge, SummarizerError
+from everlong.gateway.account import Budget, Charge
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import (
     BrokenBody,
@@ -29,16 +30,13 @@ from everlong.gateway.body import (
     is_heavy,
     read_body,
 )
-from everlong.gateway.bounds import unpack
-from everlong.gateway.budget import Budget, Charge
-from everlong.gateway.cache_markers import CacheMarkers
-from everlong.gateway.cache_watch import CacheWatch, Sent
+from everlong.gateway.bounds import Unreadable, encoding_of, plain, unpack
 from everlong.gateway.compaction import ConversationCompactor
 from everlong.gateway.conversations import ConversationMemory
-from everlong.gateway.encodings import Unreadable, encoding_of, plain
 from everlong.gateway.engines import Engines, GatewayPlugins
 from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless
 from everlong.gateway.journal import Journal
+from everlong.gateway.prompt_caching import CacheMarkers, CacheWatch, Sent
 from everlong.gateway.recall import can_offer, choose_tools, offer_tools
 from everlong.gateway.recorder import NEW_BLOCKS, ConversationRecorder, ResponseRecorder
 from everlong.gateway.requests import (

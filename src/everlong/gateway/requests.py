@@ -29,6 +29,7 @@ from everlong.gateway.body import (
     read_body,
     read_more,
 )
+from everlong.gateway.bounds import encoding_of, is_compressed
 from everlong.gateway.conversations import (
     HEAD,
     BodyPlace,
@@ -41,7 +42,6 @@ from everlong.gateway.conversations import (
     unplaced,
     with_view,
 )
-from everlong.gateway.encodings import encoding_of, is_compressed
 from everlong.gateway.formats import hint_in, sender_of
 from everlong.gateway.journal import AWAY, Journal
 from everlong.gateway.recorder import ClientAddition, rest_of
@@ -53,9 +53,9 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from everlong.gateway.cache_watch import Sent
     from everlong.gateway.engines import HostedEngine
     from everlong.gateway.formats import Dialect
+    from everlong.gateway.prompt_caching import Sent
     from everlong.gateway.recorder import ConversationRecorder
     from everlong.gateway.routing import Route
     from everlong.gateway.stream import Answering
