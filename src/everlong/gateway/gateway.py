@@ -150,7 +150,7 @@ class Gateway:
         self._journal = Journal(journal or journal_folder())
         self._upkeep = GatewayUpkeep(self._journal, self._store_of, self._writer)
         refuses = settings.gateway.when_full == "refuse"
-        self._backlog = Backlog(self._writer, self._journal, self._upkeep.wake, refuses=refuses)
+        self._backlog = Backlog(self._writer, self._journal, refuses=refuses)
         self.responses = Responses(lambda tenant: ResponseRecorder(self._store_of(tenant)), NEW_BLOCKS)
         self._marking = CacheMarkers(settings.prompt_caching)
         self._watch = CacheWatch()
@@ -558,7 +558,7 @@ class Gateway:
         if relayed.dialect is RESPONSES and (names := (turn or relayed.whole)):
             self.responses.note(relayed.tenant, names.names(ended))
         if turn is None:
-            if relayed.whole is not None and (problem := await self._backlog.finish_whole(relayed.whole, ended)):
+            if relayed.whole is not None and (problem := await self._backlog.finish(relayed.whole, ended)):
                 relayed.warning = header_text(problem)
             return
         if turn.conversation.is_placed:
@@ -570,7 +570,7 @@ class Gateway:
         elif reply is not None:
             self._compactor.note_uncounted(relayed, turn, sent)
         self._compactor.tell_engine(relayed, turn, ended, sent)
-        if problem := await self._backlog.finish(relayed.conversations, turn, ended):
+        if problem := await self._backlog.finish(turn, ended):
             relayed.warning = header_text(problem)
 
     def _find_miss(self, relayed: RelayedRequest, turn: ConversationTurn, reply: Reply) -> Miss | None:
@@ -586,12 +586,8 @@ class Gateway:
 
     async def _note(self, relayed: RelayedRequest) -> None:
         """Write a request into the journal or the database before it goes upstream; `Refused` if neither takes it."""
-        turn, problem = relayed.turn, ""
-        if turn is not None:
-            problem = await self._backlog.note(relayed.conversations, turn, relayed.account)
-        elif relayed.whole is not None:
-            problem = await self._backlog.note_whole(relayed.whole, relayed.account)
-        if problem:
+        turn = relayed.turn or relayed.whole
+        if turn is not None and (problem := await self._backlog.note(turn, relayed.account)):
             relayed.warning = header_text(problem)
 
     async def keeping_problem(self) -> str:

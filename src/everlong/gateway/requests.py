@@ -255,7 +255,7 @@ class TenantConversations(TurnQueue):
         if found is not None:
             conversation.reported = found.place.conversation.reported
         unwieldy = heavy and await asyncio.to_thread(is_unwieldy, body, read)
-        turn = ConversationTurn(body, read, conversation, conversation.hint, is_unplaced=True)
+        turn = ConversationTurn(self, body, read, conversation, conversation.hint, is_unplaced=True)
         turn.is_large, turn.is_unwieldy = heavy, unwieldy
         self._unplaced.setdefault(body[:HEAD], []).append(turn)
         self._watch(turn)
@@ -307,7 +307,7 @@ class TenantConversations(TurnQueue):
         }
         places[place.number] = place._replace(conversation=conversation)
         self.live.keep(body, conversation, places, found)
-        turn = ConversationTurn(body, read, conversation, hint, new)
+        turn = ConversationTurn(self, body, read, conversation, hint, new)
         self._watch(turn)
         return turn
 
@@ -333,7 +333,7 @@ class TenantConversations(TurnQueue):
         hashes = await _hash_large(body, kept_lengths(conversation, places))
         self.live.keep(body, conversation, places, hashes=hashes)
         unwieldy = heavy and await asyncio.to_thread(is_unwieldy, body, read)
-        turn = ConversationTurn(body, read, conversation, conversation.hint, is_unwieldy=unwieldy, is_large=heavy)
+        turn = ConversationTurn(self, body, read, conversation, conversation.hint, is_unwieldy=unwieldy, is_large=heavy)
         if conversation.reported is None and reported is not None and reported[0] in conversation.depths:
             since = conversation.ends[-1] - conversation.ends[conversation.depths.index(reported[0])]
             conversation.reported = (len(turn.sent(self.recorder.dialect)) - since, reported[1])
