@@ -148,7 +148,6 @@ def test_what_is_no_file_of_a_journal_is_left_alone(
     assert caplog.text.count(placed.name) == 1
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such links")
 def test_a_damaged_entry_is_put_aside_and_half_a_one_is_not(tmp_path: Path) -> None:
     left = Journal(tmp_path / FOLDER)
     left.put(entry(1))

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
     from everlong.caching.misses import Miss
-    from everlong.gateway.account import Charge
     from everlong.gateway.auth import Caller
     from everlong.gateway.formats import Dialect
     from everlong.gateway.routing import Route
