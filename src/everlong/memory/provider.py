@@ -1,4 +1,4 @@
-"""Memory providers, which keep what an agent learns beyond one session: the base class, and how one is found and called.
+"""Providers of memory, which keep what an agent learns over sessions: base class, finding, and careful calls.
 
 Any package can offer providers in the entry point group ``everlong.memory``; being installed activates nothing.
 
