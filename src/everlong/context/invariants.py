@@ -18,6 +18,7 @@ from everlong.model import (
     calls_of,
     checked_messages,
     find_groups,
+    has_reasoning,
     is_reasoning,
     newest_request,
     parts_of,
@@ -153,8 +154,6 @@ def _stub(call: ToolCall) -> Message:
 
 # -- thinking ----------------------------------------------------------------------------------------------------------
 
-_REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
-
 
 class ReasoningBlocks:
     """The rule that only assistant messages carry thinking."""
@@ -182,7 +181,7 @@ def is_only_reasoning(message: Message) -> bool:
     """Return whether an assistant message has thinking and nothing else."""
     if message.get("role") != "assistant" or calls_of(message) or text_of(message).strip():
         return False
-    return any(message.get(field) for field in _REASONING_FIELDS) or any(map(is_reasoning, parts_of(message)))
+    return has_reasoning(message)
 
 
 def _without_reasoning(message: Message) -> Message:
