@@ -12,9 +12,19 @@ from typing import Any
 
 from ruamel.yaml.error import YAMLError
 
-from everlong.config.check import problems_in, raise_problems, spell, unknown_setting
 from everlong.config.files import write_whole
-from everlong.config.listing import NAMED, PLUGINS, catalog, named_setting, named_settings, sections
+from everlong.config.listing import (
+    NAMED,
+    PLUGINS,
+    catalog,
+    named_setting,
+    named_settings,
+    problems_in,
+    raise_problems,
+    sections,
+    spell,
+    unknown_setting,
+)
 from everlong.config.load import drop_empty_sections
 from everlong.config.settings import Settings
 from everlong.config.yaml_file import leaves, parse_document, parse_value, read_text, remove_from_text, set_in_text
