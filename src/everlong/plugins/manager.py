@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from everlong.errors import PluginError
-from everlong.memory.contain import describe_error
+from everlong.memory.provider import describe_error
 from everlong.plugins.context import EngineOffer, PluginContext, Registered
 from everlong.plugins.discovery import ENGINE_GROUP, FoundPlugin, PluginPlaces
 from everlong.plugins.engines import engine_class, make_engine
