@@ -6,6 +6,7 @@ are loaded when first used.
 
 from typing import TYPE_CHECKING
 
+from everlong.config.arguments import caching_values, compression_values
 from everlong.config.paths import (
     config_home,
     data_home,
@@ -13,7 +14,7 @@ from everlong.config.paths import (
     project_config_path,
     user_config_path,
 )
-from everlong.config.values import CachingValues, CompressionValues, caching_values, compression_values
+from everlong.config.values import CachingValues, CompressionValues
 from everlong.exports import export_lazily
 
 if TYPE_CHECKING:
