@@ -1,14 +1,29 @@
-"""What clients tell about themselves is read, and their side requests are told from conversations."""
+"""What clients tell about themselves is read: their names, their conversations, their API, their side requests."""
 
 from __future__ import annotations
 
+import json
 import re
+import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
-from everlong.gateway.formats import client_of, folder_in_path, looks_aside, path_of_folder
+from everlong.gateway.app import dialect_of
+from everlong.gateway.formats import (
+    ANTHROPIC,
+    OPENAI,
+    Dialect,
+    client_of,
+    folder_in_path,
+    hint_in,
+    looks_aside,
+    path_of_folder,
+)
 from everlong.model import Message
+from tests.gateway.running import TENANT, Running
 
 
 def user(text: str) -> Message:
@@ -120,3 +135,115 @@ def test_a_request_for_the_name_of_a_conversation_is_aside(system: str) -> None:
 )
 def test_a_conversation_of_one_turn_is_no_side_request(system: str, asked: str) -> None:
     assert not is_aside(asked, system=system)
+
+
+ALIKE: list[Any] = [
+    {"role": "user", "content": "Begin."},
+    {"role": "assistant", "content": "Begun."},
+    {"role": "user", "content": "Go on."},
+]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "hint"),
+    [
+        (None, None),
+        ({"user_id": 5}, None),
+        ({"user_id": "somebody"}, None),
+        ({"user_id": "user_ab_account_cd_session_ef-1"}, "ef-1"),
+        ({"user_id": '{"device_id": "d", "session_id": "ef-2"}'}, "ef-2"),
+        ({"user_id": "{broken"}, None),
+        ({"user_id": '{"session_id": 7}'}, None),
+        ({"user_id": "user_session_a\x00b"}, "ab"),
+    ],
+)
+def test_a_name_stands_in_the_metadata(metadata: Any, hint: str | None) -> None:
+    assert hint_in(metadata) == hint
+
+
+def ask(running: Running, tenant: str, messages: list[Any], **extra: Any) -> None:
+    headers = {
+        "x-api-key": "k",
+        "anthropic-version": "2023-06-01",
+        "content-type": "application/json",
+        TENANT: tenant,
+        **extra.pop("headers", {}),
+    }
+    body = {"model": "claude-sonnet-5", "max_tokens": 50, "messages": messages, **extra}
+    with running.raw() as raw:
+        answer = raw.ask(json.dumps(body).encode(), headers=list(headers.items()))
+    assert (answer.status, answer.header("x-everlong-warning")) == (200, None)
+
+
+def sessions_of(running: Running, tenant: str) -> list[str | None]:
+    return [turn.session for turn in running.store(tenant).turns.since()]
+
+
+@pytest.fixture
+def tenant() -> str:
+    return f"tenant-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.mark.parametrize(
+    ("main", "agent"),
+    [
+        ({"x-claude-code-session-id": "c"}, {"x-claude-code-session-id": "c", "x-claude-code-agent-id": "a"}),
+        ({"x-session-affinity": "ses_1"}, {"x-session-affinity": "ses_2", "x-parent-session-id": "ses_1"}),
+    ],
+    ids=["claude-code", "opencode"],
+)
+def test_an_agent_works_for_the_conversation_that_its_client_names(
+    main: dict[str, str], agent: dict[str, str], gateway: Running, tenant: str
+) -> None:
+    ask(gateway, tenant, ALIKE, headers=main)
+    ask(gateway, tenant, [{"role": "user", "content": "Search the files."}], headers=agent)
+    store = gateway.store(tenant)
+    (top,) = store.conversations.newest(kinds=("main",))
+    (helper,) = store.conversations.newest(kinds=("agent",))
+    assert helper.works_for == top.parts[0]
+
+
+def test_a_name_leads_into_no_other_tenant(gateway: Running, tenant: str) -> None:
+    named = {"x-everlong-session": "mine"}
+    ask(gateway, tenant, ALIKE, headers=named)
+    ask(gateway, f"{tenant}-other", ALIKE, headers=named, metadata={"user_id": tenant})
+    assert len(sessions_of(gateway, tenant)) == 1
+    assert sessions_of(gateway, tenant) != sessions_of(gateway, f"{tenant}-other")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, "invalid_request_error"),
+        (401, "authentication_error"),
+        (403, "permission_error"),
+        (404, "not_found_error"),
+        (413, "request_too_large"),
+        (429, "rate_limit_error"),
+        (502, "api_error"),
+        (529, "overloaded_error"),
+    ],
+)
+def test_errors_of_ours_have_the_shape_of_the_api(status: int, kind: str) -> None:
+    assert ANTHROPIC.error(status, "no") == {"type": "error", "error": {"type": kind, "message": "no"}}
+    assert OPENAI.error(status, "no") == {"error": {"message": "no", "type": kind, "param": None, "code": None}}
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "dialect"),
+    [
+        ("/v1/messages", {"Authorization": "Bearer k"}, ANTHROPIC),
+        ("/v1/messages/count_tokens?beta=true", {}, ANTHROPIC),
+        ("/v1/chat/completions", {"anthropic-version": "2023-06-01", "x-api-key": "k"}, OPENAI),
+        ("/v1/responses", {"x-api-key": "k"}, OPENAI),
+        ("/v1/responses/compact", {"anthropic-beta": "x"}, OPENAI),
+        ("/v1/models", {"x-api-key": "k"}, ANTHROPIC),
+        ("/v1/models", {"x-api-key": "k", "Authorization": "Bearer k"}, OPENAI),
+        ("/v1/files", {"anthropic-version": "2023-06-01"}, ANTHROPIC),
+        ("/v1/files", {}, OPENAI),
+    ],
+)
+def test_the_path_tells_the_api_and_headers_only_where_it_does_not(
+    path: str, headers: dict[str, str], dialect: Dialect
+) -> None:
+    assert dialect_of(make_mocked_request("POST", path, headers=headers)) is dialect

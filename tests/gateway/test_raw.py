@@ -1,14 +1,20 @@
-"""Bodies are read by places: whatever JSON says, the same is read, and what is not replaced stays byte for byte."""
+"""Bodies are read as JSON reads them, known by their beginnings, and given up where they are never read."""
 
 from __future__ import annotations
 
 import json
+import random
+from array import array
 from typing import Any
 
 import pytest
 from hypothesis import given, strategies as st
 
 from everlong.gateway.body import BrokenBody, read_body, read_more
+from everlong.gateway.conversations import BodyPlace, ConversationMemory, LiveConversation, LiveConversations
+from everlong.store import Branch
+from tests.gateway.running import Raw, Running
+from tests.gateway.upstream import Upstream
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -76,3 +82,84 @@ def test_what_has_grown_is_read_only_where_it_grew(
 def test_what_is_no_conversation_is_said_to_be_none(body: bytes) -> None:
     with pytest.raises(BrokenBody):
         read_body(body, "messages")
+
+
+def body_of(*texts: str) -> bytes:
+    messages = [{"role": "user" if n % 2 == 0 else "assistant", "content": text} for n, text in enumerate(texts)]
+    return json.dumps({"model": "m", "padding": "x" * 300, "messages": messages}).encode()
+
+
+def kept(live: LiveConversations, body: bytes, number: int = 1) -> LiveConversation:
+    read = read_body(body, "messages")
+    ends = array("Q", [entry.end for entry in read.entries])
+    nodes = {count: bytes([count]) * 16 for count in range(1, len(ends) + 1)}
+    last = Branch(number, nodes[len(ends)], len(ends))
+    conversation = LiveConversation(read.beginning(), 0, ends, array("Q", range(1, len(ends) + 1)), last, None)
+    live.keep(
+        body,
+        conversation,
+        {at: BodyPlace(conversation, at, Branch(number, node, at), node) for at, node in nodes.items()},
+    )
+    return conversation
+
+
+def found(live: LiveConversations, body: bytes) -> BodyPlace:
+    known = live.find(body)
+    assert known is not None
+    return known.place
+
+
+def test_a_grown_body_is_known_at_its_longest_known_beginning() -> None:
+    live = LiveConversations()
+    conversation = kept(live, body_of("one", "two", "three"))
+    place = found(live, body_of("one", "two", "three", "four", "five"))
+    assert (place.conversation, place.number, place.branch.depth) == (conversation, 3, 3)
+    assert found(live, body_of("one", "two", "three")).number == 3
+
+
+def test_those_not_used_for_long_go_first_whosever_they_are_and_all_is_counted_rightly() -> None:
+    memory = ConversationMemory(most_bytes=100_000)
+    tenants = [LiveConversations(memory) for _ in range(3)]
+    dice = random.Random(1)
+    favourite = body_of("the favourite", "of all")
+    kept(tenants[0], favourite)
+    for number in range(400):
+        kept(tenants[number % 3], body_of(*(f"{number} {place}" for place in range(dice.randint(1, 99)))), number)
+        found(tenants[0], favourite)
+        assert sum(one.conversation.weight for live in tenants for one in live._kept.values()) <= 100_000
+    assert sum(len(live) for live in tenants) > 10
+    assert tenants[0].find(body_of("0 0")) is None
+    for live in tenants:
+        for one in list(live._kept.values()):
+            live.forget(one.conversation)
+        assert (live._places, live._heads, live._nodes) == ({}, {}, {})
+    assert (memory._bytes, len(memory._kept)) == (0, 0)
+
+
+PATHS = ["/v1/messages", "/v1/chat/completions", "/v1/responses"]
+SAID = b'[{"role":"user","content":"hi"}]'
+WHOLE = b'{"model":"m","max_tokens":9,"messages":%b,"input":%b}' % (SAID, SAID)
+BODIES = {
+    "a name twice": b'{"model":"m",' + WHOLE[1:],
+    "a list twice": WHOLE[:-1] + b',"messages":[],"input":[]}',
+    "a byte-order mark": b"\xef\xbb\xbf" + WHOLE,
+    "no UTF-8": WHOLE.replace(b'"hi"', b'"h\xff"'),
+    "half of a character": WHOLE.replace(b'"hi"', b'"h\xed\xa0\x80"'),
+    "half of a character in a field": WHOLE.replace(b"9", b'"\xed\xa0\x80"'),
+    "no JSON": b"hello",
+    "another encoding": b"\x01\x02",
+}
+
+
+@pytest.mark.spec("12.7")
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("kind", BODIES)
+def test_a_body_that_cannot_be_read_is_passed_on_with_a_warning(
+    path: str, kind: str, relay: Running, raw: Raw, upstream: Upstream, caplog: pytest.LogCaptureFixture
+) -> None:
+    headers = [("content-encoding", "snappy")] if kind == "another encoding" else []
+    answer = raw.ask(BODIES[kind], path, headers)
+    assert (answer.status, upstream.last.body) == (200, BODIES[kind])
+    assert str(answer.header("x-everlong-warning")).startswith("not stored: ")
+    assert "not stored" in caplog.text
+    assert not list(relay.store().turns.since())
