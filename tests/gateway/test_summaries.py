@@ -183,11 +183,9 @@ class SlowModel:
             self._moved.notify_all()
 
 
-def test_a_compaction_begins_so_early_that_nobody_waits_for_its_summary(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_waits_for_the_summary_of_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "_WAIT_SECONDS", 1.0)  # whoever waits does so in vain
-    script, window, log = SlowModel(steps=22), 100_000, BytesIO()
+    script, window, log = SlowModel(steps=8), 100_000, BytesIO()
     with (
         captured(GatewayLog(log, "info")),
         ModelServer(script, window=window) as model,
@@ -208,28 +206,6 @@ def test_a_compaction_begins_so_early_that_nobody_waits_for_its_summary(
         assert sum("(threshold): compacted" in line for line in lines) == len(done)
         assert {(one.reason, one.summarizer) for one in done} == {("threshold", "own model")}
         assert model.rejections == []
-
-
-def test_a_summary_that_is_there_early_is_kept_until_the_compaction_is_due(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script, window = SlowModel(steps=0), 100_000
-    with (
-        ModelServer(script, window=window) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), settings_for(window), summarizer=None) as running,
-    ):
-        compactor = running.gateway._compactor
-        monkeypatch.setattr(compactor, "_clock", lambda: script.now)
-        history: list[dict[str, Any]] = []
-        while not (done := running.store().compactions()):
-            history.append({"role": "user", "content": f"Question {len(history)}: {WORDS * 6}"})
-            assert ask(running, "anthropic", history) == 200
-            until(lambda: not compactor._ahead)
-        asked = [number for number, one in enumerate(model.requests) if ASKED in json.dumps(one.body)]
-        assert len(asked) == len(done) == 1
-        assert model.requests[asked[0]].prompt_tokens < 0.5 * window  # begun for a model that may take a minute
-        assert (done[0].tokens_before or 0) > 0.6 * window  # the threshold is 64,000
-        assert done[0].summarizer == "own model"
 
 
 def test_an_answer_to_the_last_request_before_a_compaction_begins_no_other(tmp_path: Path) -> None:
@@ -271,36 +247,6 @@ def test_an_answer_to_the_last_request_before_a_compaction_begins_no_other(tmp_p
         assert last.result() == 200
         until(lambda: not compactor._ahead)
         assert len(summaries) == len(running.store().compactions()) == 1
-
-
-def test_a_summary_that_comes_late_takes_the_place_of_the_lines_that_served_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compaction, "_WAIT_SECONDS", 0.4)
-    come = threading.Event()
-
-    def late(ask: Ask) -> Answer:
-        if is_summary_request(ask):
-            come.wait(PATIENCE)
-        return writes(ask)
-
-    with (
-        ModelServer(late, window=WINDOW) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), SETTINGS, summarizer=None) as running,
-    ):
-        history: list[dict[str, Any]] = []
-        try:
-            while not (done := running.store().compactions()):
-                history.append({"role": "user", "content": f"Question {len(history)}: {WORDS}"})
-                assert ask(running, "anthropic", history) == 200
-            assert {one.summarizer for one in done} == {"built-in rules"}
-        finally:
-            come.set()
-        until(lambda: not running.gateway._compactor._ahead)
-        assert running.store().compactions()[-1].summarizer == "own model"
-        history.append({"role": "user", "content": "Where do we sail?"})
-        assert ask(running, "anthropic", history) == 200
-        assert "Sail to the harbour at dawn" in json.dumps(model.requests[-1].body)
 
 
 # -- max_tokens near the window ----------------------------------------------------------------------------------------

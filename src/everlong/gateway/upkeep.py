@@ -18,16 +18,13 @@ from typing import TYPE_CHECKING
 from sqlalchemy import func, select
 
 from everlong.config.paths import data_home
-from everlong.gateway.body import BrokenBody, read_body
-from everlong.gateway.formats import ANTHROPIC, OPENAI, RESPONSES, ResponsesRequest
+from everlong.gateway.formats import ANTHROPIC, OPENAI, RESPONSES
 from everlong.gateway.journal import AWAY, Journal, JournalEntry
 from everlong.gateway.recorder import RESPONSES_API, ConversationRecorder, ResponseRecorder
 from everlong.store.schema import tombstone
-from everlong.store.tombstones import forgotten_among
 
 if TYPE_CHECKING:
     from everlong.gateway.writer import StoreWriter
-    from everlong.model import Message
     from everlong.store import Store
 
 __all__ = ["GatewayUpkeep", "Indexing", "Recorders", "clean_journal", "journal_folder", "store_left_behind"]
@@ -56,23 +53,17 @@ class GatewayUpkeep:
         self._recorders = Recorders(store_of)
         self._replaying: asyncio.Task[None] | None = None
         self._is_over = asyncio.Event()
-        self._woken = asyncio.Event()
-        self._forgotten = 0
-        """The number of forgotten blocks when the entries that were put aside were checked last."""
+        self._forgotten: dict[str, int] = {}
+        """The number of each tenant's forgotten blocks when there were entries that were put aside last."""
 
     def start(self) -> None:
         """Begin, in the running loop."""
         self._replaying = asyncio.create_task(self._replay())
         self._indexing.start()
 
-    def wake(self) -> None:
-        """Store what waits in the journal now."""
-        self._woken.set()
-
     async def close(self) -> None:
         """Stop; work under way comes to its end first, because it uses the database. Store what waits by now."""
         self._is_over.set()
-        self._woken.set()
         await asyncio.gather(_end(self._replaying), self._indexing.close())
         with suppress(*AWAY):
             async with asyncio.timeout(_LAST_SECONDS):
@@ -94,10 +85,9 @@ class GatewayUpkeep:
         """Wait until it is time to look again, or until there are entries to store."""
         until = asyncio.get_running_loop().time() + _REPLAY_SECONDS
         while (left := until - asyncio.get_running_loop().time()) > 0:
-            await _pause(self._woken, min(left, _AGAIN_SECONDS))
-            if self._woken.is_set() or self._journal.kept:
+            await _pause(self._is_over, min(left, _AGAIN_SECONDS))
+            if self._is_over.is_set() or self._journal.kept:
                 break
-        self._woken.clear()
 
     async def _store_kept(self, *, is_last: bool = False) -> bool:
         """Store the entries that wait by now; return whether there were any.
@@ -143,11 +133,13 @@ class GatewayUpkeep:
         self._journal.tidy()
         if self._journal.has_aside:
             database = self._store_of("local").database
+            counts = select(tombstone.c.tenant, func.count()).group_by(tombstone.c.tenant)
             with database.read() as connection:
-                forgotten = connection.execute(select(func.count()).select_from(tombstone)).scalar_one()
-            if forgotten != self._forgotten:
-                self._journal.scrub(partial(_is_forgotten, self._store_of))
-                self._forgotten = forgotten
+                forgotten = {row[0]: row[1] for row in connection.execute(counts)}
+            for tenant, count in forgotten.items():
+                if count != self._forgotten.get(tenant):
+                    self._journal.drop_aside(tenant)
+            self._forgotten = forgotten
 
 
 class Indexing:
@@ -231,9 +223,12 @@ def store_left_behind(store_of: Callable[[str], Store]) -> int:
     return stored
 
 
-def clean_journal(store_of: Callable[[str], Store]) -> int:
-    """Remove forgotten words from entries that were put aside; return how many. Running gateways do the rest."""
-    return Journal(journal_folder()).scrub(partial(_is_forgotten, store_of))
+def clean_journal(tenant: str) -> None:
+    """Remove the entries of a tenant that were put aside, because it has forgotten words; running gateways do the rest.
+
+    Nobody can store these entries, so nothing else would ever remove the words from them.
+    """
+    Journal(journal_folder()).drop_aside(tenant)
 
 
 class Recorders:
@@ -271,25 +266,3 @@ def _settle(journal: Journal, batch: Sequence[tuple[int, JournalEntry]], refused
             journal.done(number)
         else:
             journal.put_aside(number, entry, reason)
-
-
-def _is_forgotten(store_of: Callable[[str], Store], entry: JournalEntry) -> bool:
-    """Return whether an entry holds words that its tenant has forgotten."""
-    store = store_of(entry.tenant)
-    blocks = store.chain.trace([store.cleaned(one) for one in _said_in(store, entry)]).blocks
-    with store.database.read() as connection:
-        return bool(forgotten_among(connection, store.tenant, blocks))
-
-
-def _said_in(store: Store, entry: JournalEntry) -> list[Message]:
-    """Return all messages of an entry, as far as its request can be read."""
-    said = [*entry.messages, *([] if entry.turn.reply is None else [entry.turn.reply])]
-    if entry.body is not None:
-        with suppress(BrokenBody, ValueError, KeyError, TypeError):
-            if entry.api == RESPONSES_API:
-                said += ResponsesRequest.read(entry.body).messages
-            else:
-                recorder = _recorder_for(store, entry.api)
-                read = read_body(entry.body.encode(), recorder.dialect.list_name)
-                said += recorder.read_conversation(read)[1].messages
-    return said
