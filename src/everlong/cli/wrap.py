@@ -231,7 +231,7 @@ class _WrappedGateway:
 def _find_upstreams(env: Mapping[str, str], client: Client | None, own: str) -> dict[str, str]:
     """Return where the program would send its calls without us, by API; never our own address."""
     from everlong.cli.clients.client import VARIABLES  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.config.check import problems_in  # noqa: PLC0415 - as above
+    from everlong.config.listing import problems_in  # noqa: PLC0415 - as above
 
     found = {} if client is None else client.upstreams(env, Path.home())
     for api, names in VARIABLES.items():
