@@ -150,7 +150,7 @@ class Gateway:
         self._journal = Journal(journal or journal_folder())
         self._upkeep = GatewayUpkeep(self._journal, self._store_of, self._writer)
         refuses = settings.gateway.when_full == "refuse"
-        self._backlog = Backlog(self._writer, self._journal, refuses=refuses)
+        self._backlog = Backlog(self._writer, self._journal, self._upkeep.wake, refuses=refuses)
         self.responses = Responses(lambda tenant: ResponseRecorder(self._store_of(tenant)), NEW_BLOCKS)
         self._marking = CacheMarkers(settings.prompt_caching)
         self._watch = CacheWatch()

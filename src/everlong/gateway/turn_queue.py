@@ -428,9 +428,13 @@ def drop_note(journal: Journal, turn: ConversationTurn | WholeTurn) -> None:
 class Backlog:
     """All turns of one gateway that are not stored yet; with ``refuses``, requests that cannot be kept are refused."""
 
-    def __init__(self, writer: StoreWriter, journal: Journal, *, refuses: bool = True) -> None:
+    def __init__(
+        self, writer: StoreWriter, journal: Journal, wake: Callable[[], None], *, refuses: bool = True
+    ) -> None:
         self._writer = writer
         self._journal = journal
+        self._wake = wake
+        """Has `upkeep` store what waits in the journal."""
         self._refuses = refuses
         self._bytes = 0
         self.under_way: set[asyncio.Future[Any]] = set()
@@ -484,9 +488,15 @@ class Backlog:
         try:
             number = await _run(partial(self._journal.put, entry), is_large=turn.is_large)
         except OSError as problem:
-            return await self._finish_in_store(self._store(turn, entry), turn, entry, problem)
+            if isinstance(turn, WholeTurn):
+                return await self._finish_in_store(self._replay(turn, entry), turn, entry, problem)
+            return await self._finish_in_store(turn.queue.store_end(turn, entry.turn), turn, entry, problem)
         drop_note(self._journal, turn)
-        stored, weight = self._store(turn, entry), len(turn.body) if isinstance(turn, ConversationTurn) else 0
+        if isinstance(turn, WholeTurn):  # in the order of the journal, because it may follow one that waits there
+            self._journal.keep(number)
+            self._wake()
+            return ""
+        stored, weight = turn.queue.store_end(turn, entry.turn), len(turn.body)
         stored.add_done_callback(partial(self._journal.settle, number, entry))
         self.under_way.add(stored)
         self._bytes += weight
@@ -495,15 +505,10 @@ class Backlog:
             await asyncio.wait([stored])
         return ""
 
-    def _store(self, turn: ConversationTurn | WholeTurn, entry: JournalEntry) -> asyncio.Future[Any]:
-        if isinstance(turn, ConversationTurn):
-            return turn.queue.store_end(turn, entry.turn)
-        return asyncio.ensure_future(self._replay(turn, entry))
-
     async def _replay(self, turn: WholeTurn, entry: JournalEntry | None) -> None:
         """Store an entry; without one, that of a request that is not answered yet."""
         entries = [turn.entry(None) if entry is None else entry]
-        (problem,) = await self._writer.submit(partial(turn.recorder.replay, entries), can_wait=True)
+        (problem,) = await self._writer.submit(partial(turn.recorder.replay, entries))
         if problem is not None:
             raise StoreError(problem)
 

@@ -53,6 +53,7 @@ class GatewayUpkeep:
         self._recorders = Recorders(store_of)
         self._replaying: asyncio.Task[None] | None = None
         self._is_over = asyncio.Event()
+        self._woken = asyncio.Event()
         self._forgotten: dict[str, int] = {}
         """The number of each tenant's forgotten blocks when there were entries that were put aside last."""
 
@@ -61,9 +62,14 @@ class GatewayUpkeep:
         self._replaying = asyncio.create_task(self._replay())
         self._indexing.start()
 
+    def wake(self) -> None:
+        """Store what waits in the journal now."""
+        self._woken.set()
+
     async def close(self) -> None:
         """Stop; work under way comes to its end first, because it uses the database. Store what waits by now."""
         self._is_over.set()
+        self._woken.set()
         await asyncio.gather(_end(self._replaying), self._indexing.close())
         with suppress(*AWAY):
             async with asyncio.timeout(_LAST_SECONDS):
@@ -85,9 +91,10 @@ class GatewayUpkeep:
         """Wait until it is time to look again, or until there are entries to store."""
         until = asyncio.get_running_loop().time() + _REPLAY_SECONDS
         while (left := until - asyncio.get_running_loop().time()) > 0:
-            await _pause(self._is_over, min(left, _AGAIN_SECONDS))
-            if self._is_over.is_set() or self._journal.kept:
+            await _pause(self._woken, min(left, _AGAIN_SECONDS))
+            if self._woken.is_set() or self._journal.kept:
                 break
+        self._woken.clear()
 
     async def _store_kept(self, *, is_last: bool = False) -> bool:
         """Store the entries that wait by now; return whether there were any.
