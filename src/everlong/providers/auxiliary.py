@@ -173,8 +173,8 @@ def auxiliary_connection(
     if chosen.models:
         return _connect_named(chosen.names[0], settings, main, catalogue, env)
     if chosen.base_url is not None:
-        model = chosen.model or _only_model(chosen.base_url)
-        return _connect_named(model, settings, main, catalogue, env)
+        only = chosen.model or _only_model(chosen.base_url)
+        return _connect_named(only, settings, main, catalogue, env)
     if chosen.provider == "auto":
         return _connect_cheaper(settings, main, catalogue, env)
     if chosen.provider == "main":
