@@ -7,14 +7,20 @@ by the service above it. Ids are text, as the platform writes them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from everlong.agent.text import outside_name
-from everlong.errors import EverlongError
+from everlong.config.channels import ChannelSettings, ChannelsSettings
+from everlong.errors import AuthenticationFailed, ConfigError, EverlongError
+from everlong.extras import install_command
+from everlong.providers.endpoints import Endpoint
+from everlong.providers.keys import find_key, key_source, store_key
 
 __all__ = [
+    "PLATFORMS",
+    "TOKEN_VARIABLES",
     "Attachment",
     "Button",
     "Identity",
@@ -31,6 +37,11 @@ __all__ = [
     "PlatformRefused",
     "PlatformUnreachable",
     "Receive",
+    "channel_settings",
+    "find_token",
+    "make_platform",
+    "store_token",
+    "token_source",
 ]
 
 
@@ -179,8 +190,6 @@ class PlatformLimits:
     """Bytes of a file that the bot may fetch."""
     edit_seconds: float
     """Seconds between two edits of one message that the platform bears for long."""
-    nonce_seconds: float = 0.0
-    """Seconds for which a nonce keeps a message from appearing twice; 0 where the platform knows none."""
 
 
 Receive = Callable[[Inbound], Awaitable[None]]
@@ -231,7 +240,7 @@ class Platform(Protocol):
         *,
         buttons: Sequence[Button] = (),
         replies_to: str = "",
-        nonce: str = "",
+        nonce: str,
     ) -> str:
         """Send one piece of `pieces`, and return the id of the message.
 
@@ -248,9 +257,7 @@ class Platform(Protocol):
         """Replace the text and the buttons of a message of the bot. The same text again is no error."""
         ...
 
-    async def send_file(
-        self, place: Place, name: str, data: bytes, *, caption: str = "", replies_to: str = "", nonce: str = ""
-    ) -> str:
+    async def send_file(self, place: Place, name: str, data: bytes, *, caption: str = "", nonce: str) -> str:
         """Send a file, and return the id of the message."""
         ...
 
@@ -273,3 +280,68 @@ class Platform(Protocol):
     async def close(self) -> None:
         """Close the connections."""
         ...
+
+
+# -- the platforms by name ---------------------------------------------------------------------------------------------
+
+
+PLATFORMS = ("telegram", "discord")
+
+
+def channel_settings(name: str, settings: ChannelsSettings) -> ChannelSettings:
+    """Return the settings of a platform."""
+    return settings.telegram if name == "telegram" else settings.discord
+
+
+def make_platform(name: str, token: str, settings: ChannelsSettings) -> Platform:
+    """Return the adapter of a platform, not connected yet; `ConfigError` where its extra is not installed."""
+    try:
+        if name == "telegram":
+            from everlong.channels.telegram import TelegramPlatform  # noqa: PLC0415 - its library takes half a second
+
+            return TelegramPlatform(token, settings.telegram)
+        from everlong.channels.discord import DiscordPlatform  # noqa: PLC0415 - as above
+
+        return DiscordPlatform(token, settings.discord)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"{name} needs a package that is not installed ({error.name}); say: {install_command(name)}"
+        ) from error
+
+
+# -- tokens ------------------------------------------------------------------------------------------------------------
+
+
+TOKEN_VARIABLES = {"telegram": "TELEGRAM_BOT_TOKEN", "discord": "DISCORD_BOT_TOKEN"}
+"""The environment variable of each platform's token."""
+
+
+def find_token(platform: str, env: Mapping[str, str] | None = None) -> str:
+    """Return the token of a platform's bot; raise `AuthenticationFailed` without one."""
+    try:
+        return find_key(_endpoint(platform), env)
+    except AuthenticationFailed as error:
+        raise AuthenticationFailed(
+            f"there is no token for {platform}; set {TOKEN_VARIABLES[platform]}, or store one with: "
+            f"everlong setup {platform}",
+            provider=platform,
+        ) from error
+
+
+def token_source(platform: str, env: Mapping[str, str] | None = None) -> str | None:
+    """Return where a platform's token comes from: ``env NAME`` or ``keyring``; None without one."""
+    return key_source(_endpoint(platform), env)
+
+
+def store_token(platform: str, token: str) -> None:
+    """Put the token of a platform's bot into the system's keyring; `ConfigError` where there is none."""
+    store_key(_entry(platform), token)
+
+
+def _entry(platform: str) -> str:
+    return f"channel {platform}"  # apart from the keys of providers, who may have any name
+
+
+def _endpoint(platform: str) -> Endpoint:
+    variables = (TOKEN_VARIABLES[platform],)
+    return Endpoint(_entry(platform), "openai", "", key_variables=variables, needs_key=True, keyring=True)

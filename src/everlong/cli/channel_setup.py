@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from everlong.channels.platform import Inbound, PlatformError, PlatformRefused
-from everlong.channels.platforms import (
+from everlong.channels.platform import (
     TOKEN_VARIABLES,
+    Inbound,
+    PlatformError,
+    PlatformRefused,
     channel_settings,
     find_token,
     make_platform,
