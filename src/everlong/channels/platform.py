@@ -7,20 +7,14 @@ by the service above it. Ids are text, as the platform writes them.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from everlong.agent.text import outside_name
-from everlong.config.channels import ChannelSettings, ChannelsSettings
-from everlong.errors import AuthenticationFailed, ConfigError, EverlongError
-from everlong.extras import install_command
-from everlong.providers.endpoints import Endpoint
-from everlong.providers.keys import find_key, key_source, store_key
+from everlong.errors import EverlongError
 
 __all__ = [
-    "PLATFORMS",
-    "TOKEN_VARIABLES",
     "Attachment",
     "Button",
     "Identity",
@@ -37,11 +31,6 @@ __all__ = [
     "PlatformRefused",
     "PlatformUnreachable",
     "Receive",
-    "channel_settings",
-    "find_token",
-    "make_platform",
-    "store_token",
-    "token_source",
 ]
 
 
@@ -280,68 +269,3 @@ class Platform(Protocol):
     async def close(self) -> None:
         """Close the connections."""
         ...
-
-
-# -- the platforms by name ---------------------------------------------------------------------------------------------
-
-
-PLATFORMS = ("telegram", "discord")
-
-
-def channel_settings(name: str, settings: ChannelsSettings) -> ChannelSettings:
-    """Return the settings of a platform."""
-    return settings.telegram if name == "telegram" else settings.discord
-
-
-def make_platform(name: str, token: str, settings: ChannelsSettings) -> Platform:
-    """Return the adapter of a platform, not connected yet; `ConfigError` where its extra is not installed."""
-    try:
-        if name == "telegram":
-            from everlong.channels.telegram import TelegramPlatform  # noqa: PLC0415 - its library takes half a second
-
-            return TelegramPlatform(token, settings.telegram)
-        from everlong.channels.discord import DiscordPlatform  # noqa: PLC0415 - as above
-
-        return DiscordPlatform(token, settings.discord)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"{name} needs a package that is not installed ({error.name}); say: {install_command(name)}"
-        ) from error
-
-
-# -- tokens ------------------------------------------------------------------------------------------------------------
-
-
-TOKEN_VARIABLES = {"telegram": "TELEGRAM_BOT_TOKEN", "discord": "DISCORD_BOT_TOKEN"}
-"""The environment variable of each platform's token."""
-
-
-def find_token(platform: str, env: Mapping[str, str] | None = None) -> str:
-    """Return the token of a platform's bot; raise `AuthenticationFailed` without one."""
-    try:
-        return find_key(_endpoint(platform), env)
-    except AuthenticationFailed as error:
-        raise AuthenticationFailed(
-            f"there is no token for {platform}; set {TOKEN_VARIABLES[platform]}, or store one with: "
-            f"everlong setup {platform}",
-            provider=platform,
-        ) from error
-
-
-def token_source(platform: str, env: Mapping[str, str] | None = None) -> str | None:
-    """Return where a platform's token comes from: ``env NAME`` or ``keyring``; None without one."""
-    return key_source(_endpoint(platform), env)
-
-
-def store_token(platform: str, token: str) -> None:
-    """Put the token of a platform's bot into the system's keyring; `ConfigError` where there is none."""
-    store_key(_entry(platform), token)
-
-
-def _entry(platform: str) -> str:
-    return f"channel {platform}"  # apart from the keys of providers, who may have any name
-
-
-def _endpoint(platform: str) -> Endpoint:
-    variables = (TOKEN_VARIABLES[platform],)
-    return Endpoint(_entry(platform), "openai", "", key_variables=variables, needs_key=True, keyring=True)

@@ -24,6 +24,7 @@ from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.history import HITS, show_passages
 from everlong.agent.tools.signature import tool
 from everlong.agent.watch import Interrupted
+from everlong.channels import channel_settings
 from everlong.channels.access import Access
 from everlong.channels.attachments import Attachments
 from everlong.channels.commands import CHANNEL_COMMANDS, CommandReply, CommandRunner, command_of, may_repeat
@@ -40,7 +41,7 @@ from everlong.channels.delivery import Delivery, Sleep
 from everlong.channels.inbox import KEPT_SECONDS, Inbox
 from everlong.channels.outbox import Outbox, OutboxAnswer
 from everlong.channels.places import ChatPlaces
-from everlong.channels.platform import Inbound, Place, Platform, PlatformError, channel_settings
+from everlong.channels.platform import Inbound, Place, Platform, PlatformError
 from everlong.channels.questions import Questions
 from everlong.errors import EverlongError, NotStored, StoreError
 from everlong.store import leases
