@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from everlong.agent import AgentEvent, Tool, TurnFinished
     from everlong.agent.loop import Prompt
     from everlong.config import Settings
-    from everlong.config.channels import ToolPolicy
+    from everlong.config.settings import ToolPolicy
     from everlong.store import Store
 
 __all__ = [

@@ -61,7 +61,7 @@ from everlong.channels.platform import (
     PlatformUnreachable,
     Receive,
 )
-from everlong.config.channels import TelegramSettings
+from everlong.config.settings import TelegramSettings
 
 __all__ = ["API_BASE", "TelegramPlatform"]
 
