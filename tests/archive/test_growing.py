@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from everlong.cli.archive.places import LogFolder
-from everlong.cli.archive.scan import Scan
+from everlong.cli.archive.command import Scan
+from everlong.cli.archive.log_import import LogFolder
 from everlong.store import Store
 from everlong.store.opening import redacted_message
 from everlong.store.upkeep.maintenance import stats
@@ -170,7 +170,7 @@ def test_an_archiver_that_is_killed_goes_on(tmp_path: Path) -> None:
     Store.open(path).close()
     program = (
         "import sys; from pathlib import Path\n"
-        "from everlong.cli.archive.places import LogFolder; from everlong.cli.archive.scan import Scan\n"
+        "from everlong.cli.archive.log_import import LogFolder; from everlong.cli.archive.command import Scan\n"
         "from everlong.store import Store\n"
         "with Store.open(sys.argv[1]) as store:\n"
         "    Scan(store, [LogFolder('claude-code', Path(sys.argv[2]), ('*.jsonl',))]).run()\n"

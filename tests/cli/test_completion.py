@@ -16,9 +16,12 @@ from bench.record_chat.terminal import Terminal
 from tests.program import everlong_program
 
 SHELLS = {
-    "bash": (["bash", "--norc", "--noprofile", "-i"], 'eval "$(everlong completion bash)"'),
-    "zsh": (["zsh", "-f", "-i"], 'autoload -U compinit && compinit -u -D && eval "$(everlong completion zsh)"'),
-    "fish": (["fish", "--private", "--no-config", "-i"], "everlong completion fish | source"),
+    "bash": (["bash", "--norc", "--noprofile", "-i"], 'eval "$(_EVERLONG_COMPLETE=bash_source everlong)"'),
+    "zsh": (
+        ["zsh", "-f", "-i"],
+        'autoload -U compinit && compinit -u -D && eval "$(_EVERLONG_COMPLETE=zsh_source everlong)"',
+    ),
+    "fish": (["fish", "--private", "--no-config", "-i"], "_EVERLONG_COMPLETE=fish_source everlong | source"),
 }
 """How each shell starts without its user's files, and the line of the documentation."""
 
@@ -58,10 +61,10 @@ def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 @pytest.mark.parametrize(
     ("typed", "completed"),
     [
-        ("everlong complet", "everlong completion"),
+        ("everlong compr", "everlong compress"),
         ("everlong sessions compa", "everlong sessions compactions"),
         ("everlong chat --contin", "everlong chat --continue"),
-        ("everlong completion fi", "everlong completion fish"),
+        ("everlong usage --by da", "everlong usage --by day"),
     ],
 )
 def test_the_tab_key_completes_commands_options_and_values(shell: Terminal, typed: str, completed: str) -> None:

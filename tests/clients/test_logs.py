@@ -9,8 +9,8 @@ import pytest
 from bench.clients.script import short_plan
 from bench.clients.session import bill_of, open_desk
 
-from everlong.cli.archive.places import LogFolder, log_folders
-from everlong.cli.archive.scan import Scan
+from everlong.cli.archive.command import Scan
+from everlong.cli.archive.log_import import LogFolder, log_folders
 from everlong.store import Store
 
 if TYPE_CHECKING:

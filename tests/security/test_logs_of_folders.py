@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from everlong.cli.archive.places import AIDER, LogFolder, is_clients_own
-from everlong.cli.archive.scan import Scan, ScanResult
+from everlong.cli.archive.command import Scan, ScanResult
+from everlong.cli.archive.log_import import AIDER, LogFolder, is_clients_own
 from everlong.config.trust import folder_wishes, remember_folder
 from everlong.mcp.history import History
 from everlong.store import Store

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everlong.cli.files import read_input
-from everlong.cli.output import counted, json_option, print_values, track
+from everlong.cli.output import counted, json_option, print_values, read_input, track
 
 if TYPE_CHECKING:
     from everlong.caching.simulation import Replay

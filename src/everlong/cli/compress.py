@@ -15,8 +15,7 @@ import click
 
 import everlong.context
 from everlong import config, providers
-from everlong.cli.files import read_input, write_output
-from everlong.cli.output import counted, print_values, say, track
+from everlong.cli.output import counted, print_values, read_input, say, track, write_output
 from everlong.cli.picture import print_changes
 from everlong.cli.trust import tell_notices
 from everlong.context.literals import is_summary, summary_body
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 @click.command("compress")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--context-length", type=click.IntRange(min=1), help="The model's window in tokens.  [default: 200000]")
-@click.option("--threshold", help="Share of the window at which compaction starts (0.0 to 1.0, or auto).")
 @click.option("--budget", type=click.IntRange(min=1), help="Make each conversation fit this many tokens.")
 @click.option("--focus", help="A topic that the summary puts first.")
 @click.option("--model", help="Count tokens as this model does.  [default: the one the file names]")
@@ -48,7 +46,6 @@ if TYPE_CHECKING:
 def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     file: str,
     context_length: int | None,
-    threshold: str | None,
     budget: int | None,
     focus: str | None,
     model: str | None,
@@ -64,9 +61,7 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     unless --summarizer names a model.
     """
     transcript = read_input(file)
-    make_engine = _make_engines(
-        {} if threshold is None else {"compression.threshold": threshold}, context_length, summarizer
-    )
+    make_engine = _make_engines(context_length, summarizer)
     compacted, reports = _compact(transcript, make_engine, model, budget, focus)
     if output:
         write_output(output, transcript.render(compacted))
@@ -105,14 +100,12 @@ def _compact(
     return results, reports
 
 
-def _make_engines(
-    overrides: dict[str, Any], context_length: int | None, summarizer: str | None
-) -> Callable[[str | None], ContextCompressor]:
+def _make_engines(context_length: int | None, summarizer: str | None) -> Callable[[str | None], ContextCompressor]:
     """Return a function that returns the engine for a model, the same one each time."""
     from everlong.caching.rules import prices_for  # noqa: PLC0415 - keeps `--help` quick
     from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH  # noqa: PLC0415 - as above
 
-    loaded = config.load_settings(overrides)
+    loaded = config.load_settings()
     tell_notices(loaded)
     settings = loaded.settings
     writer = None if summarizer is None else _open_summarizer(summarizer, settings)

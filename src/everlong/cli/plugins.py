@@ -17,8 +17,8 @@ import click
 
 from everlong import config
 from everlong.cli.config import override_note
-from everlong.cli.menu import pick_line
 from everlong.cli.output import json_option, print_values, say
+from everlong.cli.screen import pick_line
 from everlong.config import Settings
 from everlong.config.paths import config_home
 from everlong.errors import PluginError

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.archive.formats import format_of_log
-from everlong.cli.archive.log_import import LogImport, describe_outcomes
-from everlong.cli.archive.places import LogFolder
+from everlong.cli.archive.log_import import LogFolder, LogImport, describe_outcomes
 from everlong.cli.chosen_store import (
     command,
     find_conversation,

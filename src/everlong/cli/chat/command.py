@@ -17,12 +17,12 @@ import click
 
 from everlong.cli.chat.state import ASKED, STARTING, ChatState
 from everlong.cli.chosen_store import store_option
-from everlong.cli.local import CommandWithLocal, local_option
+from everlong.cli.local import local_option
 from everlong.cli.screen import console, unguarded
 from everlong.cli.trust import settle_trust, trust_option
 
 if TYPE_CHECKING:
-    from everlong.cli.chat.commands import Registry
+    from everlong.agent.commands.registry import Registry
     from everlong.cli.chat.show import Show
     from everlong.cli.chat.state import Question
     from everlong.cli.chat.worker import ChatWorker
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["chat_command", "talk_plainly"]
 
 
-@click.command("chat", cls=CommandWithLocal)
+@click.command("chat")
 @click.option("-m", "--model", metavar="PROVIDER:MODEL", help="The model.  [default: agent.model]")
 @click.option("--base-url", metavar="URL", help="The address of a server that has the model.")
 @local_option()
@@ -77,8 +77,7 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
 
     The prompt comes first: the worker opens settings, store and agent in a thread of its own.
     """
-    from everlong.cli.chat.opening import Opening  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.cli.chat.worker import ChatWorker  # noqa: PLC0415 - as above
+    from everlong.cli.chat.worker import ChatWorker, Opening  # noqa: PLC0415 - keeps `--help` quick
 
     state, registry = ChatState(), command_registry()
     is_pipe = not sys.stdin.isatty()
@@ -124,7 +123,8 @@ def _make_show(state: ChatState, *, plain: bool) -> Show:
 
 def command_registry() -> Registry:
     """Return the registry of all slash commands."""
-    from everlong.cli.chat.commands import COMMANDS, Registry  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.agent.commands.registry import Registry  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.cli.chat.commands import COMMANDS  # noqa: PLC0415 - as above
 
     return Registry(COMMANDS)
 

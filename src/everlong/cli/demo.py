@@ -1,23 +1,91 @@
-"""The output of the demo: the question, three ways, one table, one summary, two questions, and what to run next.
-
-All of it fits 45 lines of 80 columns.
-"""
+"""``everlong demo``: plays a long agent session in a small window, without a key and without a network."""
 
 from __future__ import annotations
 
+import tempfile
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import click
 from rich.padding import Padding
 from rich.text import Text
 
-from everlong.cli.demo.playback import Answer, Played
-from everlong.cli.output import counted
+from everlong.cli.demo_playback import (
+    MODEL,
+    PRICES,
+    Answer,
+    Cutting,
+    Everlong,
+    HeadAndTail,
+    Played,
+    answers_of,
+    load_session,
+    play,
+)
+from everlong.cli.inspect_web import check_installed, serve_inspector
+from everlong.cli.output import counted, print_values, working
 from everlong.cli.picture import console, curve
 from everlong.context.literals import is_summary
 from everlong.model import text_of
+from everlong.store import open_store
 
-__all__ = ["DemoScreens"]
+_WINDOW = 32_768
+"""The window in tokens: small, so that the session fills it several times."""
+
+
+@click.command("demo")
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
+@click.option("--web", is_flag=True, help="Then open the inspector on the played session in the browser.")
+def demo_command(as_json: bool, web: bool) -> None:
+    """Play a long agent session in a small window, and show what three ways to deal with that make of it."""
+    if web:
+        check_installed()
+    session, facts = load_session()
+    with (
+        tempfile.TemporaryDirectory(prefix="everlong-demo-") as folder,
+        open_store(Path(folder) / "demo.db", waits_for_disk=False) as store,
+    ):
+        messages = sum(message["role"] != "system" for message in session)  # as everything else counts them
+        screens = None if as_json else DemoScreens(messages, _WINDOW)
+        if screens is not None:
+            screens.question([(one.name, one.about) for one in (Cutting, HeadAndTail, Everlong)])
+        with working("playing the session"):
+            played = play(session, _WINDOW, store)
+        store.searcher.index_pending()
+        answers = [
+            answers_of(track, facts, store if track.contender is played.everlong else None) for track in played.tracks
+        ]
+        if screens is None:
+            print_values(_figures(played, answers))
+        else:
+            screens.results(played, answers)
+        if web:
+            models = {MODEL: {"context_length": _WINDOW, **PRICES}}
+            serve_inspector(store, "everlong demo", port=0, opens_browser=True, models=models)
+
+
+def _figures(played: Played, answers: Sequence[Sequence[Answer]]) -> dict[str, Any]:
+    return {
+        "window": played.window,
+        "threshold": played.everlong.engine.threshold_tokens,
+        "requests": len(played.raw_sizes),
+        "largest_without": max(played.raw_sizes),
+        "ways": [
+            {
+                "name": track.contender.name,
+                "largest_request": max(track.sizes),
+                "tokens_from_cache": track.read,
+                "tokens_fresh": track.written,
+                "dollars": round(track.dollars, 4),
+                "facts": {one.fact.id: one.source for one in known},
+            }
+            for track, known in zip(played.tracks, answers, strict=True)
+        ],
+        "compactions": [{"message": index, **report.to_dict()} for index, report in played.everlong.reports],
+    }
+
 
 _SUMMARY_LINES = 9
 _ITEM_CHARS = 76
