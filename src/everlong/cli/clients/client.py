@@ -95,7 +95,8 @@ class ConfigurationFile:
 
     def preview(self, settings: Sequence[Setting]) -> str:
         """Return the settings as they would stand in an empty file; empty if the file has them."""
-        if self.changed(settings) == self.text():
+        values = self.values()
+        if all(value_at(values, setting.path) == setting.value for setting in settings):
             return ""
         text = ""
         for setting in settings:
@@ -135,6 +136,10 @@ class ConfigurationFile:
                 write_whole(self.path, put_back(self.format, text, self._parse(before, self.backup), ours))
                 done = f"{self.path} was changed since: took back only what everlong had set"
             self.backup.unlink()
+        except ValueError as error:
+            raise ConfigError(
+                f"{self.path} cannot be changed ({error}); {self.backup.name} beside it is as it was"
+            ) from error
         except OSError as error:
             raise _unwritable(self.path, error) from error
         return done
