@@ -13,13 +13,13 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 
 from everlong.config.files import is_regular, open_regular
 from everlong.errors import TranscriptError
+from everlong.wire.logs import LogRun, dicts_in, explain_malformed, json_in, parse_line
 from everlong.wire.logs.aider import is_aider_history, read_aider
 from everlong.wire.logs.claude_code import REQUEST_LINES, is_claude_code_line, read_claude_code
 from everlong.wire.logs.cline import is_cline_session, is_cline_task, read_cline_session, read_cline_task
 from everlong.wire.logs.codex import is_codex_line, read_codex
 from everlong.wire.logs.gemini import is_gemini_line, is_gemini_session, read_gemini_lines, read_gemini_session
 from everlong.wire.logs.hermes import COMPRESSION, read_hermes_session
-from everlong.wire.logs.log import LogRun, dicts_in, explain_malformed, json_in, parse_line
 from everlong.wire.logs.opencode import OpencodeMessage, read_opencode_session
 from everlong.wire.logs.pi import is_pi_line, read_pi
 

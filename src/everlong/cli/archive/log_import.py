@@ -32,8 +32,8 @@ from everlong.errors import TranscriptError
 from everlong.store.imports import Imported, ImportOrigin
 from everlong.store.log_files import FileStamp, KnownLog, LogFiles
 from everlong.store.log_imports import LogImporter
+from everlong.wire.logs import LogRun
 from everlong.wire.logs.hermes import join_lineage
-from everlong.wire.logs.log import LogRun
 
 if TYPE_CHECKING:
     from everlong.store import Store
