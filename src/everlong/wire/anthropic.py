@@ -1,9 +1,9 @@
 """Conversations from the Anthropic Messages format to the OpenAI format and back, without loss.
 
-`to_openai` and `to_anthropic` are inverse to each other: what one format has no place for travels under a private key:
+`to_openai` and `to_anthropic` are inverse to each other: what one format has no place for travels under a private key,
 ``_anthropic`` on dicts in the OpenAI format, ``_openai`` on dicts in the Anthropic format. Such a note describes a
-form, never content, so that a message may be edited in between. `sendable` takes these keys out before anything goes to an
-API. Unknown blocks and parts (documents, thinking, audio, a server's tools) are passed on unchanged.
+form, never content, so that a message may be edited in between. `sendable` takes these keys out before anything goes
+to an API. Unknown blocks and parts (documents, thinking, audio, a server's tools) are passed on unchanged.
 
 An Anthropic body that the API would take comes back as it was. An OpenAI list comes back as it was, except that
 
