@@ -79,9 +79,7 @@ def _make_options(store: Store, given: dict[str, Any]) -> AgentOptions:
     if given["goes_on"]:
         if resume is not None:
             raise click.UsageError("use --continue or --resume, not both")
-        resume, instead = newest_to_resume(store, Path.cwd(), "everlong run")
-        if resume is None:
-            raise click.UsageError(f"{instead}; or leave --continue out")
+        resume = newest_to_resume(store, Path.cwd())
     return everlong.agent.AgentOptions(
         root=Path.cwd(),
         allowed=given["allow"],

@@ -23,7 +23,7 @@ from everlong.cli.chosen_store import (
     store_settings,
 )
 from everlong.cli.output import confirm, counted, format_bytes, json_option, progress_bar, say, yes_option
-from everlong.cli.sessions_read import hit_lines
+from everlong.cli.sessions import hit_lines
 from everlong.config.files import write_whole
 from everlong.config.paths import data_home
 from everlong.errors import NotStored
@@ -234,17 +234,13 @@ def _clean_history(store: Store, path: Path, text: str | None) -> None:
 @json_option
 def verify(since_last: bool, as_json: bool) -> None:
     """Recompute every hash and follow every reference, for all tenants; exit with 1 if anything is wrong."""
-    from everlong.cli.session_graph import graph_remarks  # noqa: PLC0415 - loads the engine
-
     with open_for_all_tenants() as stores, progress_bar("verifying") as step:
         log = VerificationLog(data_home() / "verified.json")
         found: dict[str, Verified] = {}
         for store in stores:
             newest = newest_mark(store)
             since = log.read(store, newest) if since_last else None
-            checked = store.verify(step, since=since)
-            checked.remarks.extend(graph_remarks(store))
-            found[store.tenant] = checked
+            found[store.tenant] = store.verify(step, since=since)
             log.note(store, None if found[store.tenant].problems else newest)
         checked = _merge_results(found)
     if as_json:
@@ -414,5 +410,4 @@ def _build_graphs(names: tuple[str, ...], *, as_json: bool) -> None:
     if as_json:
         print_json(done)
     for one in done:
-        under = f"{one['covered']:,} of {counted(one['messages'], 'message')} under summaries"
-        say(f"{one['session']}: {one['leaves']:,} new summaries of messages; {under}")
+        say(f"{one['session']}: {one['covered']:,} of {counted(one['messages'], 'message')} under summaries")

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from everlong.agent import Agent, AgentOptions, ApprovalRequest, Decision
     from everlong.agent.approval import Approver
     from everlong.cli.chat.show import Show
-    from everlong.store import Store
 
 _BROKEN = "[The program failed while this was running; whether it was done is not known. Check before doing it again.]"
 _LOCAL = "  or use a server of your own, without a key: everlong chat -m MODEL --base-url http://localhost:8080/v1"
@@ -327,7 +326,9 @@ class Opening:
             register_plugin_commands(self._registry, agent.plugins.registered.commands.values(), show.note)
             return agent
 
-        self._state.agent = agent = open_on(self._find_resumed(store, show))
+        self._state.agent = agent = open_on(
+            newest_to_resume(store, Path.cwd()) if self._given["goes_on"] else self._given["resume"]
+        )
         opened.callback(self._close)
         for line in _banner(agent):
             show.quiet(line)
@@ -338,16 +339,6 @@ class Opening:
     def _close(self) -> None:
         if self._state.agent is not None:  # /resume may have replaced it
             self._state.agent.close()
-
-    def _find_resumed(self, store: Store, show: Show) -> str | None:
-        """Return the id of the conversation to continue; None for a new one."""
-        name: str | None = self._given["resume"]
-        if not self._given["goes_on"]:
-            return name
-        newest, instead = newest_to_resume(store, Path.cwd(), "everlong chat")
-        if newest is None:
-            show.quiet(f"{instead}; this is a new one")
-        return newest
 
     def _choose_approver(self, worker: ChatWorker) -> Approver:
         if self._given["yes"]:
