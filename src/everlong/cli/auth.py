@@ -20,8 +20,6 @@ from everlong.providers.keys import check_keyring, key_source, remove_key, store
 if TYPE_CHECKING:
     from everlong.providers.endpoints import Endpoint
 
-__all__ = ["auth_group"]
-
 
 @click.group("auth")
 def auth_group() -> None:

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from everlong.channels.platform import Identity, Person, Platform
     from everlong.config import Settings
 
-__all__ = ["CHANNELS", "ChannelWishes", "set_up_channel"]
-
 T = TypeVar("T")
 _WAIT_SECONDS = 180.0
 """Seconds that a person has to write to the bot."""

@@ -21,8 +21,6 @@ from everlong.errors import ConfigError
 if TYPE_CHECKING:
     from everlong.config import LoadedSettings
 
-__all__ = ["config_group"]
-
 
 @click.group("config")
 def config_group() -> None:

@@ -27,8 +27,6 @@ from everlong.providers.keys import key_source
 if TYPE_CHECKING:
     from everlong.providers.connection import Connection
 
-__all__ = ["FoundModel", "choose_model", "find_claude_logs", "find_models", "find_served_models"]
-
 _QUESTION = "Say hello in one short sentence."
 _SECONDS = 60.0
 """Seconds that the first answer may take: a server may have to load the model."""

@@ -23,8 +23,6 @@ from everlong.errors import TranscriptError
 if TYPE_CHECKING:
     from everlong.store import Conversation, Store
 
-__all__ = ["HookEvent", "hook_command", "read_event"]
-
 _MOST_BYTES = 200_000_000
 _INDEX_SECONDS = 2.0
 _MOST_LOOKED_AT = 50

@@ -27,8 +27,6 @@ from everlong.model import leading_system_count
 if TYPE_CHECKING:
     from everlong.store import Store
 
-__all__ = ["check_installed", "is_installed", "serve_for_gateway", "serve_inspector", "show_web"]
-
 _SQLITE = b"SQLite format 3\x00"
 _NICE = 5
 """The steps by which pages stand back behind other processes."""

@@ -28,8 +28,6 @@ from everlong.plugins.engines import make_engine
 from everlong.plugins.manager import BUILT_IN, Plugins, engine_name
 from everlong.plugins.template import write_plugin
 
-__all__ = ["ListedPlugin", "load_plugin", "missing_plugins", "plugins_group"]
-
 _TITLES = {"engine": "Provider Plugins → Context Engine", "general": "General plugins"}
 _WINDOW = 128_000
 """The context window that engines are checked with."""

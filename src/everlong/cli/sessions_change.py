@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from everlong.store.search import Hit
     from everlong.store.upkeep.verify import Verified
 
-__all__ = ["backup", "delete", "forget", "maintain", "rename", "stats", "verify"]
-
 _MOST_LISTED = 10
 _HISTORY_ENTRY = re.compile(r"(?m)^(?:# .*\n)?(?:\+.*\n?)+")
 """One entry of the chat's history: a line with its time, then its lines, each after a plus."""

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from everlong.cli.clients.client import ConfigurationFile
     from everlong.config import Settings
 
-__all__ = ["client_gateway", "own_address", "setup_command"]
-
 NAMES = (
     "claude-code",
     "codex",

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from everlong.gateway.audit import Audit, Audited
     from everlong.store import Store
 
-__all__ = ["usage_command"]
-
 _AUDIT_HEADS = ("requests", "compactions", "sent", "would be", "paid", "would be")
 _REQUEST_HEADS = ("sent", "read", "paid", "would be", "read", "paid")
 

@@ -23,8 +23,6 @@ from everlong.cli.screen import styled
 if TYPE_CHECKING:
     from everlong.store.whereabouts import Change, Whereabouts
 
-__all__ = ["why_command"]
-
 _INDEX_SECONDS = 2.0
 _BECAME = {
     "stub": "shortened to a stub",

@@ -11,8 +11,6 @@ from typing import Any
 from everlong.agent.attachments import MOST_BYTES, MOST_IMAGE_BYTES, file_part, is_cut, is_image
 from everlong.cli.output import format_bytes
 
-__all__ = ["attach_files"]
-
 _MENTION = re.compile(r"(?<!\S)@(\"[^\"\n]+\"|\S+)")
 
 

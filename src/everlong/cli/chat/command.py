@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from everlong.cli.chat.state import Question
     from everlong.cli.chat.worker import ChatWorker
 
-__all__ = ["chat_command", "talk_plainly"]
-
 
 @click.command("chat")
 @click.option("-m", "--model", metavar="PROVIDER:MODEL", help="The model.  [default: agent.model]")

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from everlong.agent import Agent, ApprovalRequest, CompactionProgress, Decision
 
-__all__ = ["ANSWERS", "ASKED", "STARTING", "ChatState", "Question"]
-
 STARTING = "starting"
 
 ASKED = "[1] yes  [2] always in this session  [3] no, or say what to do instead: "

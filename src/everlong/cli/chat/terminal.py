@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from everlong.cli.chat.state import ChatState
     from everlong.cli.chat.worker import ChatWorker
 
-__all__ = ["ChatCompleter", "PastedTexts", "last_rows", "progress_row", "talk"]
-
 _WIDEST = 40
 _NARROWEST = 5
 

@@ -17,18 +17,6 @@ from everlong.cli.clients.formats import Format, value_at
 from everlong.config.files import write_whole
 from everlong.errors import ConfigError
 
-__all__ = [
-    "VARIABLES",
-    "Client",
-    "ClientRun",
-    "ConfigurationFile",
-    "GatewayAddress",
-    "Setting",
-    "base_urls",
-    "no_proxy_variables",
-    "put_back",
-]
-
 _MARK = "\ufeff"
 
 

@@ -16,8 +16,6 @@ from typing import Any
 from everlong.errors import ConfigError
 from everlong.extras import install_command
 
-__all__ = ["JSON", "TEXT", "TOML", "YAML", "Format", "parse_json", "remove_json", "set_json", "value_at"]
-
 _STRING = r'"(?:\\.|[^"\\\n])*"'
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LAST_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])")

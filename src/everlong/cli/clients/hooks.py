@@ -17,8 +17,6 @@ from everlong.cli.clients.client import ConfigurationFile, Setting, folder_of
 from everlong.cli.clients.formats import JSON, TEXT, TOML, value_at
 from everlong.processes import own_command
 
-__all__ = ["HOOKED", "HookFile", "hook_files", "hook_notes"]
-
 HOOKED = ("claude-code", "codex", "opencode")
 """The clients with hooks."""
 
