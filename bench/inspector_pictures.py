@@ -20,7 +20,7 @@ from typing import Any
 from tests.inspector.conftest import run_site
 from tests.inspector.port_story import Story, make_story
 
-from everlong.cli.demo_playback import MODEL, PRICES, load_session, play
+from everlong.cli.demo import MODEL, PRICES, load_session, play
 from everlong.config import ModelSettings, Settings
 from everlong.inspector.security import Watch
 from everlong.store import Store, open_store

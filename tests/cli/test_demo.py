@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from everlong import Store, open_store
-from everlong.cli.demo_playback import Played, answers_of, load_session, play
+from everlong.cli.demo import Played, answers_of, load_session, play
 from tests.cli.conftest import Run
 
 

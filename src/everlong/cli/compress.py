@@ -15,9 +15,11 @@ import click
 
 import everlong.context
 from everlong import config, providers
+from everlong.caching.rules import prices_for
 from everlong.cli.output import counted, print_values, read_input, say, track, write_output
 from everlong.cli.picture import print_changes
 from everlong.cli.trust import tell_notices
+from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH
 from everlong.context.literals import is_summary, summary_body
 from everlong.context.report import compare_lists
 from everlong.errors import ConfigError, TargetUnreachable
@@ -102,9 +104,6 @@ def _compact(
 
 def _make_engines(context_length: int | None, summarizer: str | None) -> Callable[[str | None], ContextCompressor]:
     """Return a function that returns the engine for a model, the same one each time."""
-    from everlong.caching.rules import prices_for  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH  # noqa: PLC0415 - as above
-
     loaded = config.load_settings()
     tell_notices(loaded)
     settings = loaded.settings

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from everlong.agent.accounting import account
 from everlong.cli.chosen_store import (
     all_tenants_option,
     command,
@@ -29,6 +30,7 @@ from everlong.cli.chosen_store import (
 )
 from everlong.cli.main import LazyGroup
 from everlong.cli.output import counted, json_option, say
+from everlong.cli.picture import print_table
 from everlong.cli.screen import show_in_pager, styled
 from everlong.config import load_settings
 from everlong.errors import NotStored
@@ -121,8 +123,6 @@ def _print_rows(rows: list[list[str]], *, is_filtered: bool) -> None:
         nothing = "no conversations yet; `everlong sessions import FILE` adds some"
         say("no conversation matches these options" if is_filtered else nothing)
         return
-    from everlong.cli.picture import print_table  # noqa: PLC0415 - searching and showing need no rich
-
     heads = ["session", "active", "messages", "compactions", "model", "cost", "from", "title or first words"]
     print_table(heads, rows, right={2, 3, 5}, spare=(4, 5, 3, 6))
 
@@ -223,8 +223,6 @@ def _failed_requests(store: Store, one: Conversation) -> dict[bytes | None, list
 
 def _add_all_costs(store: Store, one: Conversation) -> Conversation:
     """Return a conversation with the tokens and cost of all its calls, as `everlong usage` reports them."""
-    from everlong.agent.accounting import account  # noqa: PLC0415 - loads more than most commands here need
-
     total = account(store, load_settings().settings, session=one.parts[0]).total
     if not total.calls:
         return one
@@ -432,8 +430,6 @@ def compactions(session: str | None, as_json: bool) -> None:
     if not history:
         say("no compaction yet")
         return
-    from everlong.cli.picture import print_table  # noqa: PLC0415 - searching and showing need no rich
-
     heads = ["when", "session", "why", "engine", "tokens", "messages", "seconds", "cost", "quality"]
     rows = [_compaction_row(one, named or whole.get(one.session or "", "")) for one in history]
     print_table(heads, rows, right={6, 7})

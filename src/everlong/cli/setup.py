@@ -13,12 +13,17 @@ from urllib.parse import urlsplit
 
 import click
 
+from everlong.cli.clients.client import GatewayAddress
+from everlong.cli.clients.formats import value_at
+from everlong.cli.clients.known import CLIENTS
+from everlong.cli.hook import HOOKED, hook_files, hook_notes
 from everlong.cli.output import say
+from everlong.gateway.proof import find_gateway
+from everlong.providers.catalogue import Catalogue
 from everlong.providers.endpoints import Endpoint, ModelName
 
 if TYPE_CHECKING:
-    from everlong.cli.clients import Client, GatewayAddress, Setting
-    from everlong.cli.clients.client import ConfigurationFile
+    from everlong.cli.clients.client import Client, ConfigurationFile, Setting
     from everlong.config import Settings
 
 NAMES = (
@@ -80,9 +85,7 @@ def setup_command(
 
 def _set_up_client(client: str, *, write: bool, undo: bool, hooks: bool, url: str | None, model: str | None) -> None:
     """Show or change the settings of a client."""
-    from everlong.cli.clients import CLIENTS  # noqa: PLC0415 - keeps `--help` quick
     from everlong.cli.serve import gateway_settings  # noqa: PLC0415 - as above
-    from everlong.gateway.proof import find_gateway  # noqa: PLC0415 - as above
 
     chosen = CLIENTS[client]
     if write and undo:
@@ -114,8 +117,6 @@ def _set_up_client(client: str, *, write: bool, undo: bool, hooks: bool, url: st
 
 def _set_up_hooks(client: Client, *, write: bool, undo: bool) -> None:
     """Show, write or remove the hooks of a client."""
-    from everlong.cli.clients.hooks import HOOKED, hook_files, hook_notes  # noqa: PLC0415 - keeps `--help` quick
-
     if client.name not in HOOKED:
         raise click.UsageError(f"{client.title} has no hooks; these clients have: {', '.join(HOOKED)}")
     for file, settings in hook_files(client.name, os.environ, Path.home()):
@@ -155,8 +156,6 @@ def _choose_model() -> None:
 
 def client_gateway(settings: Settings, address: str, model: str | None = None) -> GatewayAddress:
     """Return what a client must know of the gateway at an address; ask it if it is running."""
-    from everlong.cli.clients import GatewayAddress  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.gateway.proof import find_gateway  # noqa: PLC0415 - as above
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
 
     running = find_gateway(address)
@@ -188,24 +187,18 @@ def _address(settings: Settings, url: str | None) -> str:
 
 
 def _context_length(settings: Settings, model: str) -> int | None:
-    from everlong.providers.catalogue import Catalogue  # noqa: PLC0415 - slow to load, seldom needed
-
     info = Catalogue(settings.models).info(ModelName("custom", model), Endpoint("custom"))
     return None if info.context_source == "default" else info.context_length
 
 
 def _possible_settings(client: Client, gateway: GatewayAddress, file: ConfigurationFile) -> list[Setting]:
     """Return every setting that may have been written, whatever gateway it was for."""
-    from everlong.cli.clients import GatewayAddress  # noqa: PLC0415 - keeps `--help` quick
-
     model = "any" if client.takes_model else None
     return client.settings(GatewayAddress(gateway.address, True, model, lambda _: 1), file.original())
 
 
 def _say_replaced(settings: list[Setting], values: object, gateway: GatewayAddress) -> None:
     """Name the user's own addresses that are replaced: the gateway must send requests there."""
-    from everlong.cli.clients.formats import value_at  # noqa: PLC0415 - keeps `--help` quick
-
     old = dict.fromkeys(
         url
         for setting in settings
@@ -219,8 +212,6 @@ def _say_replaced(settings: list[Setting], values: object, gateway: GatewayAddre
 
 def _say_next_steps(client: Client, gateway: GatewayAddress) -> None:
     """Print what is left to do."""
-    from everlong.gateway.proof import find_gateway  # noqa: PLC0415 - keeps `--help` quick
-
     for note in client.notes(gateway, os.environ, Path.home()):
         say(note)
     running = find_gateway(gateway.address)

@@ -27,8 +27,8 @@ import click
 from everlong.agent.accounting import account
 from everlong.agent.commands.books import money
 from everlong.cli.chosen_store import store_option, store_settings
-from everlong.cli.clients import client_of_program
 from everlong.cli.clients.client import VARIABLES, ClientRun, base_urls, no_proxy_variables
+from everlong.cli.clients.known import client_of_program
 from everlong.cli.output import counted, say
 from everlong.cli.serve import check_installed, gateway_settings
 from everlong.cli.setup import client_gateway, own_address
@@ -41,7 +41,7 @@ from everlong.gateway.telemetry import GatewayLog, open_log
 from everlong.store import open_store
 
 if TYPE_CHECKING:
-    from everlong.cli.clients import Client
+    from everlong.cli.clients.client import Client
     from everlong.config import Settings
     from everlong.gateway.server import HostedGateway
     from everlong.store import Store

@@ -24,6 +24,8 @@ from everlong.cli.clients.formats import JSON, TOML, YAML, value_at
 from everlong.config.files import write_whole
 from everlong.errors import ConfigError
 
+__all__ = ["CHATGPT_UPSTREAM", "CLIENTS", "client_of_program"]
+
 CHATGPT_UPSTREAM = "https://chatgpt.com/backend-api/codex"
 """The upstream of Codex if it is logged in with a ChatGPT account."""
 
