@@ -76,7 +76,7 @@ def test_no_color_means_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("setup", "codex", "--write", "--model", "qwen"),
+        ("setup", "codex", "--write", "--undo"),
         ("compress", "TALK", "--budget", "1"),
         ("compress", "TALK"),
         ("doctor",),

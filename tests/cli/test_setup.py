@@ -152,7 +152,6 @@ def test_a_broken_file_is_an_error_and_stays_as_it_is(run: Run, home: Path, clie
     ("words", "said"),
     [
         (("setup", "codex", "--write", "--undo"), "not both"),
-        (("setup", "codex", "--model", "gpt-5"), "--model is for claude-code;"),
         (("setup", "codex", "--url", "over there"), "--url is 'over there'"),
         (("setup", "emacs"), "emacs"),
     ],

@@ -123,8 +123,6 @@ class Answer:
 
     fact: Fact
     source: Source
-    words: str = ""
-    """The words that state it."""
 
 
 def answers_of(track: Track, facts: Sequence[Fact], store: Store | None = None) -> list[Answer]:
@@ -133,16 +131,11 @@ def answers_of(track: Track, facts: Sequence[Fact], store: Store | None = None) 
 
 
 def _answer(fact: Fact, context: Sequence[Message], store: Store | None) -> Answer:
-    words = find_in_context(fact, context)
-    if words:
-        return Answer(fact, "context", words)
-    if store is None:
-        return Answer(fact, "lost")
-    for hit in store.search(fact.question, limit=_HITS).hits:
-        text = store.read(hit.node, chars=1_000_000).text if hit.node is not None else ""
-        if words := next((needle for needle in fact.needle if needle in text), ""):
-            return Answer(fact, "recall", words)
-    return Answer(fact, "lost")
+    if states_fact(fact, context):
+        return Answer(fact, "context")
+    hits = [] if store is None else store.search(fact.question, limit=_HITS).hits
+    texts = [store.read(hit.node, chars=1_000_000).text for hit in hits if store is not None and hit.node is not None]
+    return Answer(fact, "recall" if any(needle in text for needle in fact.needle for text in texts) else "lost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,12 +160,12 @@ def load_session() -> tuple[list[Message], list[Fact]]:
     return [json.loads(line) for line in lines], made
 
 
-def find_in_context(fact: Fact, context: Sequence[Message]) -> str:
-    """Return the words that still state a fact in a context; empty if none do."""
+def states_fact(fact: Fact, context: Sequence[Message]) -> bool:
+    """Return whether a context still states a fact."""
     texts = [
         text for m in context if not is_system(m) for text in (text_of(m), *(call.arguments for call in calls_of(m)))
     ]
-    return next((needle for needle in fact.needle if any(needle in text for text in texts)), "")
+    return any(needle in text for needle in fact.needle for text in texts)
 
 
 _ANSWER_TOKENS = 4_096
@@ -446,7 +439,6 @@ class DemoScreens:
             self._out.print(row)
         self._table(played, answers)
         self._summary(played)
-        self._questions(played, answers)
         self._heading("What to run next")
         for command, about in _NEXT:
             self._out.print(Text.assemble("  ", (f"{command:<31}", "bold"), about))
@@ -489,31 +481,6 @@ class DemoScreens:
         for title, item in shown[: _SUMMARY_LINES // 2]:
             self._line(f"  {title}", "cyan")
             self._wrapped(textwrap.shorten(item, _ITEM_CHARS, placeholder=" …"))
-
-    def _questions(self, played: Played, answers: Sequence[Sequence[Answer]]) -> None:
-        """Show a question that the context answers and one that a search does, lost by the other ways if possible."""
-        *others, ours = answers
-        picked = []
-        for source in ("context", "recall"):
-            found = [place for place, one in enumerate(ours) if one.source == source]
-            lost = [place for place in found if all(known[place].source == "lost" for known in others)]
-            picked += [*lost, *found][:1]
-        if not picked:
-            return
-        self._heading(
-            "Two questions about what was said early" if len(picked) > 1 else "A question about what was said"
-        )
-        for place in picked:
-            fact = ours[place].fact
-            self._out.print(Text.assemble(fact.question, (f" (message {fact.message:,})", "dim")))
-            where = "in the context" if ours[place].source == "context" else "by search"
-            names = [
-                track.contender.name
-                for track, known in zip(played.tracks, answers, strict=True)
-                if known[place].source == "lost"
-            ]
-            too = f"; lost: {', '.join(names)}" if names else ""
-            self._wrapped(f"Everlong: “{ours[place].words}”, {where}{too}", "green")
 
 
 def _sections(text: str) -> list[tuple[str, list[str]]]:

@@ -134,14 +134,11 @@ def progress_bar(doing: str) -> Iterator[Step]:
 
 
 def track(items: Sequence[Item], doing: str) -> Iterator[Item]:
-    """Yield the items, with a bar on a terminal; `working` shows where there is only one, or no terminal."""
-    if not _is_terminal() or len(items) <= 1:
-        with working(doing):
-            yield from items
-        return
-    from rich.progress import track as show_bar  # noqa: PLC0415 - only for a terminal
-
-    yield from show_bar(items, description=doing, console=console(stderr=True), transient=True)
+    """Yield the items, with a bar on a terminal."""
+    with progress_bar(doing) as step:
+        for done, item in enumerate(items, start=1):
+            yield item
+            step(done, len(items))
 
 
 def read_input(name: str) -> Transcript:

@@ -225,8 +225,6 @@ class GatewayAddress:
     """Without a path: ``http://127.0.0.1:8642``."""
     is_anthropic: bool = False
     """True if requests for Claude go on to Anthropic's own address."""
-    model: str | None = None
-    """The model that the client uses, if the user named one."""
     context_length: Callable[[str], int | None] = lambda _: None
     """Returns the window of a model; None if it is unknown."""
 
@@ -271,8 +269,6 @@ class Client:
     """Names of its executables."""
     format: Format
     """The format of its configuration file."""
-    takes_model = False
-    """True if its configuration depends on the model."""
 
     def path(self, env: Mapping[str, str], home: Path) -> Path:
         """Return the path of its configuration file, which need not exist."""
