@@ -20,7 +20,6 @@ WITHOUT_A_TABLE = {
     "channels pair", "config unset", "sessions backup", "sessions export", "sessions rename",
     "setup",  # they change something and say so in a line
     "channels run", "chat", "hook", "mcp", "wrap",  # they talk to somebody else
-     # what it prints is for a shell
 }  # fmt: skip
 
 

@@ -343,31 +343,16 @@ def _show_turn(store: Store, one: Conversation, turn: int, *, as_json: bool) -> 
 )
 @click.option("-n", "--limit", type=click.IntRange(1, 1_000), default=10, show_default=True, help="The most hits.")
 @json_option
-def search(  # noqa: PLR0913, PLR0917 - one parameter per option
-    query: tuple[str, ...],
-    mode: str | None,
-    session: str | None,
-    role: str | None,
-    tool: str | None,
-    since: float | None,
-    before: float | None,
-    by: str,
-    limit: int,
-    as_json: bool,
-) -> None:
+def search(query: tuple[str, ...], mode: str | None, by: str, limit: int, as_json: bool, **given: Any) -> None:
     """Find messages, tool calls, results and summaries about QUERY.
 
     Messages with any of the words match, best first. Put "an exact phrase" in double quotes.
     """
     with open_chosen_store() as store:
         index_pending(store, _INDEX_SECONDS)
-        filters = Filters(
-            session=find_conversation(store, session).id if session is not None else None,
-            role=role,
-            tool=tool,
-            since=since,
-            before=before,
-        )
+        if given["session"] is not None:
+            given["session"] = find_conversation(store, given["session"]).id
+        filters = Filters(**given)
         options = {"mode": mode or "auto", "order": by, "filters": filters, "limit": limit, "seconds": _SEARCH_SECONDS}
         shown = store.search(" ".join(query), **options)
     if as_json:

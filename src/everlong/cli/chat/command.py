@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import threading
 from collections.abc import Callable
@@ -91,24 +90,13 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
         talk_plainly(state, worker)
         worker.end()
     if on_terminal and state.agent is not None and state.agent.conversation.session is not None:
-        click.echo(f"go on with: {_resume_command(given, state.agent.conversation.session.conversation)}", err=True)
+        click.echo(f"go on with: everlong chat --resume {state.agent.conversation.session.conversation}", err=True)
     if not has_ended:
         # Long work in the worker's thread would keep the program. Everything said is stored; the rest is like a crash.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
     return not worker.could_not_begin and not (is_pipe and worker.failures)
-
-
-def _resume_command(given: dict[str, Any], conversation: str) -> str:
-    """Return what to type to continue a conversation with the model that it was begun with."""
-    words = ["everlong", "chat", "--resume", conversation]
-    for option, name in (("-m", "model"), ("--base-url", "base_url")):
-        if given[name] is not None:
-            words += [option, given[name]]
-    if given["local"] is not None:
-        words += ["--local", *filter(None, [given["local"]])]
-    return shlex.join(words)
 
 
 def _make_show(state: ChatState, *, plain: bool) -> Show:
