@@ -115,10 +115,8 @@ class RouteSettings(Section):
         "the name of an environment variable, or null",
         "The environment variable with the key that takes the place of the client's own.",
     )
-    recall: Flag | Literal["push"] = setting(
-        default=False,
-        allowed="true, false or push",
-        description="Whether models get tools to look up earlier words, hidden from the client; push adds teasers.",
+    recall: Flag = flag(
+        default=False, description="Whether models get tools to look up earlier words, hidden from the client."
     )
 
 
@@ -157,9 +155,6 @@ class GatewaySettings(Section):
         "host names with commas between them, or null",
         "Names beside those of this machine by which clients may call a gateway that needs no key.",
     )
-    mode: Literal["active", "audit"] = setting(
-        "active", "active or audit", "Whether requests may be changed; audit changes none, stores and measures."
-    )
     upstream: WebAddress | None = setting(
         None, "an http:// or https:// address, or null", "Where requests go; null for the API's own address."
     )
@@ -189,7 +184,6 @@ class GatewaySettings(Section):
         "What becomes of requests that neither the journal nor the database can keep: refused with 503, or passed on.",
     )
     log_file: Name | None = setting(None, "the path of a file, or null", "Where log lines go; null for stderr.")
-    tracing: Flag = flag(default=False, description="Whether each request is told to OpenTelemetry as a span.")
 
 
 class PluginsSettings(BaseModel):

@@ -263,8 +263,7 @@ class Engines:
         self, settings: Settings, plugins: GatewayPlugins, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.name = settings.context.engine
-        is_plugin = self.name != BUILT_IN and not plugins.wants_lossless
-        self.is_on = is_plugin and settings.gateway.mode == "active"
+        self.is_on = self.name != BUILT_IN and not plugins.wants_lossless
         """True if the user chose an engine that is not built in."""
         self._settings = settings
         self._plugins = plugins
