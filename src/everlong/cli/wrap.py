@@ -32,7 +32,7 @@ from everlong.cli.clients.known import client_of_program
 from everlong.cli.output import counted, say
 from everlong.cli.serve import check_installed, gateway_settings
 from everlong.cli.setup import client_gateway, own_address
-from everlong.config.check import problems_in
+from everlong.config.listing import problems_in
 from everlong.config.settings import StoreSettings
 from everlong.errors import ConfigError, EverlongError
 from everlong.gateway.formats import path_of_folder

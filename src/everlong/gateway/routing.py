@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 from everlong.errors import AuthenticationFailed, ConfigError
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import model_in
-from everlong.providers.endpoints import ENDPOINTS, endpoint_for
-from everlong.providers.keys import NO_KEY, find_key
+from everlong.providers.endpoints import ENDPOINTS, NO_KEY, endpoint_for, find_key
 
 if TYPE_CHECKING:
     from multidict import CIMultiDict
