@@ -1,13 +1,10 @@
-"""``everlong archive``: imports the logs of other clients, once or for as long as it runs."""
+"""``everlong archive``: imports the logs of other clients."""
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,15 +23,12 @@ from everlong.cli.archive.log_import import (
 )
 from everlong.cli.chosen_store import index_pending, open_chosen_store, print_json, store_option
 from everlong.cli.output import counted, json_option, progress_bar, say
-from everlong.errors import EverlongError, StoreBusy, StoreError
+from everlong.errors import EverlongError, StoreError
 from everlong.store.log_imports import FileStamp, LogFiles
 from everlong.store.schema import session
 
 if TYPE_CHECKING:
     from everlong.store import Store
-
-_REST = 20
-"""A log that grows is read whole each time, and then rests this many times as long: that takes 5 % of a core."""
 
 _MOST_FOUND = 50_000_000
 """Bytes of the largest log that a folder may bring along: it is read whole, and a small clone unpacks to gigabytes."""
@@ -59,141 +53,99 @@ class ScanResult:
     clients: Counter[str] = field(default_factory=Counter)
     """Logs that were read, by client."""
     outcomes: Counter[str] = field(default_factory=Counter)
-    sessions: list[str] = field(default_factory=list)
-    """The sessions that got new messages."""
     skipped: dict[str, str] = field(default_factory=dict)
     """Files that could not be read, with the reason."""
     broken: int = 0
     """Lines that could not be read."""
 
+    def add(self, found: FileImport) -> None:
+        """Note the outcome of one log."""
+        self.changed += 1
+        self.clients[found.client] += 1
+        self.outcomes.update(found.outcomes)
+        self.broken += found.broken
 
-class Scan:
-    """Repeated looks at folders of logs; each imports what has changed since the one before."""
 
-    def __init__(
-        self,
-        store: Store,
-        folders: Sequence[LogFolder],
-        *,
-        is_growing: bool = False,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._store = store
-        self._folders = folders
-        self._is_growing = is_growing
-        self._files = LogFiles(store)
-        self._own: set[Path] = set()
-        """The logs that lie where their client keeps them."""
-        self._import = LogImport(store, is_own=self._own.__contains__, clock=clock)
-        self._others: dict[str, FileStamp] = {}
-        """Files that are no logs, or cannot be read, as they were when that was found."""
-        self._rests_until: dict[str, float] = {}
-        """The moments before which logs are not read again."""
+def scan_folders(
+    store: Store,
+    folders: Sequence[LogFolder],
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+    clock: Callable[[], float] = time.time,
+) -> ScanResult:
+    """Import what has changed in folders of logs; a last message that its client may still be writing waits.
 
-    def run(
-        self,
-        progress: Callable[[int, int], None] = lambda _done, _total: None,
-        *,
-        is_stopped: Callable[[], bool] = lambda: False,
-    ) -> ScanResult:
-        """Look at all folders once.
+    Args:
+        store: The store.
+        folders: The folders; those that stored conversations work in are looked at, too.
+        progress: Is told the bytes that are done, and those of all logs that have changed.
+        clock: Returns the time.
+    """
+    result, own = ScanResult(), set[Path]()
+    logs = LogImport(store, is_own=own.__contains__, clock=clock)
+    waiting = list(_find_changed(store, folders, own, result))
+    total, done = sum(stamp.size for _, stamp in waiting), 0
+    for path, stamp in waiting:
+        progress(done, total)
+        try:
+            found = logs.add(path, is_growing=True)
+        except StoreError:
+            raise
+        except (OSError, EverlongError) as error:
+            if not isinstance(error, FileNotFoundError) and "has no messages" not in str(error):
+                result.skipped[str(path)] = str(error)
+        else:
+            if found is not None:
+                result.add(found)
+        done += stamp.size
+    progress(done, total)
+    return result
 
-        Args:
-            progress: Is told the bytes that are done, and those of all logs that have changed.
-            is_stopped: Asked after each log whether to leave the others to a later run.
-        """
-        result = ScanResult()
-        waiting = list(self._find_changed(result))
-        total, done = sum(stamp.size for _, stamp in waiting), 0
-        progress(0, total)
-        for path, stamp in waiting:
-            began = time.monotonic()
+
+def _find_changed(
+    store: Store, folders: Sequence[LogFolder], own: set[Path], result: ScanResult
+) -> Iterator[tuple[Path, FileStamp]]:
+    """Yield the logs that have changed; ``own`` gets those that lie where their client keeps them."""
+    known = LogFiles(store).all_stamps()
+    seen: set[str] = set()
+    for folder in [*folders, *folders_of_conversations(store)]:
+        for path in folder.files():
+            name = str(path.absolute())
+            if name in seen:
+                continue
+            seen.add(name)
+            if folder.is_own:
+                own.add(path)
             try:
-                found = self._import.add(path, is_growing=self._is_growing)
-            except StoreError:
-                raise
-            except (OSError, EverlongError) as error:
-                self._note_failure(path, stamp, error, result)
-            else:
-                self._note(path, stamp, found, result)
-            self._rests_until[str(path.absolute())] = began + _REST * (time.monotonic() - began)
-            done += stamp.size
-            progress(done, total)
-            if is_stopped():
-                break
-        return result
-
-    def _find_changed(self, result: ScanResult) -> Iterator[tuple[Path, FileStamp]]:
-        known = self._files.all_stamps()
-        seen: set[str] = set()
-        for folder in [*self._folders, *folders_of_conversations(self._store)]:
-            for path in folder.files():
-                name = str(path.absolute())
-                if name in seen:
-                    continue
-                seen.add(name)
-                if folder.is_own:
-                    self._own.add(path)
-                try:
-                    stamp = stamp_of(path)
-                except OSError:  # it was deleted in between
-                    continue
-                result.files += 1
-                if not folder.is_own and stamp.size > _MOST_FOUND:
-                    result.skipped[name] = f"it has more than {_MOST_FOUND:,} bytes, and no client has put it there"
-                    continue
-                is_changed = known.get(name) != stamp and self._others.get(name) != stamp
-                if is_changed and self._rests_until.get(name, 0.0) <= time.monotonic():
-                    yield path, stamp
-
-    def _note_failure(self, path: Path, stamp: FileStamp, error: Exception, result: ScanResult) -> None:
-        if isinstance(error, FileNotFoundError):
-            return
-        self._others[str(path.absolute())] = stamp
-        if "has no messages" not in str(error):
-            result.skipped[str(path)] = str(error)
-
-    def _note(self, path: Path, stamp: FileStamp, found: FileImport | None, result: ScanResult) -> None:
-        if found is None:
-            self._others[str(path.absolute())] = stamp
-            return
-        result.changed += 1
-        result.clients[found.client] += 1
-        result.outcomes.update(found.outcomes)
-        result.sessions += found.sessions
-        result.broken += found.broken
+                stamp = stamp_of(path)
+            except OSError:  # it was deleted in between
+                continue
+            result.files += 1
+            if not folder.is_own and stamp.size > _MOST_FOUND:
+                result.skipped[name] = f"it has more than {_MOST_FOUND:,} bytes, and no client has put it there"
+            elif known.get(name) != stamp:
+                yield path, stamp
 
 
 _MOST_LISTED = 20
-_INTERVAL = 5.0
-"""Seconds between two looks at the folders: clients delete logs after days, and people search for older words."""
 
 
 @click.command("archive")
-@click.option("--once", is_flag=True, help="Import what is there and exit.")
 @json_option
 @store_option
-def archive_command(once: bool, as_json: bool) -> None:
-    """Import the logs of other clients before those delete them, and go on while the clients write.
+def archive_command(as_json: bool) -> None:
+    """Import the logs of other clients before those delete them; only what has changed is read.
 
-    Without --once it runs until it is stopped and looks at the folders again and again; only what has changed is read.
     The clients' files are never changed. Importing twice adds nothing, and a conversation that went through the gateway
     appears once.
     """
-    if as_json and not once:
-        raise click.UsageError("--json reports one import, so it needs --once")
     with open_chosen_store(new=True) as store:
-        if once:
-            _import_once(store, log_folders(), as_json=as_json)
-        else:
-            _watch(store, log_folders())
-
-
-def _import_once(store: Store, folders: list[LogFolder], *, as_json: bool) -> None:
-    with progress_bar("archiving") as step:
-        result = Scan(store, folders).run(step)
-    _say_skipped(result)
-    index_pending(store)
+        with progress_bar("archiving") as step:
+            result = scan_folders(store, log_folders(), step)
+        for name, problem in list(result.skipped.items())[:_MOST_LISTED]:
+            say(f"skipped {name}: {' '.join(problem.split())}")
+        if len(result.skipped) > _MOST_LISTED:
+            say(f"… and {len(result.skipped) - _MOST_LISTED:,} more files were skipped; --json lists all")
+        index_pending(store)
     if as_json:
         outcomes = {name: result.outcomes[name] for name in ("new", "grown", "known", "empty")}
         told = {"files": result.files, "changed": result.changed, **outcomes, "clients": dict(result.clients)}
@@ -203,47 +155,7 @@ def _import_once(store: Store, folders: list[LogFolder], *, as_json: bool) -> No
         raise click.exceptions.Exit(1)
 
 
-def _watch(store: Store, folders: list[LogFolder]) -> None:
-    scan = Scan(store, folders, is_growing=True)
-    say(f"archiving the logs of {counted(sum(one.path.is_dir() for one in folders), 'folder')}; Ctrl-C ends it")
-    with _stop_signals() as stop:
-        while not stop.is_set():
-            began = time.monotonic()
-            try:
-                result = scan.run(is_stopped=stop.is_set)
-                if result.sessions:
-                    index_pending(store, seconds=_INTERVAL)
-                    say(_describe(result))
-                _say_skipped(result)
-            except StoreBusy as error:
-                say(f"{error}; trying again in {_INTERVAL:g} s")
-            stop.wait(max(0.05, _INTERVAL - (time.monotonic() - began)))
-
-
-@contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """Yield an event that is set when the process is asked to end."""
-    stop = threading.Event()
-
-    def ask(_number: int, _frame: object) -> None:
-        stop.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _describe(result: ScanResult) -> str:
     text = f"read {result.changed:,} of {counted(result.files, 'log')}"
     text += f": {describe_outcomes(result.outcomes)}" if result.outcomes.total() else ""
     return text + (f"; {counted(result.broken, 'line')} could not be read" if result.broken else "")
-
-
-def _say_skipped(result: ScanResult) -> None:
-    for name, problem in list(result.skipped.items())[:_MOST_LISTED]:
-        say(f"skipped {name}: {' '.join(problem.split())}")
-    if len(result.skipped) > _MOST_LISTED:
-        say(f"… and {len(result.skipped) - _MOST_LISTED:,} more files were skipped; --once --json lists all")
