@@ -134,7 +134,11 @@ def progress_bar(doing: str) -> Iterator[Step]:
 
 
 def track(items: Sequence[Item], doing: str) -> Iterator[Item]:
-    """Yield the items, with a bar on a terminal."""
+    """Yield the items, with a bar on a terminal; `working` shows where there is only one."""
+    if len(items) <= 1:
+        with working(doing):
+            yield from items
+        return
     with progress_bar(doing) as step:
         for done, item in enumerate(items, start=1):
             yield item
