@@ -11,7 +11,7 @@ from rich.text import Text
 from everlong.cli.chosen_store import store_option, tenant_option
 from everlong.cli.output import counted, json_option, print_values, read_input
 from everlong.cli.picture import bars, console, headline
-from everlong.inspector.pages.tools import path_of, share_tokens
+from everlong.inspector.pages.now import path_of, share_tokens
 from everlong.model import find_groups
 from everlong.tokens import MessageCounter, counter_for
 
