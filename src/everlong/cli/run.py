@@ -13,7 +13,7 @@ import click
 import everlong.agent
 from everlong import config
 from everlong.agent.text import visible
-from everlong.cli.chat.commands import attach_files
+from everlong.cli.chat.attachments import attach_files
 from everlong.cli.chosen_store import newest_to_resume, open_chosen_store, store_option
 from everlong.cli.local import local_model, local_option, open_agent
 from everlong.cli.output import counted, say

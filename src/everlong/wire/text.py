@@ -5,7 +5,6 @@ Everything wrong with the input becomes a `TranscriptError` that says where.
 
 from __future__ import annotations
 
-import codecs
 import json
 import math
 import re
@@ -16,15 +15,6 @@ from typing import Any, NamedTuple
 from everlong.errors import TranscriptError
 
 __all__ = ["JsonLayout", "decode_text", "layout_of", "parse_json", "render_json"]
-
-_MARKS = (
-    # UTF-32 first: its little-endian mark begins with the one of UTF-16.
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 
 _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(?P<sign>[,:])(?P<gap>\s?)', re.DOTALL)
 """Strings, which are skipped, and the commas and colons between them."""
@@ -45,7 +35,7 @@ def decode_text(data: bytes | str) -> str:
     """Return the text of a file in any Unicode encoding, without its byte order mark."""
     if isinstance(data, str):
         return data.removeprefix("\ufeff")
-    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), None) or _guess_encoding(data)
+    encoding = json.detect_encoding(data)
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
@@ -54,15 +44,6 @@ def decode_text(data: bytes | str) -> str:
             f"the input is not valid {encoding.upper()} text: byte {error.start} (line {line}) is wrong; "
             "save it as UTF-8 and try again"
         ) from error
-
-
-def _guess_encoding(data: bytes) -> str:
-    # JSON begins with ASCII, so a zero byte beside the first or second character gives UTF-16 away.
-    if data[1:2] == b"\0" and data[:1] != b"\0":
-        return "utf-16-le"
-    if data[:1] == b"\0" and data[1:2] not in {b"\0", b""}:
-        return "utf-16-be"
-    return "utf-8"
 
 
 def parse_json(text: str, what: str, line: int = 1) -> Any:

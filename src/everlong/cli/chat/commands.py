@@ -5,14 +5,11 @@ The chat imports them before it shows its prompt, so a command imports what is h
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlong.agent.attachments import MOST_BYTES, MOST_IMAGE_BYTES, file_part, is_cut, is_image
 from everlong.agent.commands.compaction import compress, pin, undo
 from everlong.agent.commands.conversation import branch, model, new, resume, retry, title
 from everlong.agent.commands.history import history, summary
@@ -20,7 +17,7 @@ from everlong.agent.commands.lookups import memory, search, usage
 from everlong.agent.commands.registry import GO_ON, KEEP, LEAVE, LOOK, ChatError, Command, Registry, pick
 from everlong.agent.commands.rules import rules
 from everlong.agent.commands.window import context
-from everlong.cli.output import counted, format_bytes
+from everlong.cli.output import counted
 
 if TYPE_CHECKING:
     from everlong.agent import Agent
@@ -74,7 +71,7 @@ class ChatDesk:
 
     def prompt(self, text: str) -> str | list[dict[str, Any]]:
         """Return a prompt with the files that it names, and with the outputs of the user's own commands."""
-        from everlong.cli.chat.commands import attach_files  # noqa: PLC0415 - the prompt comes before this is loaded
+        from everlong.cli.chat.attachments import attach_files  # noqa: PLC0415 - the prompt comes before this is loaded
 
         made = attach_files(text, self.agent.tools.context.workspace.root, self.show.quiet)
         outputs, self.outputs = self.outputs, []
@@ -173,59 +170,3 @@ COMMANDS = [
     Command("quit", "", "Leave; the session can be resumed.", leave, LEAVE),
     Command("exit", "", "The same as /quit.", leave, LEAVE),
 ]
-
-
-_MENTION = re.compile(r"(?<!\S)@(\"[^\"\n]+\"|\S+)")
-
-
-def attach_files(text: str, root: Path, note: Callable[[str], None]) -> str | list[dict[str, Any]]:
-    """Return a prompt with the files and images that it names; what cannot be attached is noted and stays as words.
-
-    Args:
-        text: The prompt.
-        root: The folder that relative paths start from.
-        note: Told of each file that is attached, or why it is not.
-    """
-    parts: list[dict[str, Any]] = []
-    for found in dict.fromkeys(match.strip('"') for match in _MENTION.findall(text)):
-        path = _find(found, root)
-        if path is not None:
-            part = _read(path, found, root, note)
-            parts += [] if part is None else [part]
-    return [{"type": "text", "text": text}, *parts] if parts else text
-
-
-def _find(name: str, root: Path) -> Path | None:
-    """Return the file that a mention means; a sentence may go on right behind it."""
-    for candidate in (name, name.rstrip(".,;:!?)")):
-        path = root / Path(candidate).expanduser()
-        try:
-            if candidate and path.is_file():
-                return path
-        except (OSError, ValueError):  # a name that no file can have
-            return None
-    return None
-
-
-def _read(path: Path, name: str, root: Path, note: Callable[[str], None]) -> dict[str, Any] | None:
-    real = path.resolve()
-    if Path(os.path.normpath(path)).is_relative_to(root) and not real.is_relative_to(root.resolve()):
-        note(f"{name} leads out of the folder, to {real}; name that file itself to take it along")
-        return None
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        note(f"{name} cannot be read: {error.strerror or error}")
-        return None
-    part = file_part(name, data, size)
-    if part is None and is_image(data):
-        note(f"{name} is an image of {format_bytes(size)}; models take {format_bytes(MOST_IMAGE_BYTES)} at most")
-    elif part is None:
-        note(f"{name} is neither a text nor an image; the model gets only its name")
-    elif part["type"] == "image_url":
-        note(f"with the image {name}, {format_bytes(size)}")
-    else:
-        note(f"with {name}, {format_bytes(size)}" + (", of which the beginning" if is_cut(data, size) else ""))
-    return part

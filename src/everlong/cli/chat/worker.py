@@ -23,7 +23,7 @@ from everlong.cli.chat.commands import ChatDesk
 from everlong.cli.chat.state import STARTING, ChatState, Question
 from everlong.cli.chosen_store import newest_to_resume, open_chosen_store
 from everlong.cli.local import local_model, open_agent
-from everlong.errors import AuthenticationFailed, ConfigError, EverlongError, ProviderError
+from everlong.errors import AuthenticationFailed, ConfigError, EverlongError
 
 if TYPE_CHECKING:
     import click
@@ -200,7 +200,7 @@ class ChatWorker:
             elif sent.text.startswith("!") and sent.text[1:].strip():
                 _run_own_command(desk, sent.text[1:].strip())
             else:
-                self._ask(desk, desk.prompt(sent.text))
+                desk.agent.run(desk.prompt(sent.text))
         except (EverlongError, OSError) as error:
             self.failures += 1
             self._show.error(str(error))
@@ -211,14 +211,6 @@ class ChatWorker:
             if self.state.agent is not None:
                 self.state.agent.conversation.answer_what_is_open(_BROKEN)
         self.state.refresh()
-
-    def _ask(self, desk: ChatDesk, prompt: str | list[dict[str, Any]]) -> None:
-        try:
-            desk.agent.run(prompt)
-        except ProviderError:
-            if not isinstance(prompt, str) and any(part["type"] == "image_url" for part in prompt):
-                self._show.note("if the model cannot see images, /undo takes this prompt back")
-            raise
 
     def _report_bug(self, error: Exception) -> None:
         self.failures += 1
