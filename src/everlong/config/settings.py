@@ -115,10 +115,10 @@ class RouteSettings(Section):
         "the name of an environment variable, or null",
         "The environment variable with the key that takes the place of the client's own.",
     )
-    recall: Flag | Literal["push"] = setting(
+    recall: Flag = setting(
         default=False,
-        allowed="true, false or push",
-        description="Whether models get tools to look up earlier words, hidden from the client; push adds teasers.",
+        allowed="true or false",
+        description="Whether models get tools to look up earlier words, hidden from the client.",
     )
 
 

@@ -41,7 +41,7 @@ from everlong.gateway.encodings import Unreadable, encoding_of, plain
 from everlong.gateway.engines import Engines, GatewayPlugins
 from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless
 from everlong.gateway.journal import Journal
-from everlong.gateway.recall import can_hide, can_offer, choose_tools, offer_tools, reader_of
+from everlong.gateway.recall import can_offer, choose_tools, offer_tools
 from everlong.gateway.recorder import NEW_BLOCKS, ConversationRecorder, ResponseRecorder
 from everlong.gateway.requests import (
     AGAIN_SECONDS,
@@ -88,7 +88,6 @@ from everlong.providers.embeddings import usable_embedder
 from everlong.providers.failures import classify_answer
 from everlong.store import Store
 from everlong.store.opening import redacted_message
-from everlong.store.teasers import find_teaser
 from everlong.tokens import counter_for
 from everlong.wire.event_stream import MOST_ANSWER
 
@@ -267,19 +266,12 @@ class Gateway:
         """Return a body as it would be sent if it were a request: under the view in force, if that is in memory."""
         conversations = self._conversations.get((tenant, dialect.name))
         try:
-            return (
-                body
-                if conversations is None or self._is_audit
-                else await conversations.peek(body, partial(self._teases, dialect))
-            )
+            return body if conversations is None or self._is_audit else await conversations.peek(body)
         except Refused:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a client makes up is for the upstream to judge
             _log.warning("a body could not be put into the form of its view: %s", type(error).__name__)
             return body
-
-    def _teases(self, dialect: Dialect, model: str) -> bool:
-        return self.routes.find(dialect.api, model).pushes
 
     async def _stay_out(self, relayed: RelayedRequest, choice: str) -> None:
         """Prepare a request whose client opted out: it is not stored, and only ``no-store`` gets view and markers."""
@@ -315,7 +307,6 @@ class Gateway:
             relayed.turn = await relayed.conversations.enter(relayed.words, relayed.sender, is_small)
             account.model = relayed.turn.model
             relayed.route = self.routes.find(dialect.api, relayed.turn.model)
-            relayed.turn.teases = relayed.route.pushes
         except Overgrown as error:
             raise Refused(413, str(error), close=True) from error
         except (BrokenBody, Unreadable) as error:
@@ -373,7 +364,6 @@ class Gateway:
             if self.engines.is_on:
                 relayed.engine = await self._compactor.find_engine(self.engines, relayed, turn)
             await self._compactor.make_room(relayed, turn)
-            await self._add_teaser(relayed, turn)
         for attempt in range(OVERFLOW_TRIES + 1):
             sent = relayed.sent_body = self._make_body(relayed, turn)
             upstream = await self._send(relayed, sent)
@@ -384,25 +374,6 @@ class Gateway:
                 continue
             return await self._pass_back(relayed, sent, upstream, head)
         raise AssertionError("unreachable")
-
-    async def _add_teaser(self, relayed: RelayedRequest, turn: ConversationTurn) -> None:
-        """Put earlier messages beside a question that seems to mean them, if the model can open them."""
-        if not turn.teases or turn.is_unwieldy or not can_hide(relayed.dialect, turn.draft(relayed.dialect)):
-            return
-        conversation, store = turn.conversation, relayed.conversations.recorder.store
-        try:
-            question = turn.question(relayed.dialect)
-            opener = reader_of(self._compactor.recall_tools(relayed))
-            work = partial(find_teaser, store, conversation.branch, question, opener)
-            teaser = await self._compactor.run_apart(work) if question else None
-            if teaser is None:
-                return
-            await relayed.wait_until_stored(turn)
-            if teaser.view == conversation.view_id:
-                keep = partial(store.teasers.keep, conversation.branch, teaser)
-                conversation.add_teaser(await self._compactor.run_apart(keep))
-        except Exception as error:  # noqa: BLE001 - the request goes on without it
-            _log.warning("a request has no teaser: %s", type(error).__name__)
 
     async def _pass_on_unchanged(self, relayed: RelayedRequest) -> web.StreamResponse | None:
         """Pass on a request whose conversation is not known; None if it has to be shorter, and is known by now."""
@@ -490,7 +461,7 @@ class Gateway:
         model = turn.model
         window = self._compactor.windows.window(model, relayed.route.provider)
         summarizer = self._summarizer_for_client(relayed, turn, window)
-        work = partial(self._client_compaction.make, turn.said(relayed.dialect), window, model, summarizer)
+        work = partial(self._client_compaction.make, turn.sent(relayed.dialect), window, model, summarizer)
         made = await self._compactor.run_apart(work)
         relayed.account.compactions.append("client")
         self.metrics.compacted("client", "compacted")

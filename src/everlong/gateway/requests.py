@@ -348,10 +348,8 @@ class TenantConversations(TurnQueue):
         self._watch(turn)
         return turn
 
-    async def peek(self, body: bytes, teases: Callable[[str], bool]) -> bytes:
+    async def peek(self, body: bytes) -> bytes:
         """Return a body under the view that would be in force for it, if its conversation is in memory.
-
-        ``teases`` says whether requests to a model carry teasers.
 
         Such a body comes to another endpoint and begins with other fields, so its conversation is found by its messages
         and not by its bytes. Nothing is stored or remembered.
@@ -371,8 +369,7 @@ class TenantConversations(TurnQueue):
         view = move_view(place.conversation.cut(place.number, place.branch, place.mark), conversation)
         if view is None:
             return body
-        told = teases(str(read.field("model") or ""))
-        return with_view(body, read, self.recorder.dialect, conversation, view, teases=told).body
+        return with_view(body, read, self.recorder.dialect, conversation, view).body
 
 
 async def _hash_large(body: bytes, lengths: Iterable[int]) -> dict[int, Hash] | None:

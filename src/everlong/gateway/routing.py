@@ -42,8 +42,6 @@ class Route:
     """A key for clients that sent the gateway's key and none for the upstream."""
     recalls: bool = False
     """True if the model may look up what was said before."""
-    pushes: bool = False
-    """True if the model also hears, unasked, of earlier messages that a question seems to mean."""
 
     @property
     def cached_as(self) -> str:
@@ -180,7 +178,7 @@ class Routes:
         found = {}
         for api, usual in self._default.items():
             route = usual if given.base_url is None else self._for(api, given.base_url)
-            found[api] = replace(route, key=key, recalls=bool(given.recall), pushes=given.recall == "push")
+            found[api] = replace(route, key=key, recalls=bool(given.recall))
         return found
 
     def _for(self, api: str, url: str) -> Route:

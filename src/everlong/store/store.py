@@ -51,7 +51,6 @@ from everlong.store.recording import Recording
 from everlong.store.schema import branch as branches, node as nodes, pin as pins
 from everlong.store.sessions import Sessions
 from everlong.store.summaries import StoredGraph
-from everlong.store.teasers import Teasers
 from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import Branch
 from everlong.store.turns import Turns
@@ -95,7 +94,6 @@ class Store(StoreCore):
         self.turns = Turns(self, self.identity)
         self.receipts = Receipts(self)
         self.outputs = Outputs(self)
-        self.teasers = Teasers(self)
 
     @classmethod
     def open(
