@@ -105,7 +105,7 @@ class ConversationCompactor:
         plugins: GatewayPlugins | None = None,
     ) -> None:
         self._settings = settings.compression
-        self._is_on = settings.compression.enabled and settings.gateway.mode == "active"
+        self._is_on = settings.compression.enabled
         self._adapts = self._is_on and settings.compression.threshold == "auto"
         self.windows = windows
         self._workers = workers

@@ -21,8 +21,7 @@ from everlong.model import Message, is_system, text_of, with_part_appended
 from everlong.providers.anthropic_api import AnthropicAssembler, anthropic_reply
 from everlong.providers.base import Reply
 from everlong.providers.client import StreamAssembler
-from everlong.providers.openai_api import FirstChoiceAssembler, openai_reply
-from everlong.providers.responses_api import ResponsesAssembler, responses_reply
+from everlong.providers.openai_api import FirstChoiceAssembler, ResponsesAssembler, openai_reply, responses_reply
 from everlong.store.identity import Sender
 from everlong.wire import from_items, sendable, to_anthropic, to_items, to_openai
 

@@ -26,7 +26,6 @@ from everlong.gateway.body import (
     Overgrown,
     check_model,
     check_structure_apart,
-    draft_of,
     is_heavy,
     model_in,
     read_body,
@@ -160,18 +159,16 @@ class Gateway:
         self.responses = Responses(lambda tenant: ResponseRecorder(self._store_of(tenant)), NEW_BLOCKS)
         self._marking = CacheMarkers(settings.prompt_caching)
         self._watch = CacheWatch()
-        self._is_audit = settings.gateway.mode == "audit"
         self._memory = ConversationMemory()
         self._conversations: dict[tuple[str, str], TenantConversations] = {}
         self._expiring: asyncio.Task[None] | None = None
 
     @property
     def way(self) -> str:
-        """The way of requests to their upstreams, for people: through which proxies, and whether in audit mode."""
+        """The proxies on the way to the upstreams, for people."""
         found = (self.relay.network.shown_proxy(route.base_url) for route in self.routes.all)
         proxies = ", ".join(dict.fromkeys(proxy for proxy in found if proxy))
-        way = f" by way of the proxy {proxies}" if proxies else ""
-        return f"{way}; audit: requests are passed on as they come" if self._is_audit else way
+        return f" by way of the proxy {proxies}" if proxies else ""
 
     @property
     def waiting(self) -> int:
@@ -235,8 +232,8 @@ class Gateway:
     async def _relay(self, relayed: RelayedRequest) -> web.StreamResponse:
         """Find the conversation of a request, pass it on, and record how it ended."""
         dialect = relayed.dialect
-        if choice := opted_out(relayed.request.headers):
-            await self._stay_out(relayed, choice)
+        if opted_out(relayed.request.headers):
+            await self._stay_out(relayed)
         else:
             await self._find_conversation(relayed)
         relayed.account.api, relayed.account.provider = dialect.api, relayed.route.provider
@@ -266,32 +263,23 @@ class Gateway:
         """Return a body as it would be sent if it were a request: under the view in force, if that is in memory."""
         conversations = self._conversations.get((tenant, dialect.name))
         try:
-            return body if conversations is None or self._is_audit else await conversations.peek(body)
+            return body if conversations is None else await conversations.peek(body)
         except Refused:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a client makes up is for the upstream to judge
             _log.warning("a body could not be put into the form of its view: %s", type(error).__name__)
             return body
 
-    async def _stay_out(self, relayed: RelayedRequest, choice: str) -> None:
-        """Prepare a request whose client opted out: it is not stored, and only ``no-store`` gets view and markers."""
-        dialect, account = relayed.dialect, relayed.account
-        account.opted_out = choice
+    async def _stay_out(self, relayed: RelayedRequest) -> None:
+        """Prepare a request whose client opted out: it goes on as it came, and nothing of it is stored."""
+        account = relayed.account
+        account.opted_out = True
         with suppress(Unreadable):  # the upstream says what is wrong with it
             relayed.words = await unpack(relayed.body, relayed.encoding, account.held)
             await check_structure_apart(relayed.words)
-        account.model, relayed.route = await self.routes.find_for(dialect.api, relayed.words)
+        account.model, relayed.route = await self.routes.find_for(relayed.dialect.api, relayed.words)
         check_model(account.model)
         relayed.is_unread = not account.model
-        if choice == "off" or relayed.words is None or self._is_audit or not dialect.takes_markers:
-            return
-        shown = await self.by_view(relayed.words, dialect, relayed.tenant)
-        with suppress(BrokenBody):
-            read = await asyncio.to_thread(read_body, shown, dialect.list_name)
-            draft = draft_of(shown, read, [entry.end for entry in read.entries])
-            shown = self._marking.marked_once(draft, account.model, relayed.route.cached_as)
-            if shown != relayed.words:
-                relayed.body, relayed.words, relayed.is_rewritten = shown, shown, True
 
     async def _find_conversation(self, relayed: RelayedRequest) -> None:
         """Find the conversation and the route of a request; if the request is broken, the upstream tells the client."""
@@ -354,9 +342,9 @@ class Gateway:
             return answer
         turn = relayed.turn
         assert turn is not None  # noqa: S101 - it was found, or there is an answer
-        is_ours = not self._is_audit and not relayed.dialect.compacts_upstream(turn.read)
+        is_ours = not relayed.dialect.compacts_upstream(turn.read)
         path = relayed.request.path
-        if not self._is_audit and relayed.dialect is RESPONSES and asks_compaction(path, turn.read):
+        if relayed.dialect is RESPONSES and asks_compaction(path, turn.read):
             is_known = self._client_compaction.is_known_to(relayed.route, path)
             if not is_known:
                 return await self._answer_compaction(relayed, turn, is_unknown=is_known is False)
@@ -380,7 +368,7 @@ class Gateway:
         upstream = await self._send(relayed, relayed.body)
         head = await self._read_head(relayed, upstream)
         is_too_long = isinstance(head.error, ContextOverflow | RequestTooLarge)
-        can_help = is_too_long and relayed.can_shorten and not self._is_audit
+        can_help = is_too_long and relayed.can_shorten
         turn = await self._find_conversation_again(relayed) if can_help else None
         if turn is None:
             return await self._pass_back(relayed, relayed.body, upstream, head)
@@ -523,10 +511,6 @@ class Gateway:
 
     def _make_body(self, relayed: RelayedRequest, turn: ConversationTurn) -> bytes:
         """Return the bytes that go upstream: the client's, with the view in force, hidden tools and cache markers."""
-        if self._is_audit:  # which changes nothing
-            draft = draft_of(turn.body, turn.read, turn.conversation.ends)
-            relayed.sent = _describe_sent(relayed, turn, draft, turn.body, None)
-            return relayed.body
         draft = turn.draft(relayed.dialect)
         turn.drafted = len(draft.body)
         view = None if turn.view is None else turn.view.view_id
@@ -608,7 +592,7 @@ class Gateway:
         turn, account, reply = relayed.turn, relayed.account, ended.reply
         if reply is not None and reply.usage.prompt_tokens:
             account.note_usage(self._compactor.windows.cost, *ended.before, reply.usage)
-            ended = replace(ended, cost=account.cost, is_audited=self._is_audit)
+            ended = replace(ended, cost=account.cost)
         if relayed.dialect is RESPONSES and (names := (turn or relayed.whole)):
             self.responses.note(relayed.tenant, names.names(ended))
         if turn is None:

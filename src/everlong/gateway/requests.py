@@ -169,13 +169,12 @@ class RelayedRequest:
             await asyncio.sleep(AGAIN_SECONDS)
 
 
-def opted_out(headers: Mapping[str, str]) -> str:
-    """Return the opt-out of a request: ``off``, ``no-store`` or empty; `Refused` if it is another one."""
+def opted_out(headers: Mapping[str, str]) -> bool:
+    """Return whether a client wants nothing changed or stored; `Refused` if it wants something unknown."""
     given = headers.get(OPT_OUT)
-    choice = "" if given is None else given.strip().lower()
-    if given is not None and choice not in {"off", "no-store"}:
-        raise Refused(400, f"the header {OPT_OUT} is {given[:100]!r}, but must be off or no-store")
-    return choice
+    if given is not None and given.strip().lower() != "off":
+        raise Refused(400, f"the header {OPT_OUT} is {given[:100]!r}, but must be off")
+    return given is not None
 
 
 def header_text(text: str) -> str:

@@ -81,8 +81,6 @@ class EndedRequest:
     """The part of a cancelled or broken reply that arrived."""
     miss: Miss | None = None
     """The part of the prompt that was not read from the provider's cache, and the reason."""
-    is_audited: bool = False
-    """True if audit mode passed the request on unchanged."""
     before: tuple[Usage, ...] = ()
     """The usage of earlier answers that only looked something up, oldest first."""
     is_large: bool = False
@@ -121,9 +119,8 @@ class EndedRequest:
         if used is None:
             return None
         missed = {} if self.miss is None else {"cache_miss": self.miss.to_dict()}
-        audited = {"audited": True} if self.is_audited else {}
         looked_up = {"sent_tokens": self.sent_tokens} if self.before else {}
-        return {**used.to_dict(), **looked_up, **missed, **audited}
+        return {**used.to_dict(), **looked_up, **missed}
 
 
 _last_time = 0.0

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from everlong.context.exchanges import CompactionEvidence
     from everlong.lossless import LosslessEngine, SummaryNode
     from everlong.store.search import Page, Searcher
-    from everlong.store.search.embedder import Embedder
+    from everlong.store.search.vectors import Embedder
 
 
 class Store(StoreCore):

@@ -31,13 +31,13 @@ from everlong.store.search.corpus import (
     in_scope,
     tools_of,
 )
-from everlong.store.search.embedder import Embedder, question_text
 from everlong.store.search.index import Index, SearchPlace, SearchScope, Stretch
 from everlong.store.search.query import Matcher, Mode, Query, normal, read_query
 from everlong.store.search.rank import FIRST, WEIGHTS, Ranked, Ranking, Statistics, Weights
 from everlong.store.search.snippets import Snippet, snippet
 from everlong.store.search.text import passage_spans, required_terms
 from everlong.store.search.upkeep import IndexUpkeep, index_for
+from everlong.store.search.vectors import Embedder, question_text
 from everlong.store.sessions import conversations_in
 from everlong.store.shown_path import ShownPlace, locate, parts_of, shown_paths
 
