@@ -94,7 +94,7 @@ def measure_retrieval(folders: Sequence[Path], most: int = 0) -> dict[str, Any]:
     missing: dict[str, str] = {}
     model: Any = None
     try:
-        from everlong.providers.onnx_model import OnnxModel  # noqa: PLC0415 - an extra
+        from everlong.providers.embeddings import OnnxModel  # noqa: PLC0415 - an extra
 
         model = SharedPassages(OnnxModel(minilm()))
     except (Unusable, ImportError) as error:

@@ -25,7 +25,7 @@ import numpy as np
 from bench.measure import best_cpu, verdict
 from bench.store.retrieval import FIRST, Finder, Result, plain_finder, recall, score, share, stored
 from bench.store.retrieval_sets import OWN, Conversation, chats, own_conversation, transcripts
-from everlong.providers.onnx_model import OnnxModel
+from everlong.providers.embeddings import OnnxModel
 from everlong.store import Store
 from everlong.store.search.index import SearchScope
 from everlong.store.search.meaning import BLOCK, Meaning

@@ -15,8 +15,8 @@ from everlong.store.database import Database
 from everlong.store.schema import vector
 from everlong.store.upgrade import open_database
 from tests.examples import few
-from tests.store.search.saying import Sayer
 from tests.store.search.embedders import WordEmbedder
+from tests.store.search.saying import Sayer
 
 QUESTION = "Which hound did they adopt?"
 ANSWER = "Yesterday we rescued a brown terrier."

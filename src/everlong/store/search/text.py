@@ -93,7 +93,6 @@ _TOKEN = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
 _LINKED = re.compile(r"(?<![^\W_])[^\W_]++(?:[-_./\\:@#]{1,3}[^\W_]++)+")
 _ASCII_TOKEN = re.compile("[A-Za-z0-9]+")
 _HUMP_GAP = re.compile("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_MAX_KNOWN = 200_000
 
 
 # Marks that no base letter took up, soft hyphens, zero-width characters; half characters, which no database stores.
@@ -135,16 +134,14 @@ _LONGEST_NAME = 500
 """Characters of a name that is found by its parts too. Thirty megabytes of `aAaA` would make as many parts."""
 
 
-class _Terms(dict[str, str]):
-    """Words as they are written, and the terms under which each is indexed, parted by spaces; computed once."""
+def _known_terms(word: str) -> str:
+    """Return the terms under which a word is indexed, parted by spaces."""
+    return _terms_of_word(word) if len(word) >= MAX_TERM else _kept_terms(word)  # encoded data does not come twice
 
-    def __missing__(self, word: str) -> str:
-        terms = _terms_of_word(word)
-        if len(word) < MAX_TERM:  # encoded data does not come twice
-            if len(self) >= _MAX_KNOWN:
-                self.clear()
-            self[word] = terms
-        return terms
+
+@lru_cache(maxsize=200_000)
+def _kept_terms(word: str) -> str:
+    return _terms_of_word(word)
 
 
 def _terms_of_word(word: str) -> str:
@@ -171,9 +168,6 @@ def _stemmer() -> Stemmer.Stemmer:
     return Stemmer.Stemmer("english", 0)
 
 
-_TERMS = _Terms()
-
-
 def words_of(text: str) -> list[str]:
     """Yield the words of a text as they are written; a stretch of a script without spaces is one word."""
     if not text.isascii():
@@ -185,7 +179,7 @@ def words_of(text: str) -> list[str]:
 
 def terms_of_word(word: str) -> list[str]:
     """Return the index terms of one word: none for function words, several for names such as `readFile`."""
-    return _TERMS[word].split()
+    return _known_terms(word).split()
 
 
 def terms_of(text: str) -> list[str]:
@@ -199,7 +193,7 @@ def is_dense(term: str) -> bool:
 
 
 def _joined_terms(text: str) -> str:
-    return " ".join(map(_TERMS.__getitem__, words_of(text)))
+    return " ".join(map(_known_terms, words_of(text)))
 
 
 def pairs_of(run: str) -> list[str]:
