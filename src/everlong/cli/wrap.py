@@ -32,7 +32,7 @@ from everlong.cli.serve import check_installed, gateway_settings
 from everlong.cli.setup import client_gateway, own_address
 from everlong.errors import ConfigError, EverlongError
 from everlong.gateway.proof import is_gateway
-from everlong.gateway.telemetry import GatewayLog, open_log
+from everlong.gateway.telemetry import GatewayLog
 
 if TYPE_CHECKING:
     from everlong.cli.clients import Client
@@ -206,9 +206,8 @@ class _WrappedGateway:
         own = self.settings.gateway
         update = {"host": "127.0.0.1", "port": port, "keys": {}}
         settings = self.settings.model_copy(update={"gateway": own.model_copy(update=update)})
-        # The terminal is the program's; without a file there is no log.
-        log = GatewayLog(None) if own.log_file is None else open_log(own.log_file)
-        return HostedGateway(settings, self._routes, self._database, log)
+        # The terminal is the program's, so there is no log.
+        return HostedGateway(settings, self._routes, self._database, GatewayLog(None))
 
     def _database(self) -> Database:
         from everlong.store import open_store  # noqa: PLC0415 - keeps `--help` quick
