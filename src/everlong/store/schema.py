@@ -85,7 +85,7 @@ annex = Table(  # messages that are stored but identify nothing; `ord` counts th
     Column("depth", BigInteger, nullable=False),
     Column("ord", Integer, nullable=False),
     Column("digest", _Digest, nullable=False),
-    Column("kind", String, nullable=False),  # system, reminder, thinking, empty, variant or teaser
+    Column("kind", String, nullable=False),  # system, reminder, thinking, empty or variant
     Column("shown", Boolean, nullable=False),  # whether it stands in the conversation or only beside it
     Column("first_ts", Float(53), nullable=False),
     UniqueConstraint("branch", "depth", "ord"),
@@ -494,21 +494,6 @@ channel_file = Table(  # a file that came in and lies in the workspace
     Column("ts", Float(53), nullable=False),
     Index("ix_channel_file_conversation", "tenant", "conversation"),
     sqlite_autoincrement=True,
-)
-
-channel_question = Table(  # a tool call that somebody is asked about with buttons
-    "channel_question",
-    metadata,
-    Column("id", String, primary_key=True),
-    Column("tenant", String, nullable=False),
-    Column("platform", String, nullable=False),
-    Column("chat", String, nullable=False),
-    Column("topic", String, nullable=False),
-    Column("person", String, nullable=False),  # the only one who may decide
-    Column("message", String, nullable=False),  # empty until it is sent
-    Column("state", String, nullable=False),  # open or closed
-    Column("expires", Float(53), nullable=False),
-    Index("ix_channel_question_state", "tenant", "platform", "state"),
 )
 
 channel_guest = Table(  # people and chats that were let in besides those of the settings
