@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from everlong.agent.edited_summary import EditedSummary
-from everlong.context.literals import summary_body, summary_indices
 from everlong.context.oversized import is_stub
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message, calls_of, find_groups, with_part_appended
@@ -299,27 +297,6 @@ class AgentConversation:
             return False
         self._show(self.store.context(self._branch))
         return True
-
-    @property
-    def summary(self) -> str | None:
-        """The words of the newest summary in the context; None if there is none."""
-        places = summary_indices(self.messages)
-        return summary_body(self.messages[places[-1]]) if places else None
-
-    def edit_summary(self, text: str) -> None:
-        """Put other words in the place of the newest summary; `undo_compaction` takes that back.
-
-        Raises:
-            StoreError: the new words could not be stored; nothing has changed.
-        """
-        self.flush()
-        if self._branch is None:
-            return
-        occasion = Occasion("edited summary", self.session_id, self.model)
-        done = self.store.compact(self._branch, EditedSummary(text), occasion)
-        if done.outcome != "compacted":
-            raise StoreError(f"the summary could not be changed: {done.outcome}")
-        self.messages = done.messages
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 

@@ -24,11 +24,12 @@ from everlong.providers.base import Usage
 
 if TYPE_CHECKING:
     from everlong.agent.model_calls import Asker
+    from everlong.agent.plugin_hooks import PluginHooks
     from everlong.agent.tools.toolbox import ToolResult, ToolSet
     from everlong.config import AgentSettings
     from everlong.providers.base import Reply
 
-__all__ = ["Limits", "Loop", "LoopHooks", "Prompt", "Spent", "prompt_parts", "prompt_text"]
+__all__ = ["Limits", "Loop", "Prompt", "Spent", "prompt_parts", "prompt_text"]
 
 Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
 """A user's words: a text, or parts with images."""
@@ -85,30 +86,6 @@ class Spent:
         return None
 
 
-class LoopHooks:
-    """Calls around the verbs of a loop; each does nothing unless it is overridden."""
-
-    def before_prompt(self, loop: Loop, prompt: Prompt) -> Prompt:
-        """Return the prompt that is worked on in the place of the user's."""
-        del loop
-        return prompt
-
-    def after_prompt(self, loop: Loop, prompt: Prompt | None, finished: TurnFinished) -> None:
-        """Take in the end of a prompt, given as the user said it."""
-
-    def before_request(self, loop: Loop, answer_tokens: int) -> None:
-        """Take in that the conversation is about to be sent."""
-
-    def after_request(self, loop: Loop, reply: Reply) -> None:
-        """Take in an answer, which is stored by now."""
-
-    def before_call(self, loop: Loop, call: ToolCall) -> ToolResult | None:
-        """Return the result of a call that must not run; None to run it."""
-
-    def after_call(self, loop: Loop, call: ToolCall, result: ToolResult) -> None:
-        """Take in the result of a tool that has run."""
-
-
 class Loop:
     """A model with tools on one conversation.
 
@@ -117,9 +94,9 @@ class Loop:
         conversation: the messages so far, in their store.
         compactor: keeps the conversation inside the window.
         tools: the tools that the model may call, their context, and the approvals.
+        hooks: those of plugins, fired around the verbs.
         limits: the most that one prompt may take.
         listen: told everything that happens.
-        hooks: called around the verbs.
     """
 
     def __init__(
@@ -128,10 +105,10 @@ class Loop:
         conversation: AgentConversation,
         compactor: Compactor,
         tools: ToolSet,
+        hooks: PluginHooks,
         *,
         limits: Limits | None = None,
         listen: Callable[[AgentEvent], None] = unheard,
-        hooks: LoopHooks | None = None,
     ) -> None:
         self.asker = asker
         self.conversation = conversation
@@ -139,7 +116,7 @@ class Loop:
         self.tools = tools
         self.limits = limits or Limits()
         self.listen = listen
-        self.hooks = hooks or LoopHooks()
+        self.hooks = hooks
         self.spent = Spent()
         self.watch = WorkWatch(tools.interrupted)
 
@@ -194,9 +171,8 @@ class Loop:
             for call in calls:
                 self.watch.check()
                 result = self._call(call)
-                nodes = self.conversation.add(Said(result.message, result.whole))
+                self.conversation.add(Said(result.message, result.whole))
                 answered += 1
-                self.note_result(call, result, nodes)
         finally:
             left = calls[answered:]
             notes = [_STOPPED, *[_NOT_RUN] * len(left)][: len(left)]
@@ -221,9 +197,6 @@ class Loop:
 
     def learn(self, error: ProviderError) -> None:
         """Take in what a refusal says about the model."""
-
-    def note_result(self, call: ToolCall, result: ToolResult, nodes: Sequence[bytes]) -> None:
-        """Take in that a call has its result, stored under these ids."""
 
     # -- parts of the verbs --------------------------------------------------------------------------------------------
 

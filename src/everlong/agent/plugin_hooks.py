@@ -11,9 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everlong.agent.events import AgentEvent, CompactionFinished, CompactionStarted, SessionStarted, TurnFinished
-from everlong.agent.loop import LoopHooks, prompt_parts, prompt_text
-from everlong.agent.tools.signature import tool
-from everlong.agent.tools.tool import Tool
+from everlong.agent.loop import prompt_parts, prompt_text
+from everlong.agent.tools.tool import Tool, tool
 from everlong.agent.tools.toolbox import ToolResult, read_arguments
 from everlong.errors import ConfigError, ToolError
 from everlong.model import added_parts, text_of
@@ -105,7 +104,7 @@ def heard_by(hooks: Hooks, listen: Callable[[AgentEvent], None]) -> Callable[[Ag
     return hear
 
 
-class PluginHooks(LoopHooks):
+class PluginHooks:
     """The hooks of plugins, fired around the verbs of a loop."""
 
     def __init__(self, hooks: Hooks) -> None:

@@ -17,7 +17,7 @@ from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
-from everlong.agent.tools.recall import ROUNDS, RecallLookup
+from everlong.agent.tools.hidden_tools import ROUNDS, RecallLookup
 from everlong.integrations.history import Fitted, HistoryKeeper, MakeEngine, Originals, OverflowRescue
 from everlong.integrations.langchain_messages import message_of, original_of
 from everlong.integrations.tools import OfferedTools

@@ -79,8 +79,6 @@ class ChatState:
     """A hint for the user, shown until something else happens."""
     copy: Callable[[str], None] | None = None
     """Puts a text into the terminal's clipboard; None without a terminal."""
-    edit: Callable[[str], str | None] | None = None
-    """Opens an editor on a text and returns the new text, None if it was left as it is; None without a terminal."""
     changed: Callable[[], None] = lambda: None
     """Called after a change, to redraw."""
     _model: str = ""

@@ -4,10 +4,9 @@
 it shows its prompt, so a command imports what is heavy when it runs.
 """
 
-from everlong.agent.commands.compaction import compress, pin, undo
-from everlong.agent.commands.conversation import branch, model, new, resume, retry, title
-from everlong.agent.commands.history import history, summary
-from everlong.agent.commands.lookups import memory, search, usage
+from everlong.agent.commands.compaction import compress, history, pin, summary, undo
+from everlong.agent.commands.conversation import branch, model, new, resume, retry, rules, title
+from everlong.agent.commands.lookups import context, memory, search, usage
 from everlong.agent.commands.registry import (
     GO_ON,
     KEEP,
@@ -18,25 +17,22 @@ from everlong.agent.commands.registry import (
     Registry,
     register_plugin_commands,
 )
-from everlong.agent.commands.rules import rules
-from everlong.agent.commands.window import context
-from everlong.cli.chat.commands.desk import ChatDesk, copy, diff, export, leave, show_help, tools
+from everlong.cli.chat.commands.desk import ChatDesk, copy, export, leave, show_help, tools
 
 __all__ = ["COMMANDS", "ChatDesk", "ChatError", "Command", "Registry", "register_plugin_commands"]
 
 COMMANDS = [
     Command("context", "", "Where the window goes: system, tools, memory, summary, pinned, tail, free.", context, LOOK),
     Command("history", "[N]", "The compactions so far; with a number, one of them and what it covered.", history, LOOK),
-    Command("summary", "[N] | compare [N] | edit", "The newest summary, or that of compaction N.", summary, LOOK),
+    Command("summary", "[N]", "The newest summary, or that of compaction N.", summary, LOOK),
     Command("search", "WORDS | N", "Find what was said, ever; with a number, open a hit.", search, LOOK),
     Command("tools", "[N]", "The tool calls so far; with a number, the whole result of one.", tools, LOOK),
-    Command("diff", "", "What the agent's tools changed in files.", diff, LOOK),
     Command("usage", "[all]", "What was paid for, and what caching and compactions did to it.", usage, LOOK),
     Command("memory", "", "What is remembered from session to session.", memory, LOOK),
     Command(
         "compress",
-        "[focus] | --preview | here N",
-        "Compact now; say what that would do; keep N messages.",
+        "[focus] | --preview",
+        "Compact now; or say what that would do.",
         compress,
         KEEP,
     ),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from everlong.cli.chat.state import ChatState
     from everlong.config import Settings
 
-__all__ = ["ChatDesk", "copy", "diff", "export", "leave", "show_help", "tools"]
+__all__ = ["ChatDesk", "copy", "export", "leave", "show_help", "tools"]
 
 
 @dataclass
@@ -44,11 +44,6 @@ class ChatDesk:
         if self.state.agent is None:
             raise ChatError("the chat has not started yet")
         return self.state.agent
-
-    @property
-    def edit(self) -> Callable[[str], str | None] | None:
-        """Opens an editor on a text; None without a terminal."""
-        return self.state.edit
 
     def switch(self, session: str) -> None:
         """Go on with another session, and show its last exchange."""
@@ -146,15 +141,3 @@ def export(desk: ChatDesk, words: str) -> None:
     whole = conversation.store.conversations.get(conversation.session.id)
     count = export_to(conversation.store, whole, path)
     desk.show.line(f"wrote {counted(count, 'message')} to {path}")
-
-
-def diff(desk: ChatDesk, words: str) -> None:
-    """Show what the agent's tools changed in files since the chat began."""
-    from everlong.agent.tools.files import changes_of  # noqa: PLC0415 - the prompt comes before this is loaded
-
-    del words
-    found = changes_of(desk.agent.tools.context)
-    for one in found:
-        desk.show.code(one, "diff")
-    if not found:
-        desk.show.line("no file was changed by a tool; what commands changed is not seen here")
