@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from everlong import ContextCompressor, Store
 from everlong.agent.edited_summary import EditedSummary
+
+from everlong import ContextCompressor, Store
 from everlong.context.literals import summary_body, summary_indices
 from everlong.model import Message
 from everlong.store import Occasion

@@ -15,12 +15,10 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
-from everlong.caching.blocks import Block, Count, layout_of, rough_count
-from everlong.caching.ledger import last_markable
+from everlong.caching.blocks import Block, Count, RequestView, layout_of, rough_count, switches_of
 from everlong.caching.misses import CacheTokens, Miss, Parts, find_miss
-from everlong.caching.prompt_cache import PromptCache
+from everlong.caching.prompt_cache import PromptCache, last_markable
 from everlong.caching.rules import SECONDS, CacheRules, ModelRules, Provider, cache_rules, model_rules, provider_of
-from everlong.caching.view import RequestView, switches_of
 from everlong.model import Message
 from everlong.tokens import MessageCounter
 

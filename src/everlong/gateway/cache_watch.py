@@ -12,10 +12,9 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from everlong.caching.blocks import Layout, head_blocks, message_blocks
+from everlong.caching.blocks import SWITCHES, Layout, head_blocks, message_blocks
 from everlong.caching.misses import CacheTokens, Miss, Parts, find_miss
 from everlong.caching.rules import cache_rules, model_rules, provider_of
-from everlong.caching.view import SWITCHES
 from everlong.gateway.body import Draft, Stretch, dump_json, parse_json
 
 if TYPE_CHECKING:
