@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from everlong.cli.wrap import WrapTally, report_line
 from everlong.lossless import LosslessEngine
@@ -167,10 +168,11 @@ def at_home(prepared: Path, server: ModelServer, tmp_path: Path, monkeypatch: py
     home = tmp_path / "home"
     settings = {
         "agent": {"model": "anthropic:claude-sonnet-5"},
+        "compression": {"threshold": 0.5},
         "providers": {"anthropic": {"base_url": server.url}, "openai": {"base_url": server.openai_url}},
         "store": {"url": str(home / "everlong" / "store.db")},
     }
-    (home / "everlong" / "config.yaml").write_text(json.dumps(settings))
+    YAML().dump(settings, home / "everlong" / "config.yaml")
     program = tmp_path / "bin" / "everlong"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nexec {shlex.join(everlong_program())} "$@"\n')

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import subprocess
 import sys
-import tempfile
 import urllib.request
 from collections.abc import Callable
 from importlib import import_module
@@ -140,24 +138,6 @@ def probe_postgres() -> None:
     sys.exit("a store opened without a server")
 
 
-def probe_objects() -> None:
-    """Move a large content into a folder that stands for a bucket, and read it back."""
-    chance = random.Random(1)
-    large = " ".join(f"{chance.getrandbits(40):010x}" for _ in range(100_000))
-    with tempfile.TemporaryDirectory() as bucket:
-        Path("large.json").write_text(json.dumps([{"role": "user", "content": f"cormorant {large}"}]), encoding="utf-8")
-        names = {
-            "EVERLONG_STORE__OBJECTS": Path(bucket).as_uri(),
-            "EVERLONG_STORE__URL": str(Path("large.db").resolve()),
-        }
-        everlong("sessions", "import", "large.json", **names)
-        everlong("sessions", "maintain", **names)
-        expect(any(path.is_file() for path in Path(bucket).rglob("*")), "nothing lies in the bucket")
-        expect(
-            large[-200:] in everlong("sessions", "export", "--format", "jsonl", "--all", **names), "it is not read back"
-        )
-
-
 def probe_semantic() -> None:
     """Load what the search by meaning computes with."""
     import numpy as np
@@ -208,7 +188,6 @@ PROBES: dict[str, Callable[[], None]] = {
     "otel": probe_otel,
     "local": probe_local,
     "postgres": probe_postgres,
-    "objects": probe_objects,
     "semantic": probe_semantic,
     "testing": probe_testing,
     "mcp": probe_mcp,

@@ -2,7 +2,7 @@
 
 Measures nothing. The figures for one message come from `bench.store.scale` and can be given for other messages.
 
-    python -m bench.store.sizing [--text 870] [--sqlite 2.0] [--postgres 8.8] [--large .01] [--large-bytes 1000000]
+    python -m bench.store.sizing [--text 870] [--sqlite 2.0] [--postgres 8.8]
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ SIZES = (100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000)
 DISK_SHARE = 0.7
 """The share of a disk that a database may fill: the rest is for its log, a rewrite and growth."""
 
-PARTITION_BYTES = 100e9
-"""Bytes of a partition: small enough to rebuild an index or to restore in an evening."""
-
 SECONDS_OF_A_DAY = 86_400
 
 
@@ -31,14 +28,10 @@ class Message(NamedTuple):
     """Bytes of a SQLite file for each byte of words: rows, search index, free room."""
     postgres: float
     """The same on PostgreSQL."""
-    large: float
-    """The share of messages with a large payload, which goes to the object store."""
-    large_bytes: float
-    """Bytes of such a payload, packed."""
 
 
-MEASURED = Message(text=870, sqlite=2.0, postgres=8.8, large=0.01, large_bytes=1e6)
-"""The messages of `bench.store.scale` (SQLite, 100,000 of them) and of `bench.store.partitions` (24 tenants × 300)."""
+MEASURED = Message(text=870, sqlite=2.0, postgres=8.8)
+"""The messages of `bench.store.scale` (SQLite, 100,000 of them; PostgreSQL, 7,200 of them)."""
 
 
 class Sizing(NamedTuple):
@@ -49,8 +42,6 @@ class Sizing(NamedTuple):
     sqlite: float
     postgres: float
     disk: float
-    partitions: int
-    objects: float
     per_day: float
     """Messages in a day if they are those of a year."""
 
@@ -59,17 +50,12 @@ def size(messages: int, one: Message) -> Sizing:
     """Return what a store of so many messages takes."""
     words = messages * one.text
     postgres = words * one.postgres
-    partitions = 1
-    while postgres / partitions > PARTITION_BYTES:
-        partitions *= 2
     return Sizing(
         messages,
         words,
         words * one.sqlite,
         postgres,
         postgres / DISK_SHARE,
-        partitions,
-        messages * one.large * one.large_bytes,
         messages / 365,
     )
 
@@ -91,8 +77,6 @@ def rows(one: Message = MEASURED, sizes: Sequence[int] = SIZES) -> list[list[str
         "SQLite file",
         "PostgreSQL",
         "disk for it",
-        "partitions",
-        "objects",
         "a day",
     ]
     table = [head]
@@ -103,8 +87,6 @@ def rows(one: Message = MEASURED, sizes: Sequence[int] = SIZES) -> list[list[str
             [
                 f"{found.messages:,}",
                 *(in_bytes(amount) for amount in amounts),
-                str(found.partitions),
-                in_bytes(found.objects),
                 per_day,
             ]
         )
@@ -119,20 +101,12 @@ def main() -> None:
         "--sqlite", type=float, default=MEASURED.sqlite, help="bytes of a SQLite file for each byte of words"
     )
     parser.add_argument("--postgres", type=float, default=MEASURED.postgres, help="the same of a PostgreSQL database")
-    parser.add_argument(
-        "--large", type=float, default=MEASURED.large, help="the share of messages with a large payload"
-    )
-    parser.add_argument(
-        "--large-bytes", type=float, default=MEASURED.large_bytes, help="bytes of a large payload, packed"
-    )
     asked = parser.parse_args()
-    one = Message(asked.text, asked.sqlite, asked.postgres, asked.large, asked.large_bytes)
+    one = Message(asked.text, asked.sqlite, asked.postgres)
     print(f"words       = messages × {one.text:g} bytes")
     print(f"SQLite file = words × {one.sqlite:g}")
     print(f"PostgreSQL  = words × {one.postgres:g}")
     print(f"disk for it = PostgreSQL / {DISK_SHARE:g}")
-    print(f"partitions  = the least power of two with at most {in_bytes(PARTITION_BYTES)} each")
-    print(f"objects     = messages × {one.large:g} × {in_bytes(one.large_bytes)}")
     print("a day       = messages / 365\n")
     for number, row in enumerate(rows(one)):
         print("| " + " | ".join(row) + " |")

@@ -17,7 +17,8 @@ from tests.program import everlong_program
 
 WITHOUT_A_TABLE = {
     "auth remove", "auth set", "config set", "plugins new", "plugins trust", "plugins use", "trust add", "trust remove",
-    "channels pair", "setup",  # they change something and say so in a line
+    "channels pair", "config unset", "sessions backup", "sessions export", "sessions rename",
+    "setup",  # they change something and say so in a line
     "channels run", "chat", "hook", "mcp", "wrap",  # they talk to somebody else
     "completion",  # what it prints is for a shell
 }  # fmt: skip

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from everlong import Store
-from everlong.cli import sessions_change
 from everlong.config.paths import data_home
 from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, user
@@ -141,27 +139,3 @@ def test_a_title_that_holds_the_text_goes_also_where_no_message_does(filled: Run
     filled("rename", "Other", "Marlin 42")
     assert filled("forget", "marlin", "--yes").code == 0
     assert "Marlin" not in filled("list").out
-
-
-# -- objects -------------------------------------------------------------------------------------------------------
-
-
-def test_large_contents_move_out_and_back(
-    filled: Run, monkeypatch: pytest.MonkeyPatch, store_file: Path, tmp_path: Path
-) -> None:
-    pytest.importorskip("obstore")
-    said = random.Random(1).randbytes(4_000).hex()
-    with Store.open(store_file) as store:
-        at = store.record([user(said), assistant("Ok.")])
-    monkeypatch.setenv("EVERLONG_STORE__OBJECTS", (tmp_path / "large").as_uri())
-    monkeypatch.setattr(sessions_change, "LARGE_BYTES", 2_000)
-    moved = filled("maintain", "--json").json["moved"]
-    assert moved["contents"] == 1
-    assert (filled("stats", "--json").json["objects"], "1 outside the database" in filled("stats").out) == (1, True)
-    assert filled("verify").code == 0
-    with Store.open(store_file) as store:
-        assert store.context(at)[0]["content"] == said
-    monkeypatch.delenv("EVERLONG_STORE__OBJECTS")
-    assert filled("maintain", "--json").json["moved"] == moved
-    assert not [path for path in (tmp_path / "large").rglob("*") if path.is_file()]
-    assert filled("verify").code == 0

@@ -12,7 +12,6 @@ from everlong.config import (
     CompressionSettings,
     Settings,
 )
-from everlong.config.settings import StoreSettings
 
 
 @pytest.mark.spec("3.1")
@@ -67,8 +66,6 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "redact": False,
             "retention_days": None,
             "retention_megabytes": None,
-            "partitions": 0,
-            "objects": None,
         },
         "search": {"embeddings": "off"},
         "gateway": {
@@ -161,28 +158,3 @@ def test_importing_the_settings_loads_no_yaml_and_no_platform_lookup() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize(
-    ("address", "is_allowed"),
-    [
-        ("s3://bucket", True),
-        ("s3://bucket/some/prefix/", True),
-        ("az://container/prefix", True),
-        ("file:///folder", True),
-        ("file://host/folder", False),
-        ("file:folder", False),
-        ("s3:///prefix", False),
-        ("s3://key:secret@bucket/prefix", False),
-        ("s3://bucket/prefix?secret=1", False),
-        ("https://bucket.example/prefix", False),
-        ("memory:///x", False),
-        ("", False),
-    ],
-)
-def test_objects_go_to_a_bucket_or_a_folder_and_no_address_holds_a_secret(address: str, is_allowed: bool) -> None:
-    if is_allowed:
-        assert StoreSettings(objects=address).objects == address.rstrip("/")
-    else:
-        with pytest.raises(ValidationError):
-            StoreSettings(objects=address)

@@ -168,7 +168,7 @@ def test_each_conversation_has_an_engine_of_its_own_which_compacts_it(api: str, 
     ends = [note for note in heard(folder) if note["what"] == "end"]  # once, when the gateway stops
     assert sorted(note["engine"] for note in ends) == [1, 2]
     assert {note["session"] for note in ends} == {
-        [note for note in notes if note["engine"] == number and note["what"] == "start"][-1]["session"]
+        [note for note in heard(folder) if note["engine"] == number and note["what"] == "start"][-1]["session"]
         for number in (1, 2)
     }
 

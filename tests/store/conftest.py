@@ -17,9 +17,6 @@ from everlong.store.upgrade import open_database
 from tests.examples import length
 
 DATABASES = ("sqlite", "postgresql")
-PARTITIONED = {f"tests.store.test_{name}" for name in ("tree", "forget", "turns", "outputs", "same_moment")}
-"""The modules whose tests also run on a PostgreSQL store in partitions."""
-PARTITIONS = 8
 ON_EACH = {f"tests.store.test_{name}" for name in ("faults", "forget", "tree", "turns")}
 """The modules whose tests always run on a file and on a server. Of the others every fourth test runs on a server, which
 takes four times as long; in `make soak` each runs on every kind of database."""
@@ -29,12 +26,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run what needs a database on its kinds of them."""
     if "url" in metafunc.fixturenames:
         module = metafunc.module.__name__
-        kinds = [*DATABASES, *(["partitioned"] if module in PARTITIONED else [])]
-        dealt = zlib.crc32(metafunc.function.__name__.encode())
-        if length(0, 1) and module in ON_EACH:
-            kinds = ["sqlite", kinds[1 + dealt % (len(kinds) - 1)]]
-        elif length(0, 1):
-            kinds = ["postgresql" if dealt % 4 == 0 else "sqlite"]
+        kinds = list(DATABASES)
+        if length(0, 1) and module not in ON_EACH:
+            kinds = ["postgresql" if zlib.crc32(metafunc.function.__name__.encode()) % 4 == 0 else "sqlite"]
         metafunc.parametrize("url", kinds, indirect=True, scope="session")
 
 
@@ -44,18 +38,7 @@ def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     if request.param == "sqlite":
         return str(tmp_path_factory.mktemp("store") / "store.db")
     found: str = request.getfixturevalue("postgres_url")
-    return found if request.param == "postgresql" else partitioned_url(found)
-
-
-def partitioned_url(postgres_url: str) -> str:
-    """Create a store in partitions, in a schema of its own; return its address."""
-    engine = create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://"))
-    with engine.begin() as connection:
-        connection.execute(text("CREATE SCHEMA IF NOT EXISTS partitioned"))
-    engine.dispose()
-    made = f"{postgres_url}&options=-csearch_path%3Dpartitioned"
-    open_database(made, partitions=PARTITIONS).close()
-    return made
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -21,7 +21,7 @@ from everlong.store.schema import alias, content
 from everlong.store.tree import Branch, Match, RecordRequest
 from everlong.store.upkeep import garbage
 from everlong.store.upkeep.garbage import collect_garbage
-from everlong.store.upkeep.maintenance import backup, size_of, stats, vacuum
+from everlong.store.upkeep.maintenance import backup, size_of, stats, used_bytes, vacuum
 from everlong.store.upkeep.references import drop_unused
 from everlong.store.upkeep.retention import retain
 from tests.examples import length
@@ -180,6 +180,13 @@ def test_retention_by_size_deletes_the_oldest_first(tmp_path: Path) -> None:
         first, *_ = reversed(store.sessions.newest())
         assert retain(store, max_bytes=size_of(store) - 1)[0] == first.id
         assert retain(store, max_bytes=10**12) == []
+
+
+def test_a_server_says_how_much_it_holds_for_retention_by_size(schema_url: str) -> None:
+    with Store.open(schema_url) as store:
+        before = used_bytes(store)
+        store.record(talk_about("gannets"))
+        assert used_bytes(store) > before + 50 * 200
 
 
 def talk_about(name: str, count: int = 50) -> list[Message]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Connection, delete, select, update
@@ -15,7 +14,6 @@ from everlong.store.content import blob, encoded
 from everlong.store.identity import Sender, StatelessRequest
 from everlong.store.schema import alias, annex, branch, content, node, reply_name, session, turn, view, view_item
 from everlong.store.turns import FinishedTurn
-from everlong.store.upkeep.verify import VerificationLog, VerifiedMark, newest_mark
 from tests.store.engines import ScriptedEngine, summarizing
 
 TALK: list[Message] = [
@@ -156,27 +154,3 @@ def test_what_is_damaged_hides_nothing_else_from_a_search(filled: Store, damage:
         assert not filled.search("message").hits
         while other.searcher.index_pending():
             pass
-
-
-def test_a_check_since_the_last_one_reads_what_is_new(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "store.db") as store:
-        log = VerificationLog(tmp_path / "state" / "verified.json")
-        assert log.read(store, newest_mark(store)) is None
-        store.record([{"role": "user", "content": "old"}])
-        log.note(store, newest_mark(store))
-        since = log.read(store, newest_mark(store))
-        assert since is not None
-        with store.database.engine.begin() as connection:
-            connection.execute(update(content).values(bytes=b'{"role":"user","content":"changed"}'))
-        assert store.verify(since=since).problems == []
-        assert len(store.verify().problems) == 2
-        store.record([{"role": "user", "content": "new"}])
-        with store.database.engine.begin() as connection:
-            connection.execute(update(content).values(bytes=b'{"role":"user","content":"changed"}'))
-        assert len(store.verify(since=since).problems) == 2
-        log.note(store, None)
-        assert log.read(store, newest_mark(store)) is None
-        log.note(store, VerifiedMark(99, 99))  # of a store that was replaced by an older one
-        assert log.read(store, newest_mark(store)) is None
-        (tmp_path / "state" / "verified.json").write_text('{"a": [')
-        assert log.read(store, newest_mark(store)) is None

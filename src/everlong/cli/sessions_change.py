@@ -27,25 +27,21 @@ from everlong.cli.sessions_read import hit_lines
 from everlong.config.files import write_whole
 from everlong.config.paths import data_home
 from everlong.errors import NotStored
-from everlong.store import Store, objects as large_objects
+from everlong.store import Store
 from everlong.store.opening import apply_retention
 from everlong.store.tombstones import forgotten_among
 from everlong.store.transcripts import one_line
 from everlong.store.transcripts.parts import moment, name_of
 from everlong.store.upkeep import garbage, maintenance
 from everlong.store.upkeep.forget import Forgotten
-from everlong.store.upkeep.verify import VerificationLog, newest_mark
 
 if TYPE_CHECKING:
-    from everlong.config.settings import StoreSettings
     from everlong.store.search import Hit
     from everlong.store.upkeep.verify import Verified
 
 __all__ = ["backup", "delete", "forget", "maintain", "rename", "stats", "verify"]
 
 _MOST_LISTED = 10
-LARGE_BYTES = 256_000
-"""Contents with more bytes, as they are stored, go to the object store."""
 _HISTORY_ENTRY = re.compile(r"(?m)^(?:# .*\n)?(?:\+.*\n?)+")
 """One entry of the chat's history: a line with its time, then its lines, each after a plus."""
 
@@ -230,22 +226,16 @@ def _clean_history(store: Store, path: Path, text: str | None) -> None:
 
 
 @command("verify", "all")
-@click.option("--since-last", is_flag=True, help="Recompute only the hashes of what came since the last check.")
 @json_option
-def verify(since_last: bool, as_json: bool) -> None:
+def verify(as_json: bool) -> None:
     """Recompute every hash and follow every reference, for all tenants; exit with 1 if anything is wrong."""
     from everlong.cli.session_graph import graph_remarks  # noqa: PLC0415 - loads the engine
 
     with open_for_all_tenants() as stores, progress_bar("verifying") as step:
-        log = VerificationLog(data_home() / "verified.json")
         found: dict[str, Verified] = {}
         for store in stores:
-            newest = newest_mark(store)
-            since = log.read(store, newest) if since_last else None
-            checked = store.verify(step, since=since)
-            checked.remarks.extend(graph_remarks(store))
-            found[store.tenant] = checked
-            log.note(store, None if found[store.tenant].problems else newest)
+            found[store.tenant] = store.verify(step)
+            found[store.tenant].remarks.extend(graph_remarks(store))
         checked = _merge_results(found)
     if as_json:
         print_json(checked._asdict())
@@ -326,8 +316,6 @@ def _print_stats(found: dict[str, Any]) -> None:
     if found["vectors"] or found["unembedded"]:
         waiting = f"; {counted(found['unembedded'], 'message')} without" if found["unembedded"] else ""
         rows.append(("vectors", f"{found['vectors']:,}{waiting}"))
-    if found["objects"]:
-        rows.append(("objects", f"{found['objects']:,} outside the database, {format_bytes(found['object_bytes'])}"))
     if len(found["tenants"]) > 1:
         shares = ", ".join(f"{one_line(name)} ({number:,})" for name, number in found["tenants"].items())
         rows.append(("tenants", f"{shares}, by parts of sessions"))
@@ -363,10 +351,9 @@ def backup(file: str) -> None:
 )
 @json_option
 def maintain(everything: bool, graphs: tuple[str, ...], as_json: bool) -> None:
-    """Index all messages, apply the retention settings, move large contents, and free disk space, for all tenants.
+    """Index all messages, apply the retention settings, and free disk space, for all tenants.
 
-    Messages get the vectors that search.embeddings asks for. Messages that no session needs are removed. Large contents
-    go where store.objects says; without that setting they come back into the database.
+    Messages get the vectors that search.embeddings asks for. Messages that no session needs are removed.
     """
     if graphs:
         _build_graphs(graphs, as_json=as_json)
@@ -378,32 +365,20 @@ def maintain(everything: bool, graphs: tuple[str, ...], as_json: bool) -> None:
     with open_for_all_tenants() as stores:
         before = maintenance.size_of(stores[0])
         expired = [ident for store in stores for ident in apply_retention(store, settings)]
-        moved = _move_contents(stores[0], settings)
         each = [maintenance.vacuum(store, 0.0 if everything else garbage.DAY) for store in stores]
         gone = each[0]._replace(**{name: sum(getattr(one, name) for one in each) for name in each[0]._fields})
         after = maintenance.size_of(stores[0])
     if as_json:
         sizes = {"bytes_before": before, "bytes_after": after}
-        print_json({"unembedded": unembedded, "expired": expired, "moved": moved._asdict(), **gone._asdict(), **sizes})
+        print_json({"unembedded": unembedded, "expired": expired, **gone._asdict(), **sizes})
     if expired:
         say(f"deleted {counted(len(expired), 'session')} that the retention settings no longer keep")
-    if moved.contents:
-        where = settings.objects or "the database"
-        say(f"moved {counted(moved.contents, 'large content')}, {format_bytes(moved.bytes)}, to {where}")
     change = f"{format_bytes(before)} → {format_bytes(after)}"
     say(f"indexed all messages, removed {counted(gone.messages, 'message')} that no session needs; {change}")
     if unembedded:
         without = f"{counted(unembedded, 'message')} without vectors"
         say(f"{without}: another process makes them, or `everlong doctor --call` says why not")
         raise click.exceptions.Exit(1)
-
-
-def _move_contents(store: Store, settings: StoreSettings) -> large_objects.Moved:
-    """Move large contents to the place that the settings name, or back into the database if they name none."""
-    with progress_bar("moving") as step:
-        if settings.objects is None:
-            return large_objects.bring_back(store.database, step)
-        return large_objects.move_large(store.database, settings.objects, LARGE_BYTES, step)
 
 
 def _build_graphs(names: tuple[str, ...], *, as_json: bool) -> None:

@@ -16,7 +16,6 @@ __all__ = [
     "Flag",
     "Name",
     "Names",
-    "ObjectUrl",
     "Price",
     "Ratio",
     "Section",
@@ -69,15 +68,6 @@ def _database_url(value: str) -> str:
     return value
 
 
-def _object_url(value: str) -> str:
-    parts = urlsplit(value)
-    is_bucket = parts.scheme in {"s3", "gs", "az"} and bool(parts.hostname)
-    is_folder = parts.scheme == "file" and parts.path.startswith("/") and not parts.netloc
-    if not (is_bucket or is_folder) or parts.username or parts.password or parts.query or parts.fragment:
-        raise ValueError("an address such as s3://bucket/prefix or file:///folder is wanted, without credentials")
-    return value.rstrip("/")
-
-
 def _split_names(value: object) -> object:
     # One name needs no brackets, and an environment variable has no other form for several: "a, b".
     if isinstance(value, str):
@@ -94,7 +84,6 @@ Name: TypeAlias = Annotated[str, AfterValidator(_name)]
 Names: TypeAlias = Annotated[list[Name], BeforeValidator(_split_names)]
 WebAddress: TypeAlias = Annotated[Name, AfterValidator(_web_address)]
 DatabaseUrl: TypeAlias = Annotated[Name, AfterValidator(_database_url)]
-ObjectUrl: TypeAlias = Annotated[Name, AfterValidator(_object_url)]
 Threshold: TypeAlias = Annotated[
     Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] | Literal["auto"], BeforeValidator(_not_bool)
 ]

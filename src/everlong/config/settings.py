@@ -16,7 +16,6 @@ from everlong.config.fields import (
     Flag,
     Name,
     Names,
-    ObjectUrl,
     Price,
     Ratio,
     Section,
@@ -386,17 +385,6 @@ class StoreSettings(Section):
     )
     retention_megabytes: Whole | None = optional_count(
         None, "The oldest ended sessions are deleted when the store is larger; null keeps everything."
-    )
-    partitions: Whole = count(
-        0,
-        "Into how many partitions, by tenant, the large tables of a PostgreSQL store are divided when it is created.",
-        least=0,
-        most=256,
-    )
-    objects: ObjectUrl | None = setting(
-        None,
-        "s3://bucket/prefix, gs://bucket/prefix, az://container/prefix, file:///folder, or null",
-        "Where `everlong sessions maintain` moves large contents; null leaves them in the database.",
     )
 
 

@@ -18,8 +18,8 @@ import zstandard
 from everlong.errors import MessageError, StoreDamaged
 from everlong.model.long_texts import read_in_steps, write_in_steps
 
-PLAIN, ZSTD, OBJECT = 0, 1, 2
-"""Codecs of stored bytes; of the last, the row holds only a reference (`everlong.store.object_place`)."""
+PLAIN, ZSTD = 0, 1
+"""Codecs of stored bytes."""
 
 COMPRESS_OVER = 512
 """Contents of more bytes than this are compressed."""
@@ -142,10 +142,6 @@ def unpacked(data: bytes | None, codec: int) -> bytes:
         raise StoreDamaged("a content has lost its bytes; run `everlong sessions verify`")
     if codec == PLAIN:
         return bytes(data)
-    if codec == OBJECT:
-        from everlong.store.object_place import fetch  # noqa: PLC0415 - most stores have no object
-
-        return unpacked(*fetch(bytes(data)))
     if codec != ZSTD:
         raise StoreDamaged(f"a content is packed in an unknown way ({codec}); it was written by a newer version")
     try:

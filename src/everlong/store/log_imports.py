@@ -3,30 +3,36 @@
 A conversation that went through the gateway is in the store already. It is known by the name that its client gives it
 both in its requests and in its log, else by its words; then its log adds to it what the gateway did not see, and no
 second conversation appears.
+
+`LogFiles` knows how far log files are imported, so that a later run reads only what has changed. Its rows have no words
+of a conversation. They are written after the messages that they speak for, which can be imported twice without harm; so
+whoever dies in between reads a little more the next time, and two who import at once do not disturb each other.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, Row, select, update
+from sqlalchemy import Connection, Row, delete, select, update
 
 from everlong.model import Trace, checked_messages, leading_system_count, text_of
+from everlong.store.database import in_batches
 from everlong.store.imports import FOUND_IN, REASON, Imported, Importer, ImportOrigin, fill_times, key_of
 from everlong.store.paths import leads_through, segments_to, sessions_along, stretch_of
-from everlong.store.schema import session
-from everlong.store.sessions import TOTALS, clean_title, new_session_id, next_title, prompt_blob
+from everlong.store.schema import log_file, session
+from everlong.store.sessions import TOTALS, clean_title, prompt_blob
 from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
+    from everlong.store.core import StoreCore
     from everlong.store.store import Store
     from everlong.wire.logs.log import LogFacts, LogRun, LogUsage
 
 
-COMPRESSION = "compression"
 _LATER = 120.0
 """Seconds by which a log may end after the gateway's last turn of the same conversation and tell nothing new."""
 
@@ -52,10 +58,6 @@ class LogImporter(Importer):
 
     def add_run(self, run: LogRun, origin: ImportOrigin) -> Imported:
         """Store a conversation, and give it a session if it has none."""
-        return self._add(run, origin)[0]
-
-    def _add(self, run: LogRun, origin: ImportOrigin) -> tuple[Imported, Branch | None]:
-        """Store a conversation; return the outcome, and its end if it has any words."""
         if origin.is_apart:
             run.facts = replace(run.facts, folder=origin.found_in)
         store, facts = self._store, run.facts
@@ -64,13 +66,13 @@ class LogImporter(Importer):
         lead = leading_system_count(said)
         trace = store.chain.trace(said[lead:], store.chain.root(origin.root))
         if not trace.ids:
-            return Imported("empty", None), None
+            return Imported("empty", None)
         named = None if origin.is_apart else self._gateway_session(facts)
         if named is not None:
             self._learn_folder(named.id, facts)
         if named is not None and times[-1] <= named.active + _LATER and not self._is_known(trace):
             # The gateway has it in the words of the requests, which differ a little from those of the log.
-            return Imported("known", named.conversation), store.branch(named.branch)
+            return Imported("known", named.conversation)
         name = _named(client_session_of(facts), origin)
         at = store.recording.whole(said, None, times, None, name, conversation=origin.root)
         key = log_key(facts, trace)
@@ -93,7 +95,7 @@ class LogImporter(Importer):
         done = self._give_session(at, key, columns, prompt_blob(store, prompt or None), None, find=find)
         if done.outcome in {"known", "grown"}:
             self._update(at, done, facts, run.usage, max(times))
-        return done, at
+        return done
 
     def _columns(
         self, facts: LogFacts, origin: ImportOrigin, key: str, times: Sequence[float], usage: LogUsage
@@ -138,79 +140,6 @@ class LogImporter(Importer):
             with self._store.database.read() as connection:
                 self._parents[name] = connection.execute(query.order_by(session.c.started).limit(1)).scalar()
         return self._parents[name]
-
-    def add_lineage(self, parts: Sequence[LogRun], origin: ImportOrigin, starts: Sequence[int]) -> list[Imported]:
-        """Store a conversation that its client has kept as several sessions, each the child of the one before.
-
-        Args:
-            parts: The sessions in order.
-            origin: Where they are from.
-            starts: For each part the place of its first message that those before do not have.
-        """
-        whole, first = _joined(parts, starts)
-        done, at = self._add(whole, origin)
-        if at is None or done.session is None:
-            return [done]
-        ends = _depths(self._store.chain.trace(map(self._store.cleaned, whole.messages[first:])), parts, starts, first)
-        outcomes = [done]
-
-        def work(connection: Connection) -> None:
-            base = connection.execute(select(session).where(session.c.id == done.session)).one()
-            if key_of(base) is None:
-                return  # the conversation went through the gateway, which has parts of its own
-            below = at.depth - ends[-1]  # where its words were stored after others
-            before, low = base, 0
-            for number, (part, end) in enumerate(zip(parts, ends, strict=True)):
-                depth = end + below
-                if number == 0:
-                    values = {"to_depth": depth, "branch": at.id, **_ended(part, number, parts)}
-                    connection.execute(update(session).where(session.c.id == base.id).values(values))
-                    low = depth
-                    continue
-                before = self._put_part(connection, base, before, part, at.id, (low, depth), origin, outcomes=outcomes)
-                low = depth
-                ended = _ended(part, number, parts)
-                connection.execute(update(session).where(session.c.id == before.id).values(ended))
-
-        self._store.database.write(work)
-        return outcomes
-
-    def _put_part(  # noqa: PLR0913 - one row has many sides
-        self,
-        connection: Connection,
-        base: Row[Any],
-        before: Row[Any],
-        part: LogRun,
-        branch: int,
-        stretch: tuple[int, int],
-        origin: ImportOrigin,
-        *,
-        outcomes: list[Imported],
-    ) -> Row[Any]:
-        """Insert or update the session of one part of a lineage; return its row."""
-        key = log_key(part.facts, None)
-        same = select(session).where(session.c.conversation == base.conversation, session.c.tenant == base.tenant)
-        found = next((row for row in connection.execute(same) if key_of(row) == key), None)
-        place = {"branch": branch, "from_depth": stretch[0], "to_depth": stretch[1], "parent": before.id}
-        times = [time for time in part.times if time is not None] or [base.started]
-        if found is None:
-            columns = self._columns(part.facts, origin, key, times, part.usage)
-            columns |= {"kind": base.kind, "works_for": base.works_for, "opened": None}
-            if columns["title"] is None and base.title is not None:
-                columns["title"] = next_title(connection, base.conversation, base.title)
-            ident = new_session_id(columns["started"])
-            while connection.execute(select(session.c.id).where(session.c.id == ident)).first():
-                ident = new_session_id(columns["started"])
-            row = {**columns, **place, "id": ident, "tenant": base.tenant, "conversation": base.conversation}
-            connection.execute(session.insert().values(**row))
-            outcomes.append(Imported("new", ident))
-        else:
-            ident = found.id
-            usage = {name: getattr(part.usage, name) for name in (*TOTALS, "cost")}
-            connection.execute(update(session).where(session.c.id == ident).values(**place, **usage))
-            is_grown = found.to_depth != stretch[1]
-            outcomes.append(Imported("grown" if is_grown else "known", ident))
-        return connection.execute(select(session).where(session.c.id == ident)).one()
 
     # -- sessions that are there ---------------------------------------------------------------------------------------
 
@@ -295,37 +224,76 @@ class LogImporter(Importer):
         return values
 
 
-def _joined(parts: Sequence[LogRun], starts: Sequence[int]) -> tuple[LogRun, int]:
-    """Return a lineage as one run, and the number of system messages that it begins with."""
-    whole = replace(parts[0], messages=[], times=[])
-    for number, (part, start) in enumerate(zip(parts, starts, strict=True)):
-        for message, time in zip(part.messages[start:], part.times[start:], strict=True):
-            if number and message.get("role") == "system":
-                continue
-            whole.messages.append(message)
-            whole.times.append(time)
-    return whole, leading_system_count(whole.messages)
-
-
-def _depths(trace: Trace, parts: Sequence[LogRun], starts: Sequence[int], lead: int) -> list[int]:
-    """Return the depth at which each part of a joined lineage ends."""
-    ends, count = [], -lead
-    for number, (part, start) in enumerate(zip(parts, starts, strict=True)):
-        count += sum(not number or one.get("role") != "system" for one in part.messages[start:])
-        ends.append(trace.ends[count - 1] if count > 0 else 0)
-    return ends
-
-
-def _ended(part: LogRun, number: int, parts: Sequence[LogRun]) -> dict[str, Any]:
-    """Return how a part ended: with a compaction, if another follows it."""
-    times = [time for time in part.times if time is not None]
-    reason = clean_title(part.facts.end_reason) or (REASON if number == len(parts) - 1 else COMPRESSION)
-    when = part.facts.ended or (max(times) if times else None)
-    return {"end_reason": reason} if when is None else {"end_reason": reason, "ended": when}
-
-
-def log_key(facts: LogFacts, trace: Trace | None) -> str:
+def log_key(facts: LogFacts, trace: Trace) -> str:
     """Return the key by which an imported conversation is known."""
-    if facts.key:
-        return f"{facts.client}:{facts.key}"
-    return f"words:{trace.ids[0].hex()}" if trace is not None else ""
+    return f"{facts.client}:{facts.key}" if facts.key else f"words:{trace.ids[0].hex()}"
+
+
+# -- files ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FileStamp:
+    """What shows without reading it that a file has changed."""
+
+    size: int
+    mtime: int
+    inode: str
+
+
+@dataclass(frozen=True, slots=True)
+class KnownLog:
+    """A log file, as far as it is imported."""
+
+    file: str
+    client: str
+    stamp: FileStamp
+    """The file when it was last read to its end."""
+    state: Mapping[str, Any] = field(default_factory=dict)
+    """The place up to which a database was read, as values of JSON."""
+
+
+class LogFiles:
+    """The log files that one tenant has imported."""
+
+    def __init__(self, core: StoreCore) -> None:
+        self._core = core
+        self._database = core.database
+        self._put = self._database.sql(
+            "INSERT INTO log_file (tenant, file, client, size, mtime, inode, state, ts)"
+            " VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (tenant, file) DO UPDATE SET client = excluded.client,"
+            " size = excluded.size, mtime = excluded.mtime, inode = excluded.inode,"
+            " state = excluded.state, ts = excluded.ts"
+        )
+
+    def all_stamps(self) -> dict[str, FileStamp]:
+        """Return all files with their stamps."""
+        query = select(log_file.c.file, log_file.c.size, log_file.c.mtime, log_file.c.inode)
+        with self._database.read() as connection:
+            rows = connection.execute(query.where(log_file.c.tenant == self._core.tenant)).all()
+        return {row.file: FileStamp(row.size, row.mtime, row.inode) for row in rows}
+
+    def get(self, file: str) -> KnownLog | None:
+        """Return a file; None if nothing of it is imported."""
+        query = select(log_file).where(log_file.c.tenant == self._core.tenant, log_file.c.file == file)
+        with self._database.read() as connection:
+            row = connection.execute(query).first()
+        if row is None:
+            return None
+        stamp = FileStamp(row.size, row.mtime, row.inode)
+        return KnownLog(row.file, row.client, stamp, json.loads(row.state))
+
+    def put(self, known: KnownLog) -> None:
+        """Note that a file is imported."""
+        stamp = known.stamp
+        values = (
+            *(self._core.tenant, known.file, known.client, stamp.size, stamp.mtime, stamp.inode),
+            *(json.dumps(dict(known.state)), time.time()),
+        )
+        self._database.write(lambda connection: self._database.backend.run(connection, self._put, values))
+
+    def drop(self, files: list[str]) -> None:
+        """Forget that some files were imported."""
+        for some in in_batches(files):
+            gone = delete(log_file).where(log_file.c.tenant == self._core.tenant, log_file.c.file.in_(some))
+            self._database.write(lambda connection, gone=gone: connection.execute(gone).rowcount)  # type: ignore[misc]

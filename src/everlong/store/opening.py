@@ -52,11 +52,7 @@ def open_store(
     if not hasattr(settings, "url"):
         refuse("settings", settings, "a path, a url, StoreSettings, or None")
     return Store(
-        open_database(
-            location(settings),
-            waits_for_disk=waits_for_disk,
-            partitions=settings.partitions,
-        ),
+        open_database(location(settings), waits_for_disk=waits_for_disk),
         tenant,
         redact=redacted_message if settings.redact else None,
         embedder=embedder,

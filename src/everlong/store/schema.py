@@ -7,7 +7,6 @@ is open below and closed above: ``(from_depth, to_depth]``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 
 from sqlalchemy import (
@@ -43,7 +42,7 @@ content = Table(
     Column("tenant", String, nullable=False),
     Column("digest", _Digest, nullable=False, unique=True),  # keyed by tenant, so unique among all tenants
     Column("bytes", LargeBinary),  # a message as JSON in UTF-8; null once it is forgotten
-    Column("codec", SmallInteger, nullable=False),  # 0 plain, 1 zstd, 2 a reference to an object
+    Column("codec", SmallInteger, nullable=False),  # 0 plain, 1 zstd
     Column("state", String, nullable=False),  # live or forgotten
     Column("stub", LargeBinary),  # of a forgotten one: its shape without words, and the hashes of its blocks
 )
@@ -534,16 +533,15 @@ channel_code = Table(  # the code by which one person is let in
 )
 
 
-def create_tables(connection: Connection, leave_out: Sequence[Table] = ()) -> None:
-    """Create all tables in an empty database, but for those that are made in another way."""
+def create_tables(connection: Connection) -> None:
+    """Create all tables in an empty database."""
     # Here and not at the index: where a table names a dialect, SQLAlchemy loads it, also if another one is used.
     _marks.dialect_options[connection.dialect.name]["where"] = text("mark IS NOT NULL")
-    if connection.dialect.name == "sqlite" and not leave_out:
+    if connection.dialect.name == "sqlite":
         for statement in _sqlite_statements():
             connection.exec_driver_sql(statement)
-        return
-    made = [table for table in metadata.sorted_tables if table not in leave_out]
-    metadata.create_all(connection, made, checkfirst=False)
+    else:
+        metadata.create_all(connection, checkfirst=False)
 
 
 @cache

@@ -11,7 +11,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -327,21 +327,15 @@ class SQLite(Backend):
             run_plain(connection, f"PRAGMA busy_timeout={int(1000 * self.wait)}")
 
 
-def copy_file(engine: Engine, path: Path, complete: Callable[[sqlite3.Connection], None] | None = None) -> None:
-    """Copy a database into a new file, readable by its owner only, while others go on; a whole copy or none.
-
-    ``complete`` may change the copy before it gets its name.
-    """
+def copy_file(engine: Engine, path: Path) -> None:
+    """Copy a database into a new file, readable by its owner only, while others go on; a whole copy or none."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         Path(f"{partial}-journal").unlink(missing_ok=True)  # of a copy that was interrupted
         os.close(os.open(partial, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600))
-        with closing(sqlite3.connect(partial)) as copy:
-            with engine.connect() as connection:
-                source: Any = connection.connection.driver_connection
-                source.backup(copy, pages=-1)  # in one read transaction: others' writes do not make it begin again
-            if complete is not None:
-                complete(copy)
+        with closing(sqlite3.connect(partial)) as copy, engine.connect() as connection:
+            source: Any = connection.connection.driver_connection
+            source.backup(copy, pages=-1)  # in one read transaction: others' writes do not make it begin again
         with partial.open("rb") as file:
             os.fsync(file.fileno())
         partial.replace(path)

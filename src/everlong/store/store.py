@@ -57,7 +57,7 @@ from everlong.store.tree import Branch
 from everlong.store.turns import Turns
 from everlong.store.upgrade import open_database
 from everlong.store.upkeep.forget import Forgotten, find_prompts, forget, forget_prompts, forget_titles
-from everlong.store.upkeep.verify import Verified, VerifiedMark, verify
+from everlong.store.upkeep.verify import Verified, verify
 from everlong.store.views import ViewItem, items_of, pinned_in
 
 if TYPE_CHECKING:
@@ -307,13 +307,9 @@ class Store(StoreCore):
         with self.database.read() as connection:
             return title_of_opening(connection, self.tenant, messages, self.cleaned)
 
-    def verify(
-        self, progress: Callable[[int, int], None] | None = None, *, since: VerifiedMark | None = None
-    ) -> Verified:
+    def verify(self, progress: Callable[[int, int], None] | None = None) -> Verified:
         """Check every hash and every reference; report problems, change nothing.
 
-        Args:
-            progress: Called with the number of messages done and of all.
-            since: Derive only the hashes of what came after this (`everlong.store.upkeep.verify.newest_mark`).
+        ``progress`` is called with the number of messages done and of all.
         """
-        return verify(self, progress, since=since)
+        return verify(self, progress)

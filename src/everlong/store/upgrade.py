@@ -31,18 +31,15 @@ _OPENING_ATTEMPTS = 12
 MIGRATIONS = Path(__file__).parent / "migrations"
 
 
-def open_database(
-    url_or_path: str | Path, wait: float = 10.0, *, waits_for_disk: bool = True, partitions: int = 0
-) -> Database:
+def open_database(url_or_path: str | Path, wait: float = 10.0, *, waits_for_disk: bool = True) -> Database:
     """Open a SQLite file by its path, or a database by its url (``sqlite:///…``, ``postgresql://…``).
 
-    ``waits_for_disk=False`` is for callers that can write everything again after a crash. A PostgreSQL store that is
-    created here has its large tables in so many ``partitions``, by tenant; one that is there stays as it is.
+    ``waits_for_disk=False`` is for callers that can write everything again after a crash.
     """
     backend = backend_for(url_or_path, wait, waits_for_disk=waits_for_disk)
     database = Database(backend)
     try:
-        _bring_up_to_date(database, partitions)
+        _bring_up_to_date(database)
         with database.translating():
             missing = backend.check_end(database.engine)
         if missing:
@@ -83,14 +80,14 @@ def version_of(connection: Connection) -> str | None:
     return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
 
 
-def _bring_up_to_date(database: Database, partitions: int) -> None:
+def _bring_up_to_date(database: Database) -> None:
     """Create or upgrade the schema; wait for another process that does so longer than for any other write."""
     for attempt in range(1, _OPENING_ATTEMPTS + 1):
         with database.read() as connection:
             if version_of(connection) == HEAD:
                 return
         try:
-            database.write(partial(_create_or_upgrade, database, partitions))
+            database.write(partial(_create_or_upgrade, database))
         except StoreBusy:
             if attempt == _OPENING_ATTEMPTS:
                 raise
@@ -98,7 +95,7 @@ def _bring_up_to_date(database: Database, partitions: int) -> None:
             return
 
 
-def _create_or_upgrade(database: Database, partitions: int, connection: Connection) -> None:
+def _create_or_upgrade(database: Database, connection: Connection) -> None:
     database.backend.prepare(connection)
     version = version_of(connection)  # again: another process may have been quicker
     if version == HEAD:
@@ -109,7 +106,8 @@ def _create_or_upgrade(database: Database, partitions: int, connection: Connecti
                 f"{database.backend.where} holds tables that are not Everlong's; "
                 "name another file or database in store.url"
             )
-        _create_all(database, connection, partitions)
+        create_tables(connection)
+        _stamp(connection, HEAD)
     elif version in REVISIONS:
         _run_revisions(connection)
     else:
@@ -129,19 +127,6 @@ def _run_revisions(connection: Connection) -> None:
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection
     command.upgrade(config, "head")
-
-
-def _create_all(database: Database, connection: Connection, partitions: int) -> None:
-    """Create the newest schema in an empty database."""
-    if partitions:
-        from everlong.store.partitions import LARGE, check_count, create_partitions  # noqa: PLC0415 - seldom needed
-
-        check_count(partitions, database.backend.name)
-        create_tables(connection, LARGE)
-        create_partitions(connection, partitions)
-    else:
-        create_tables(connection)
-    _stamp(connection, HEAD)
 
 
 def _stamp(connection: Connection, version: str) -> None:

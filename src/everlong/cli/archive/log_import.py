@@ -2,7 +2,7 @@
 
 The store knows messages by their words, so every step can be repeated: an import that was killed stores the rest the
 next time, and two at once do the same work and store it once. What a database has told is noted in the store
-(`everlong.store.log_files`), so that only the sessions that have changed since are read again.
+(`everlong.store.log_imports`), so that only the sessions that have changed since are read again.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ from everlong.cli.archive.places import is_clients_own
 from everlong.cli.output import counted
 from everlong.errors import TranscriptError
 from everlong.store.imports import Imported, ImportOrigin
-from everlong.store.log_files import FileStamp, KnownLog, LogFiles
-from everlong.store.log_imports import LogImporter
+from everlong.store.log_imports import FileStamp, KnownLog, LogFiles, LogImporter
 from everlong.wire.logs.hermes import join_lineage
-from everlong.wire.logs.log import LogRun
 
 if TYPE_CHECKING:
     from everlong.store import Store
@@ -167,14 +165,9 @@ class LogImport:
         try:
             for lineage, noted in _DATABASES[form](path, state, is_quiet=done.is_complete):
                 state = noted
-                with self.store.batch():
-                    for found in self._add_lineage(lineage, origin):
-                        done.count(found)
+                if lineage:
+                    with self.store.batch():
+                        done.count(self._importer.add_run(join_lineage(lineage), origin))
         except sqlite3.Error as error:
             raise TranscriptError(f"the database cannot be read: {error}; its client may be writing it") from error
         self._note(path, stamp, done, state)
-
-    def _add_lineage(self, lineage: list[LogRun], origin: ImportOrigin) -> list[Imported]:
-        if len(lineage) > 1:
-            return self._importer.add_lineage(lineage, origin, join_lineage(lineage))
-        return [self._importer.add_run(run, origin) for run in lineage]

@@ -22,7 +22,6 @@ from everlong.store.channel_data import drop_channel_data, remove_files
 from everlong.store.content import SLOWLY, decoded, digest_of, encoded, unpacked, value_of
 from everlong.store.database import in_batches
 from everlong.store.evidence import drop_evidence
-from everlong.store.objects import sweep_objects
 from everlong.store.outputs import drop_outputs
 from everlong.store.paths import Segment, leads_through, segments_to, sessions_along, stretch_of
 from everlong.store.schema import (
@@ -101,11 +100,10 @@ def forget_conversation(core: StoreCore, ident: str) -> Forgotten:
 
 
 def _clean_up(core: StoreCore, done: _Forgetting) -> Forgotten:
-    """Take what was forgotten out of memory, the index's pages, the logs and the object store; return the figures."""
+    """Take what was forgotten out of memory, the index's pages and the logs; return the figures."""
     core.checkpoints.clear()
     purge_search(core)
     forget_in_logs(core, done.parts, done.changed)
-    sweep_objects(core.database)
     remove_files(done.files)
     return done.figures
 
@@ -401,7 +399,6 @@ def forget_prompts(core: StoreCore, digests: Sequence[bytes]) -> None:
         return told
 
     forget_in_logs(core, (), core.database.write(work))
-    sweep_objects(core.database)
 
 
 def all_texts(value: Any) -> Iterator[str]:

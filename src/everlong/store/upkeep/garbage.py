@@ -17,7 +17,6 @@ from sqlalchemy import Column, Connection, delete, exists, func, select, union_a
 from everlong.store import leases
 from everlong.store.database import ShortWrites, in_batches
 from everlong.store.evidence import drop_evidence
-from everlong.store.objects import sweep_objects
 from everlong.store.paths import segments_to
 from everlong.store.schema import (
     annex,
@@ -88,7 +87,6 @@ def collect_garbage(core: StoreCore, min_age: float = DAY, released: Collection[
     contents = _delete_unused_contents(core)
     core.database.write(lambda connection: leases.sweep(connection, now - DAY))
     purge_search(core)
-    sweep_objects(core.database)
     return CollectedGarbage(branches, messages, contents)
 
 

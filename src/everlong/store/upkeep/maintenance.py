@@ -11,7 +11,6 @@ from sqlalchemy import Connection, func, select, text, union
 
 from everlong.errors import StoreError, StoreUnavailable
 from everlong.store.database import ShortWrites
-from everlong.store.objects import count_objects, fill_copy
 from everlong.store.schema import (
     branch,
     compaction,
@@ -101,7 +100,7 @@ def backup(core: StoreCore, path: Path) -> None:
     if path.exists():
         raise StoreError(f"{path} is there already; name a new file for the backup")
     try:
-        copy_file(core.database.engine, path, fill_copy)
+        copy_file(core.database.engine, path)
     except (OSError, sqlite3.Error) as error:
         raise StoreUnavailable(f"the backup to {path} failed: {error}; the store itself is untouched") from error
 
@@ -118,11 +117,7 @@ def used_bytes(core: StoreCore) -> int:
     if core.database.backend.name == "sqlite":
         pages = _number(core, "PRAGMA page_count") - _number(core, "PRAGMA freelist_count")
         return pages * _number(core, "PRAGMA page_size")
-    # Not from pg_tables: a table in partitions is listed there beside its parts.
-    tables = (
-        "SELECT format('%I', relname) FROM pg_class WHERE relkind = 'r' AND relnamessteps ="
-        " (SELECT oid FROM pg_namessteps WHERE nspname = current_schema())"
-    )
+    tables = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()"
     with core.database.read() as connection:
         names = connection.execute(text(tables)).scalars().all()
     sums = (f"SELECT coalesce(sum(pg_column_size(one.*)), 0) FROM {name} one" for name in names)  # noqa: S608 - quoted
@@ -142,6 +137,5 @@ def stats(core: StoreCore) -> dict[str, int]:
             ).items()
         }
         found["pending"] = connection.execute(select(func.count()).select_from(pending)).scalar_one()
-        found["objects"], found["object_bytes"] = count_objects(connection, core.tenant)
         found["unembedded"] = connection.execute(select(func.count()).select_from(vector_pending)).scalar_one()
     return {**found, "bytes": size_of(core)}

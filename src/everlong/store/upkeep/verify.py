@@ -6,24 +6,19 @@ in the order of their keys, so it takes little memory however large the store is
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sqlalchemy import Connection, Row, Select, Table, and_, exists, func, or_, select
 from sqlalchemy.exc import DatabaseError, DBAPIError
 
-from everlong.config.files import write_whole
 from everlong.errors import StoreDamaged
 from everlong.model import HashChain
 from everlong.model.identity import Side
 from everlong.store.channel_data import check_channel_data
-from everlong.store.content import OBJECT, decoded, digest_of, unpacked
+from everlong.store.content import decoded, digest_of, unpacked
 from everlong.store.evidence import check_evidence
-from everlong.store.object_place import fetch_anew, read_reference
-from everlong.store.objects import check_objects
 from everlong.store.schema import (
     branch,
     content,
@@ -45,51 +40,6 @@ MOST_PROBLEMS = 1_000
 """The most problems that are listed; a store with more needs its backup, not a longer list."""
 
 
-class VerifiedMark(NamedTuple):
-    """The numbers of the newest message and the newest content that a check has seen, or will see."""
-
-    node: int
-    content: int
-
-
-def newest_mark(core: StoreCore) -> VerifiedMark:
-    """Return the numbers of a tenant's newest message and content."""
-    newest = (select(func.max(table.c.seq)).where(table.c.tenant == core.tenant) for table in (node, content))
-    with core.database.read() as connection:
-        return VerifiedMark(*(connection.execute(query).scalar() or 0 for query in newest))
-
-
-class VerificationLog:
-    """A file that says how far stores were found to be whole."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def read(self, core: StoreCore, newest: VerifiedMark) -> VerifiedMark | None:
-        """Return how far a tenant's part of a store was checked; None if that is not known, or it was replaced."""
-        known = self._load().get(self._key(core))
-        if not (isinstance(known, list) and len(known) == 2 and all(type(one) is int for one in known)):
-            return None
-        mark = VerifiedMark(*known)
-        return mark if mark.node <= newest.node and mark.content <= newest.content else None
-
-    def note(self, core: StoreCore, mark: VerifiedMark | None) -> None:
-        """Note how far it was checked; None if something was wrong."""
-        kept = {name: known for name, known in self._load().items() if name != self._key(core)}
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(self._path, json.dumps(kept if mark is None else {**kept, self._key(core): list(mark)}))
-
-    def _key(self, core: StoreCore) -> str:
-        return f"{core.database.backend.where} {core.tenant}"
-
-    def _load(self) -> dict[str, Any]:
-        try:
-            found = json.loads(self._path.read_text("utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return found if isinstance(found, dict) else {}
-
-
 class Verified(NamedTuple):
     """The result of a check: how much was read, and what is wrong."""
 
@@ -102,19 +52,8 @@ class Verified(NamedTuple):
     """Notes that are worth knowing and are no problems."""
 
 
-def verify(
-    core: StoreCore,
-    progress: Callable[[int, int], None] | None = None,
-    *,
-    since: VerifiedMark | None = None,
-) -> Verified:
-    """Check everything of a tenant; ``progress`` is called with the number of messages done and of all.
-
-    Args:
-        core: The store.
-        progress: Called with the number of messages done and of all.
-        since: Derive only the hashes of messages and contents after these, and leave out the database's own check.
-    """
+def verify(core: StoreCore, progress: Callable[[int, int], None] | None = None) -> Verified:
+    """Check everything of a tenant; ``progress`` is called with the number of messages done and of all."""
     problems, remarks = core.database.backend.losses()
 
     def note(found: Iterator[str]) -> None:
@@ -129,11 +68,9 @@ def verify(
     with core.database.read() as connection:
         tenant = core.tenant
         sizes = [_count_rows(connection, table, tenant) for table in (node, content, branch, view)]
-        low = since or VerifiedMark(0, 0)
-        if since is None:
-            note(core.database.backend.problems(connection))
-        note(_check_contents(connection, tenant, low))
-        note(_check_nodes(connection, tenant, low, sizes[0], progress))
+        note(core.database.backend.problems(connection))
+        note(_check_contents(connection, tenant))
+        note(_check_nodes(connection, tenant, sizes[0], progress))
         note(_check_branches(connection, tenant))
         note(_check_views(connection, tenant))
         note(check_summaries(connection, tenant))
@@ -143,7 +80,6 @@ def verify(
         note(check_evidence(connection, tenant))
         note(check_channel_data(connection, tenant))
         note(_check_vectors(connection, tenant))
-        note(check_objects(connection, tenant))
     return Verified(sizes[0], sizes[1], sizes[2], sizes[3], problems, remarks)
 
 
@@ -155,9 +91,8 @@ def _count_rows(connection: Connection, table: Table, tenant: str) -> int:
         return 0
 
 
-def _check_contents(connection: Connection, tenant: str, after: VerifiedMark) -> Iterator[str]:
-    mine = select(content).where(content.c.tenant == tenant, content.c.seq > after.content)
-    for row in _stream(connection, mine):
+def _check_contents(connection: Connection, tenant: str) -> Iterator[str]:
+    for row in _stream(connection, select(content).where(content.c.tenant == tenant)):
         name = f"content {bytes(row.digest).hex()}"
         if row.state == "forgotten":
             if row.bytes is not None:
@@ -168,22 +103,14 @@ def _check_contents(connection: Connection, tenant: str, after: VerifiedMark) ->
             yield f"{name} has no bytes (its state is {row.state!r})"
         else:
             try:
-                if digest_of(tenant, _bytes_of(row)) != bytes(row.digest):
+                if digest_of(tenant, unpacked(row.bytes, row.codec)) != bytes(row.digest):
                     yield f"{name} does not hash to its name"
             except StoreDamaged as error:
                 yield f"{name}: {error}"
 
 
-def _bytes_of(row: Row[Any]) -> bytes:
-    """Return the bytes of a content; those of an object as they are in its place now."""
-    if row.codec != OBJECT:
-        return unpacked(row.bytes, row.codec)
-    told = read_reference(bytes(row.bytes))
-    return unpacked(fetch_anew(told), told.codec)
-
-
 def _check_nodes(
-    connection: Connection, tenant: str, after: VerifiedMark, total: int, progress: Callable[[int, int], None] | None
+    connection: Connection, tenant: str, total: int, progress: Callable[[int, int], None] | None
 ) -> Iterator[str]:
     chain = HashChain(tenant)
     above = node.alias()
@@ -202,7 +129,7 @@ def _check_nodes(
         .outerjoin(branch, branch.c.id == node.c.branch)
         .outerjoin(content, content.c.digest == node.c.digest)
         .outerjoin(above, above.c.id == node.c.parent)
-        .where(node.c.tenant == tenant, node.c.seq > after.node)
+        .where(node.c.tenant == tenant)
     )
     for done, row in enumerate(_stream(connection, joined), 1):
         yield from _check_node(chain, row)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from everlong.model import SUMMARY_STARTS, Message, seconds_of
@@ -68,19 +69,24 @@ def read_hermes_session(session: Mapping[str, Any], rows: Iterable[Mapping[str, 
     return run
 
 
-def join_lineage(parts: Sequence[LogRun]) -> list[int]:
-    """Return for each part of a lineage the place of its first new message; those before it repeat the parts before.
+def join_lineage(parts: Sequence[LogRun]) -> LogRun:
+    """Return the sessions of a lineage, in order, as one conversation.
 
     A compaction begins a child with the system prompt, a summary, and copies of messages that it kept.
     """
-    places: list[int] = []
+    whole = replace(parts[0], messages=[], times=[], usage=LogUsage().plus(*(part.usage for part in parts)))
     said: list[str] = []
-    for part in parts:
+    for number, part in enumerate(parts):
         keys = [_key(message) for message in part.messages]
-        first = 0 if not said else _first_new(part.messages, keys, said)
-        places.append(first)
-        said += [key for key, one in zip(keys[first:], part.messages[first:], strict=True) if one["role"] != "system"]
-    return places
+        first = _first_new(part.messages, keys, said) if said else 0
+        for key, message, time in list(zip(keys, part.messages, part.times, strict=True))[first:]:
+            if message["role"] != "system":
+                said.append(key)
+            elif number:
+                continue
+            whole.messages.append(message)
+            whole.times.append(time)
+    return whole
 
 
 def _first_new(messages: Sequence[Message], keys: Sequence[str], before: Sequence[str]) -> int:
