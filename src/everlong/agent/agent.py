@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.agent.approval import NOTES_TOOL, ApprovalRequest
 from everlong.agent.compaction import CompactionHooks, Compactor
-from everlong.agent.conversation import Said
+from everlong.agent.conversation import Prompt, Said, prompt_parts
 from everlong.agent.events import AgentEvent, Notice, SessionStarted, Stop, TurnFinished, unheard
-from everlong.agent.loop import Limits, Loop, Prompt, prompt_parts
+from everlong.agent.loop import Limits, Loop
 from everlong.agent.plugin_hooks import PLATFORM, PluginHooks
+from everlong.agent.tools.todo import pin_todo
 from everlong.agent.watch import OutOfTime, WorkWatch, ctrl_c_sets
 from everlong.context.literals import summary_indices
 from everlong.context.rules import EDIT_ANSWER, StandingRules, edit_message, standing_rules
@@ -87,7 +88,7 @@ class Agent(Loop):
             parts.engine,
             listen,
             CompactionHooks(
-                lambda: self.watch.call(self.flush_memory),
+                self._prepare_compaction,
                 parts.side_calls.take_cost,
                 self.session_facts,
                 self._follow_roll_over,
@@ -96,7 +97,10 @@ class Agent(Loop):
             log_folder=parts.log_folder,
         )
         compactor.reader = "read_turn" if tools.toolbox.get("read_turn") is not None else ""
-        hooks = PluginHooks(parts.plugins.registered.hooks)
+        hooks = PluginHooks(
+            parts.plugins.registered.hooks,
+            lambda: {"session_id": self.conversation.session_id, "model": self.asker.model},
+        )
         super().__init__(asker, conversation, compactor, tools, hooks, limits=limits, listen=listen)
         self.memory = parts.memory
         self.plugins = parts.plugins
@@ -249,6 +253,14 @@ class Agent(Loop):
             "conversation_id": self._conversation_id,
             "hermes_home": str(plugin_home()),
         }
+
+    def _prepare_compaction(self) -> str | None:
+        kept = self.watch.call(self.flush_memory)
+        try:
+            pin_todo(self.conversation)
+        except StoreError as error:
+            self.listen(Notice(f"the todo list could not be pinned: {error}"))
+        return kept
 
     def _follow_roll_over(self, parent: str, child: str) -> None:
         self.tools.context.session_id = child

@@ -7,11 +7,11 @@ a warning, and stores the missing messages as soon as it can; until then it is n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from everlong.context.oversized import is_stub
 from everlong.errors import NotStored, StoreError
-from everlong.model import Message, calls_of, find_groups, with_part_appended
+from everlong.model import Message, calls_of, find_groups, text_of, with_part_appended
 from everlong.store.compaction import Occasion
 from everlong.store.teasers import find_teaser
 from everlong.store.tree import Branch
@@ -24,13 +24,26 @@ if TYPE_CHECKING:
     from everlong.store import Compacted, Session, Store
     from everlong.store.paths import Entry
 
-__all__ = ["AgentConversation", "Said"]
+__all__ = ["AgentConversation", "Prompt", "Said", "prompt_parts", "prompt_text"]
+
+Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
+"""A user's words: a text, or parts with images."""
 
 _LOST_RESULT = (
     "[The program ended while this was running; whether it was done is not known. Check before doing it again.]"
 )
 _LOOK_BACK = 64
 """Blocks that are read at once on the way back to the user's last message."""
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """Return the words of a prompt."""
+    return text_of({"role": "user", "content": prompt if isinstance(prompt, str) else list(prompt)})
+
+
+def prompt_parts(prompt: Prompt) -> list[Mapping[str, Any]]:
+    """Return a prompt as parts."""
+    return [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
 
 
 class Said(NamedTuple):

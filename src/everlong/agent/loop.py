@@ -8,18 +8,18 @@ conversation that can go on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from everlong.agent.compaction import Compactor
-from everlong.agent.conversation import AgentConversation, Said
+from everlong.agent.conversation import AgentConversation, Prompt, Said
 from everlong.agent.events import AgentEvent, Answered, Stop, ToolFinished, ToolStarted, TurnFinished, unheard
 from everlong.agent.watch import Interrupted, OutOfTime, WorkWatch, ctrl_c_raises, ctrl_c_sets
 from everlong.context.policy import OVERFLOW_TRIES
 from everlong.errors import ContextOverflow, ProviderError, RequestTooLarge
-from everlong.model import Message, ToolCall, text_of
+from everlong.model import Message, ToolCall
 from everlong.providers.base import Usage
 
 if TYPE_CHECKING:
@@ -29,24 +29,11 @@ if TYPE_CHECKING:
     from everlong.config import AgentSettings
     from everlong.providers.base import Reply
 
-__all__ = ["Limits", "Loop", "Prompt", "Spent", "prompt_parts", "prompt_text"]
-
-Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
-"""A user's words: a text, or parts with images."""
+__all__ = ["Limits", "Loop", "Spent"]
 
 _STOPPED = "[Stopped by the user before it was done.]"
 _NOT_RUN = "[Not run: the user stopped the work first.]"
 _TIME_IS_UP = "[Stopped: the time that was given for this is up.]"
-
-
-def prompt_text(prompt: Prompt) -> str:
-    """Return the words of a prompt."""
-    return text_of({"role": "user", "content": prompt if isinstance(prompt, str) else list(prompt)})
-
-
-def prompt_parts(prompt: Prompt) -> list[Mapping[str, Any]]:
-    """Return a prompt as parts."""
-    return [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,10 +119,10 @@ class Loop:
             ProviderError: the model cannot be reached or will not answer; the conversation is kept, and can go on.
             StoreError: the conversation outgrew the window and could not be stored.
         """
-        wanted = prompt if prompt is None else self.hooks.before_prompt(self, prompt)
+        wanted = prompt if prompt is None else self.hooks.before_prompt(prompt, self.conversation.messages)
         with ctrl_c_sets(self.tools.interrupted):
             finished = self._run(wanted)
-        self.hooks.after_prompt(self, prompt, finished)
+        self.hooks.after_prompt(prompt, finished, self.conversation.messages)
         return finished
 
     def step(self) -> Reply:
@@ -260,7 +247,7 @@ class Loop:
         return smaller if smaller < room else None
 
     def _ask(self, answer_tokens: int) -> Reply:
-        self.hooks.before_request(self, answer_tokens)
+        self.hooks.before_request(self.conversation.messages, answer_tokens)
         conversation = self.conversation
         number = conversation.begin_turn(self.asker.model)
         try:
@@ -276,11 +263,11 @@ class Loop:
         self.spent.add(reply.usage, cost)
         self.compactor.engine.update_from_response(reply.usage.to_dict())
         self.listen(Answered(reply.text, reply.usage, reply.stop, cost))
-        self.hooks.after_request(self, reply)
+        self.hooks.after_request(reply)
         return reply
 
     def _call(self, call: ToolCall) -> ToolResult:
-        refused = self.hooks.before_call(self, call)
+        refused = self.hooks.before_call(call)
         if refused is not None:
             return refused
         summary = self.tools.describe(call)
@@ -289,7 +276,7 @@ class Loop:
             run = self.tools.ready(call)
         result = self.watch.call(run)
         self.listen(ToolFinished(call, summary, result.outcome, result.text, result.seconds))
-        self.hooks.after_call(self, call, result)
+        self.hooks.after_call(call, result)
         return result
 
 

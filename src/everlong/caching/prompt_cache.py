@@ -310,11 +310,6 @@ class PromptCache:
         for key, session in self._sessions.items():
             session.view, session.known = self._view(key), []
 
-    @property
-    def ledger(self) -> Ledger:
-        """The ledger of the model and provider in force."""
-        return self._session().ledger
-
     def _session(self) -> _CacheSession:
         key = (self.choice.provider, self._model)
         if key not in self._sessions:

@@ -20,7 +20,7 @@ from everlong.model import added_parts, calls_of, text_of
 
 if TYPE_CHECKING:
     from everlong.agent import Agent, TurnFinished
-    from everlong.agent.loop import Prompt
+    from everlong.agent.conversation import Prompt
 
 __all__ = ["ChatTurns", "PromptFile", "failure_text", "make_prompt"]
 
