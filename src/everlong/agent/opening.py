@@ -514,16 +514,10 @@ def _instructed(root: Path) -> list[Path]:
 def _first_lines(text: str, budget: int) -> tuple[str, int]:
     """Return as many whole lines from the beginning as the budget allows, and the tokens that they take."""
     count = counter_for(None).count_text
-    whole = count(text)
-    if whole <= budget:
-        return text, whole
-    lines = text.splitlines(keepends=True)
-    low, high = 0, len(lines)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if count("".join(lines[:middle])) <= budget:
-            low = middle
-        else:
-            high = middle - 1
-    shown = "".join(lines[:low]).rstrip()
-    return shown, count(shown)
+    shown, used = "", 0
+    for line in text.splitlines(keepends=True):
+        tokens = count(line)
+        if used + tokens > budget:
+            break
+        shown, used = shown + line, used + tokens
+    return shown.rstrip(), used

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +12,6 @@ from everlong.model import Message, calls_of, is_system, text_of
 
 if TYPE_CHECKING:
     from everlong.agent import Agent
-    from everlong.caching.rules import ModelRules
     from everlong.store import Compaction
     from everlong.store.covered import Covered
 
@@ -45,8 +42,7 @@ def compress(desk: Desk, words: str) -> None:
 
 def _preview(desk: Desk, focus: str) -> None:
     """Show what a compaction would do, on a copy and without a model, so that it costs nothing."""
-    from everlong.caching.rules import model_rules  # noqa: PLC0415 - the prompt comes before this is loaded
-    from everlong.lossless import LosslessEngine  # noqa: PLC0415 - as above
+    from everlong.lossless import LosslessEngine  # noqa: PLC0415 - the prompt comes before this is loaded
 
     agent = desk.agent
     engine, messages = agent.engine, agent.conversation.messages
@@ -78,33 +74,6 @@ def _preview(desk: Desk, focus: str) -> None:
         desk.show.line(f"  − {message.get('role'):<9} {' '.join(text_of(message).split())[:90]}", "dim")
     if len(gone) > _MOST_GONE:
         desk.show.line(f"  − and {len(gone) - _MOST_GONE} more", "dim")
-    cache = agent.asker.cache
-    is_cold = cache is None or cache.choice.strategy != "ledger" or cache.is_cold()
-    rules = None if is_cold else model_rules(agent.connection.model)
-    price = agent.connection.info.prices.input if agent.connection.info.prices is not None else None
-    for line in _describe_cost(before, after, rules, price):
-        desk.show.line(line)
-
-
-def _describe_cost(before: int, after: int, rules: ModelRules | None, price: float | None) -> Iterator[str]:
-    """Yield what a compaction would cost and save; in US dollars where the price of a million tokens is known.
-
-    ``rules`` are those of the model's cache; None if the provider holds nothing of the conversation.
-    """
-
-    def amount(fresh: float) -> str:
-        return f"{fresh:,.0f} tokens" if price is None else f"${fresh * price / 1e6:.4f} ({fresh:,.0f} tokens)"
-
-    yield f"cost: a model that writes the summary reads {amount(before)}"
-    if rules is None:
-        yield f"cache: nothing is cached now, so nothing is lost; requests have {before - after:,} tokens less"
-        return
-    cost, saving = (rules.write["5m"] - rules.read) * after, rules.read * (before - after)
-    calls = max(1, math.ceil(cost / saving)) if saving > 0 else 1
-    yield (
-        f"cache: {after:,} tokens are cached anew, {amount(cost)} more at once; "
-        f"each later request saves {amount(saving)}, so it pays after {counted(calls, 'request')}"
-    )
 
 
 def undo(desk: Desk, words: str) -> None:
