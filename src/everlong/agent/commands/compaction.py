@@ -19,6 +19,7 @@ _MOST_GONE = 12
 """Messages that a preview lists."""
 _MOST_LISTED = 20
 """Messages listed of those that a summary tells of."""
+_SPEAKERS = {"user": "you", "assistant": "the model", "tool": "a tool"}
 _REASONS = {
     "preflight": "the next request would not have fitted",
     "threshold": "the context had grown to its threshold",
@@ -194,13 +195,9 @@ def _show_compaction(desk: Desk, number: int, one: Compaction) -> None:
         earlier = len(covered.summarized) - _MOST_LISTED
         show.line(f"  … {counted(earlier, 'earlier message')}; /search finds every word of them", "dim")
     for entry in covered.summarized[-_MOST_LISTED:]:
-        show.line(f"  {_speaker(entry.message):<10} {_headline(entry.message)}", "dim")
+        role = str(entry.message.get("role"))
+        show.line(f"  {_SPEAKERS.get(role, role):<10} {_headline(entry.message)}", "dim")
     show.line(f"/summary {number} shows the summary; /undo compaction takes back the newest compaction", "dim")
-
-
-def _speaker(message: Message) -> str:
-    role = str(message.get("role"))
-    return {"user": "you", "assistant": "the model", "tool": "a tool"}.get(role, role)
 
 
 def _headline(message: Message, length: int = 100) -> str:

@@ -317,27 +317,17 @@ def _end_marked(mark: str) -> None:
     """End every process with the mark in its environment, if the system shows that."""
     wanted = f"{MARK}={mark}".encode()
     for _ in range(MOST_ROUNDS):  # an ended process may just have started another one
-        found = [pid for pid in _processes() if wanted in _environment_of(pid)]
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):  # another user's, or gone
+                if wanted in path.read_bytes().split(b"\0"):
+                    found.append(int(path.parent.name))
         if not found:
             return
         for pid in found:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(_TICK)
-
-
-def _processes() -> list[int]:
-    try:
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names are all we need
-    except OSError:  # no such folder on this system
-        return []
-
-
-def _environment_of(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # another user's, or gone
-        return []
 
 
 def _signal(group: int, number: int) -> bool:
