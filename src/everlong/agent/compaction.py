@@ -24,7 +24,6 @@ from everlong.agent.events import (
     Notice,
 )
 from everlong.caching import estimate_messages_tokens_rough
-from everlong.context import CompactionReport
 from everlong.context.oversized import SpillLimits, newest_tokens
 from everlong.context.policy import (
     HYGIENE_MESSAGES,
@@ -269,6 +268,7 @@ class Compactor:
         if conversation.session_id != parent:
             self._follow_roll_over(parent)
         report = report_of(engine) if done.outcome == "compacted" else None
+        quality = report.quality.in_words() if report is not None and report.quality is not None else None
         self._tell(
             CompactionFinished(
                 reason,
@@ -279,7 +279,7 @@ class Compactor:
                 messages,
                 len(conversation.messages),
                 time.perf_counter() - started,
-                **(_figures(report) if report is not None else {}),
+                *((report.summarizer, report.fallback_reason, quality) if report is not None else ()),
             )
         )
         if report is not None and report.rules_by_id:
@@ -310,11 +310,6 @@ class Compactor:
             write_session_log(self.conversation.store, session_id, self._log_folder)
         except (OSError, StoreError) as error:
             self._tell(Notice(f"the log of session {session_id} could not be written: {error}"))
-
-
-def _figures(report: CompactionReport) -> dict[str, Any]:
-    quality = report.quality.in_words() if report.quality is not None else None
-    return {"summarizer": report.summarizer, "fallback": report.fallback_reason, "quality": quality}
 
 
 class SummaryMeter:

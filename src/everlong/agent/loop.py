@@ -163,8 +163,8 @@ class Loop:
         finally:
             left = calls[answered:]
             notes = [_STOPPED, *[_NOT_RUN] * len(left)][: len(left)]
-            if left:
-                self.conversation.add(*(Said(_result(call, note)) for call, note in zip(left, notes, strict=True)))
+            for call, note in zip(left, notes, strict=True):
+                self.conversation.add(Said({"role": "tool", "tool_call_id": call.id, "content": note}))
 
     # -- for whoever builds on the loop --------------------------------------------------------------------------------
 
@@ -287,10 +287,6 @@ def _stop_of(reply: Reply) -> Stop | None:
     if reply.stop == "refusal":
         return "refusal"
     return "length" if reply.stop in {"length", "window"} else "end"
-
-
-def _result(call: ToolCall, text: str) -> Message:
-    return {"role": "tool", "tool_call_id": call.id, "content": text}
 
 
 def _does_not_fit(error: ProviderError, why: str) -> ProviderError:

@@ -231,7 +231,9 @@ def _part_block(tier: Tier, role: str, at: int, place: int, part: Any, count: Co
     is_ephemeral = isinstance(part, dict) and bool(part.get(EPHEMERAL))
     can_mark = _can_carry_marker(part) and not is_ephemeral
     text = _json(_strip_private(part))
-    shown = "image" if isinstance(part, dict) and _has_image(part) else kind
+    inner = _as_list(part.get("content")) if isinstance(part, dict) else []
+    has_image = any(isinstance(one, dict) and is_image(one) for one in (part, *inner))
+    shown = "image" if has_image else kind
     frontier = kind == "tool_result" and _result_text(part).startswith(FRONTIER_STARTS)
     size = _tokens(part, text, count)
     return Block(tier, shown, _hash(role, text), size, at, place, can_mark, _ttl(part), is_ephemeral, frontier)
@@ -257,10 +259,6 @@ def _can_carry_marker(part: Any) -> bool:
     if kind == "text":
         return bool(str(part.get("text") or "").strip())
     return takes_marker(kind) or _ttl(part) is not None  # trust a client that marks an unknown type
-
-
-def _has_image(part: dict[str, Any]) -> bool:
-    return is_image(part) or any(isinstance(inner, dict) and is_image(inner) for inner in _as_list(part.get("content")))
 
 
 def _result_text(part: dict[str, Any]) -> str:

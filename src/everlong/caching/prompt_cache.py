@@ -398,10 +398,11 @@ def _place_marks(
             taken.add(at)
             chosen.append(CacheMark(at, ttl, role))
 
-    last = last_markable(view, _stable_end(view))
+    # Blocks from the first one on that only this request has are worth no marker.
+    last = last_markable(view, view.ephemerals[0] if view.ephemerals else len(view.blocks))
     live = _deepest_live(view, known, is_live, last)
     take(last, "W")
-    take(_static_end(view), "S")
+    take(last_markable(view, view.head), "S")
     if live is not None:
         take(live, "R")
     if view.kept < view.head and view.kept:  # the system prompt changed: mark the part that stays
@@ -413,22 +414,12 @@ def _place_marks(
     return _order_marks([*chosen, *own])
 
 
-def _stable_end(view: RequestView) -> int:
-    """Count the blocks before the first one that only this request has."""
-    return view.ephemerals[0] if view.ephemerals else len(view.blocks)
-
-
 def last_markable(view: RequestView, end: int, start: int = 0) -> int | None:
     """Return the last block between two places that can carry a marker."""
     for at in range(min(end, len(view.blocks)) - 1, start - 1, -1):
         if view.blocks[at].can_mark:
             return at
     return None
-
-
-def _static_end(view: RequestView) -> int | None:
-    """Return the last block of tools and system prompt that can carry a marker."""
-    return last_markable(view, view.head)
 
 
 def _deepest_live(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +12,6 @@ from everlong.model import Message, calls_of, is_system, text_of
 
 if TYPE_CHECKING:
     from everlong.agent import Agent
-    from everlong.caching.rules import ModelRules
     from everlong.store import Compaction
     from everlong.store.covered import Covered
 
@@ -22,6 +19,7 @@ _MOST_GONE = 12
 """Messages that a preview lists."""
 _MOST_LISTED = 20
 """Messages listed of those that a summary tells of."""
+_SPEAKERS = {"user": "you", "assistant": "the model", "tool": "a tool"}
 _REASONS = {
     "preflight": "the next request would not have fitted",
     "threshold": "the context had grown to its threshold",
@@ -45,8 +43,7 @@ def compress(desk: Desk, words: str) -> None:
 
 def _preview(desk: Desk, focus: str) -> None:
     """Show what a compaction would do, on a copy and without a model, so that it costs nothing."""
-    from everlong.caching.rules import model_rules  # noqa: PLC0415 - the prompt comes before this is loaded
-    from everlong.lossless import LosslessEngine  # noqa: PLC0415 - as above
+    from everlong.lossless import LosslessEngine  # noqa: PLC0415 - the prompt comes before this is loaded
 
     agent = desk.agent
     engine, messages = agent.engine, agent.conversation.messages
@@ -78,33 +75,6 @@ def _preview(desk: Desk, focus: str) -> None:
         desk.show.line(f"  − {message.get('role'):<9} {' '.join(text_of(message).split())[:90]}", "dim")
     if len(gone) > _MOST_GONE:
         desk.show.line(f"  − and {len(gone) - _MOST_GONE} more", "dim")
-    cache = agent.asker.cache
-    is_cold = cache is None or cache.choice.strategy != "ledger" or cache.is_cold()
-    rules = None if is_cold else model_rules(agent.connection.model)
-    price = agent.connection.info.prices.input if agent.connection.info.prices is not None else None
-    for line in _describe_cost(before, after, rules, price):
-        desk.show.line(line)
-
-
-def _describe_cost(before: int, after: int, rules: ModelRules | None, price: float | None) -> Iterator[str]:
-    """Yield what a compaction would cost and save; in US dollars where the price of a million tokens is known.
-
-    ``rules`` are those of the model's cache; None if the provider holds nothing of the conversation.
-    """
-
-    def amount(fresh: float) -> str:
-        return f"{fresh:,.0f} tokens" if price is None else f"${fresh * price / 1e6:.4f} ({fresh:,.0f} tokens)"
-
-    yield f"cost: a model that writes the summary reads {amount(before)}"
-    if rules is None:
-        yield f"cache: nothing is cached now, so nothing is lost; requests have {before - after:,} tokens less"
-        return
-    cost, saving = (rules.write["5m"] - rules.read) * after, rules.read * (before - after)
-    calls = max(1, math.ceil(cost / saving)) if saving > 0 else 1
-    yield (
-        f"cache: {after:,} tokens are cached anew, {amount(cost)} more at once; "
-        f"each later request saves {amount(saving)}, so it pays after {counted(calls, 'request')}"
-    )
 
 
 def undo(desk: Desk, words: str) -> None:
@@ -225,13 +195,9 @@ def _show_compaction(desk: Desk, number: int, one: Compaction) -> None:
         earlier = len(covered.summarized) - _MOST_LISTED
         show.line(f"  … {counted(earlier, 'earlier message')}; /search finds every word of them", "dim")
     for entry in covered.summarized[-_MOST_LISTED:]:
-        show.line(f"  {_speaker(entry.message):<10} {_headline(entry.message)}", "dim")
+        role = str(entry.message.get("role"))
+        show.line(f"  {_SPEAKERS.get(role, role):<10} {_headline(entry.message)}", "dim")
     show.line(f"/summary {number} shows the summary; /undo compaction takes back the newest compaction", "dim")
-
-
-def _speaker(message: Message) -> str:
-    role = str(message.get("role"))
-    return {"user": "you", "assistant": "the model", "tool": "a tool"}.get(role, role)
 
 
 def _headline(message: Message, length: int = 100) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from everlong.agent.commands.registry import ChatError, Desk, pick
 from everlong.agent.text import counted
@@ -13,7 +13,6 @@ from everlong.model import is_system, text_of
 
 if TYPE_CHECKING:
     from everlong.agent import Agent
-    from everlong.context import ContextEngine
     from everlong.store.search import Hit
 
 _MOST_HITS = 10
@@ -22,17 +21,6 @@ _MOST_SEARCHED = 20
 _BAR_COLUMNS = 40
 _FIGURE_COLUMNS = 42
 """Columns of the figures beside a bar."""
-_EVERY_STATUS = {
-    "engine",
-    "last_prompt_tokens",
-    "last_completion_tokens",
-    "last_total_tokens",
-    "threshold_tokens",
-    "context_length",
-    "compression_count",
-    "usage_percent",
-}
-"""Figures of every engine, which the screen shows in words already."""
 
 
 def search(desk: Desk, words: str) -> None:
@@ -120,23 +108,7 @@ def context(desk: Desk, words: str) -> None:
     desk.show.line(
         f"window {window:,} tokens; compaction at {threshold:,}; {agent.compactor.count} so far in this chat"
     )
-    own = _describe_engine(agent.engine)
-    if own:
-        desk.show.line(own, "dim")
     _show_threshold_reasons(desk)
-
-
-def _describe_engine(engine: ContextEngine) -> str:
-    """Return the figures that an engine adds to those that every engine has; empty for one that adds none."""
-    added = {name: value for name, value in engine.get_status().items() if name not in _EVERY_STATUS}
-    told = (f"{name.replace('_', ' ')} {_format_figure(value)}" for name, value in added.items())
-    return f"engine {engine.name}: {', '.join(told)}" if added else ""
-
-
-def _format_figure(value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return " ".join(str(value).split())[:_FIGURE_COLUMNS]
-    return f"{value:,}"
 
 
 def _show_threshold_reasons(desk: Desk) -> None:

@@ -22,8 +22,7 @@ from everlong.agent.tools.workspace import Workspace
 from everlong.errors import ConfigError, EverlongError
 from everlong.providers.anthropic_api import AnthropicAssembler
 from everlong.providers.client import StreamAssembler
-from everlong.providers.openai_api import FirstChoiceAssembler
-from everlong.providers.responses_api import ResponsesAssembler
+from everlong.providers.openai_api import FirstChoiceAssembler, ResponsesAssembler
 from everlong.wire.event_stream import MOST_ANSWER, MOST_EVENTS, EventPiece, EventStream
 
 if TYPE_CHECKING:

@@ -39,10 +39,6 @@ class ToolOutput:
     is_error: bool = False
 
 
-def _unchecked(args: Arguments) -> Arguments:
-    return args
-
-
 @dataclass(frozen=True)
 class Tool:
     """A function that a model can call."""
@@ -54,7 +50,7 @@ class Tool:
     effect: Effect
     handler: Callable[[Arguments, ToolContext], Any]
     """Does the work; takes arguments that `check` has passed."""
-    checker: Callable[[Arguments], Arguments] = _unchecked
+    checker: Callable[[Arguments], Arguments] = lambda args: args
     describer: Callable[[Arguments], str] | None = None
     keyer: Callable[[Arguments], str] | None = None
     previewer: Callable[[Arguments, ToolContext], str] | None = None
