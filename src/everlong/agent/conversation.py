@@ -157,11 +157,6 @@ class AgentConversation:
         """The place in the store; None before the first message."""
         return self._branch
 
-    @property
-    def is_stored(self) -> bool:
-        """True if every message is in the store."""
-        return not self._waiting
-
     def add(self, *said: Said) -> list[bytes]:
         """Append messages; return the ids of the stored ones, none if the store failed."""
         self.messages += [one.message for one in said]

@@ -450,7 +450,7 @@ class RequestView:
         self._had_images = self._images > 0
         kept = self.kept
         del self.chain[kept:], self.sizes[kept:]
-        extend_chain(self.chain, self.sizes, self.blocks, self._root, self.head, self._switches, self._had_images)
+        _extend_chain(self.chain, self.sizes, self.blocks, self._root, self.head, self._switches, self._had_images)
 
 
 def _fit(blocks: list[Block], tokens: int) -> list[Block]:
@@ -466,7 +466,7 @@ def _fit(blocks: list[Block], tokens: int) -> list[Block]:
     return [*fitted[:-1], fitted[-1]._replace(tokens=fitted[-1].tokens + tokens - given)]
 
 
-def extend_chain(
+def _extend_chain(
     chain: list[bytes],
     sizes: list[int],
     blocks: Sequence[Block],

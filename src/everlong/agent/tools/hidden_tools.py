@@ -317,6 +317,7 @@ class Hiding(ABC):
         self._end: list[bytes] = []
         self._is_first = True
         self._gathering = _GATHERINGS[api]()
+        self._renew()
 
     def take(self, chunk: bytes) -> bytes:
         """Return the part of a chunk that goes on to the client now."""
@@ -390,11 +391,10 @@ class Hiding(ABC):
 class _AnthropicRecall(Hiding):
     def __init__(self, api: str, names: Set[str] = NAMES) -> None:
         super().__init__(api, names)
-        self._places: dict[int, int] = {}
         self._count = 0
 
     def _renew(self) -> None:
-        self._places = {}
+        self._places: dict[int, int] = {}
 
     def _visible_bytes(self, raw: bytes, event: dict[str, Any]) -> bytes:
         kind = event.get("type")
@@ -421,13 +421,9 @@ class _AnthropicRecall(Hiding):
 
 
 class _OpenAIRecall(Hiding):
-    def __init__(self, api: str, names: Set[str] = NAMES) -> None:
-        super().__init__(api, names)
+    def _renew(self) -> None:
         self._hidden: set[int] = set()
         self._places: dict[int, int] = {}
-
-    def _renew(self) -> None:
-        self._hidden, self._places = set(), {}
 
     def _visible_bytes(self, raw: bytes, event: dict[str, Any]) -> bytes:
         choices = event.get("choices")
@@ -476,13 +472,11 @@ class _ResponsesRecall(Hiding):
         self._items: list[Any] = []
         self._count = 0
         self._is_changed = False
+
+    def _renew(self) -> None:
         self._places: dict[int, int] = {}
         self._hidden: set[int] = set()
         self._held: list[tuple[bytes, dict[str, Any]]] = []
-        self._is_held_for_lookup = False
-
-    def _renew(self) -> None:
-        self._places, self._hidden, self._held = {}, set(), []
         self._is_held_for_lookup, self._is_changed = False, True
 
     @property
