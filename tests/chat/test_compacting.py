@@ -37,7 +37,7 @@ def test_a_conversation_is_compacted_and_that_is_undone(serve: Serve, chat: Open
     found = chat(server, "--resume", "Long talk", rows=50)
 
     found.enter("/compress --preview")
-    seen = found.wait("→ about", "− user", "− and ", "cache: ")
+    seen = found.wait("→ about", "− user", "− and ")
     idle(found)
     assert "− system" not in seen
     assert not server.model.asked  # it costs nothing
