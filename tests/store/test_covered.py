@@ -5,7 +5,7 @@ from __future__ import annotations
 from everlong import ContextCompressor, Store
 from everlong.context.literals import summary_body, summary_indices
 from everlong.model import Message
-from everlong.store.covered import covered_by
+from everlong.store.whereabouts import covered_by
 from tests.context.builders import long_session
 
 

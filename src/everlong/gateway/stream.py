@@ -25,8 +25,7 @@ from everlong.agent.tools.hidden_tools import (
 )
 from everlong.errors import EverlongError
 from everlong.gateway.body import Overgrown, dump_json, parse_json
-from everlong.gateway.bounds import is_light, read_apart
-from everlong.gateway.encodings import TooLarge, Unpacking, Unreadable, encoding_of, plain
+from everlong.gateway.bounds import TooLarge, Unpacking, Unreadable, encoding_of, is_light, plain, read_apart
 from everlong.gateway.recall import answer_lookups, take_tools_away
 from everlong.gateway.turn_queue import EndedRequest
 from everlong.gateway.upstream import (
