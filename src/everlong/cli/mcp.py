@@ -88,7 +88,7 @@ def _serve(settings: Settings, folder: Path | None, address: tuple[str, int] | N
             server = HistoryServer(lambda _: histories.find(chosen), remembering=remembering, where=where)
             anyio.run(server.run_stdio_async)
             return
-        from everlong.mcp.http import bind, serve_http, tenant_of  # noqa: PLC0415 - as above
+        from everlong.mcp.server import bind, serve_http, tenant_of  # noqa: PLC0415 - as above
 
         door = GatewayDoor(settings, address[0])
         listening = stack.enter_context(closing(bind(*address)))
@@ -165,7 +165,7 @@ class GatewayDoor:
     def enter(self, headers: Mapping[str, str], address: str, *, is_call: bool) -> str:
         """Return the tenant of a request, by its key; raise `DoorClosed` for one that is not let in."""
         from everlong.gateway.auth import Refused  # noqa: PLC0415 - as above
-        from everlong.mcp.http import DoorClosed  # noqa: PLC0415 - as above
+        from everlong.mcp.server import DoorClosed  # noqa: PLC0415 - as above
 
         try:
             self._guard.check_host(headers.get("host"))
