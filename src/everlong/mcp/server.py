@@ -3,62 +3,28 @@
 The annotations of a tool are its schema, so they are values here and no texts.
 """
 
-import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import anyio.to_thread
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, ElicitationResult, MCPServer, Resolve
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError as RefusedCall
 from mcp.server.mcpserver.prompts.base import Prompt
-from mcp.server.transport_security import TransportSecuritySettings
 from mcp_types import Resource, ToolAnnotations
 from pydantic import BaseModel, Field
-from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
 
 from everlong import __version__
-from everlong.errors import ConfigError, EverlongError
+from everlong.errors import EverlongError
 
 if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
+    from everlong.mcp.history import History
 
-    from everlong.mcp.history import History, HistoryOf
-
-__all__ = [
-    "LOCAL",
-    "PATH",
-    "Consent",
-    "Door",
-    "DoorClosed",
-    "HistoryServer",
-    "Remembering",
-    "TenantOf",
-    "bind",
-    "serve_http",
-    "tenant_of",
-]
-
-PATH = "/mcp"
-_TENANT = "everlong.tenant"
-_BODY_BYTES = 1_000_000
-_IDLE_SECONDS = 1_800.0
-_MOST_SESSIONS = 1_000
-_DRAIN_SECONDS = 3
-
-LOCAL = "local"
-"""The tenant of a caller without a key: the user of this machine."""
+__all__ = ["Consent", "HistoryServer", "Remembering"]
 
 Remembering = Literal["ask", "always", "never"]
-TenantOf = Callable[[Any], str]
-"""Returns the tenant of a request, given the request of the transport; None on stdio."""
 
 _RESOURCE = "everlong://conversations/{conversation}"
 _LISTED_RESOURCES = 20
@@ -75,7 +41,7 @@ _CANNOT_ASK = (
     "notes without a question: everlong config set mcp.remember always"
 )
 _SAID_NO = "nothing was kept: the user said no; do not try the same in other words"
-_NO_NOTES = "nothing was kept: notes are for the user of this machine, not for callers with a key"
+_NO_NOTES = "nothing was kept: notes are switched off"
 
 _INSTRUCTIONS = """Everlong keeps the conversations that the user had with agents{where}.
 Use recall before asking the user for something that may have been said or decided earlier, also in another client.
@@ -95,20 +61,18 @@ class _Refusal:
 
 
 class HistoryServer(MCPServer[Any]):
-    """The server of one process; each caller sees the history of its tenant.
+    """The server of one process.
 
     Args:
-        history_of: returns the history of a tenant.
-        tenant_of: returns the tenant of a request of the transport.
+        history: returns the history that the caller may see.
         remembering: whether notes are kept, and whether the user is asked before.
         where: the scope in words, for the instructions of the model.
     """
 
     def __init__(
         self,
-        history_of: "HistoryOf",
+        history: "Callable[[], History]",
         *,
-        tenant_of: TenantOf = lambda _: LOCAL,
         remembering: Remembering = "ask",
         where: str = "",
     ) -> None:
@@ -119,30 +83,14 @@ class HistoryServer(MCPServer[Any]):
             version=__version__,
             log_level="ERROR",
             subscriptions=False,
-            middleware=[self._let_in],
         )
-        self._history_of = history_of
-        self._tenant_of = tenant_of
+        self._history = history
         self._remembering = remembering
-        self._caller: ContextVar[str] = ContextVar("everlong_caller")
         self._add_reading_tools()
         if remembering != "never":
             self._add_remember()
         self._add_prompts()
         self._add_resources()
-
-    # -- the caller ----------------------------------------------------------------------------------------------------
-
-    async def _let_in(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Note whose request it is while it is answered."""
-        token = self._caller.set(self._tenant_of(ctx.request))
-        try:
-            return await call_next(ctx)
-        finally:
-            self._caller.reset(token)
-
-    def _history(self) -> "History":
-        return self._history_of(self._caller.get())  # a request that nobody let in raises a LookupError
 
     # -- tools ---------------------------------------------------------------------------------------------------------
 
@@ -297,96 +245,3 @@ def _refuse_with_reason() -> Iterator[None]:
         yield
     except EverlongError as error:
         raise RefusedCall(str(error)) from error
-
-
-# -- the server on a port of its own -----------------------------------------------------------------------------------
-
-# Streamable HTTP, one address; a session belongs to the tenant that began it: for any other key it does not exist.
-
-
-class DoorClosed(Exception):  # noqa: N818 - reads as the fact that it states
-    """A request that is not let in: the status and the words of its answer."""
-
-    def __init__(self, status: int, message: str, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
-        self.retry_after = retry_after
-
-
-class Door(Protocol):
-    """Decides who is let in."""
-
-    def enter(self, headers: Mapping[str, str], address: str, *, is_call: bool) -> str:
-        """Return the tenant of a request; raise `DoorClosed` for others. A call has to leave."""
-
-    def leave(self, tenant: str) -> None:
-        """Note that a call is over."""
-
-
-def tenant_of(request: Any) -> str:
-    """Return the tenant of a request that was let in; raises `KeyError` for any other."""
-    return str(request.scope[_TENANT])
-
-
-class _DoorMiddleware:
-    """The door before an application."""
-
-    def __init__(self, app: "ASGIApp", door: Door) -> None:
-        self._app = app
-        self._door = door
-
-    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        is_call = scope["method"] == "POST"
-        client = scope.get("client")
-        try:
-            tenant = self._door.enter(Headers(scope=scope), client[0] if client else "", is_call=is_call)
-        except DoorClosed as closed:
-            wait = {"Retry-After": str(max(1, round(closed.retry_after)))} if closed.retry_after else {}
-            await JSONResponse({"error": {"message": closed.message}}, closed.status, wait)(scope, receive, send)
-            return
-        try:
-            owner = AuthenticatedUser(AccessToken(token="", client_id=tenant, scopes=[]))
-            await self._app({**scope, _TENANT: tenant, "user": owner}, receive, send)
-        finally:
-            if is_call:
-                self._door.leave(tenant)
-
-
-def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that listens; raises `ConfigError` where the address cannot be had."""
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise ConfigError(
-            f"nothing can listen on {host}, port {port}: {error.strerror or error}; choose another with --port"
-        ) from error
-
-
-async def serve_http(server: HistoryServer, listening: socket.socket, door: Door, say: Callable[[str], None]) -> None:
-    """Serve until a signal ends the process; requests under way get a moment to end."""
-    import uvicorn  # noqa: PLC0415 - only a server on a port loads it
-
-    host, port = listening.getsockname()[:2]
-    app = server.streamable_http_app(
-        streamable_http_path=PATH,
-        max_request_body_size=_BODY_BYTES,
-        session_idle_timeout=_IDLE_SECONDS,
-        max_sessions=_MOST_SESSIONS,
-        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the door does that
-    )
-    config = uvicorn.Config(
-        _DoorMiddleware(app, door),
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=_DRAIN_SECONDS,
-    )
-    shown = f"[{host}]" if ":" in host else host
-    say(f"serving MCP at http://{shown}:{port}{PATH}")
-    await uvicorn.Server(config).serve(sockets=[listening])

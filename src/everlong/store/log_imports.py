@@ -30,7 +30,7 @@ from everlong.store.tree import Branch
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
     from everlong.store.store import Store
-    from everlong.wire.logs.log import LogFacts, LogRun, LogUsage
+    from everlong.wire.logs import LogFacts, LogRun, LogUsage
 
 
 _LATER = 120.0

@@ -15,7 +15,7 @@ from everlong.store.upkeep.retention import retain
 
 if TYPE_CHECKING:
     from everlong.config.settings import StoreSettings
-    from everlong.store.search.embedder import Embedder
+    from everlong.store.search.vectors import Embedder
 
 FILE_NAME = "store.db"
 

@@ -51,7 +51,6 @@ from everlong.store.recording import Recording
 from everlong.store.schema import branch as branches, node as nodes, pin as pins
 from everlong.store.sessions import Sessions
 from everlong.store.summaries import StoredGraph
-from everlong.store.teasers import Teasers
 from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import Branch
 from everlong.store.turns import Turns
@@ -64,7 +63,7 @@ if TYPE_CHECKING:
     from everlong.context.exchanges import CompactionEvidence
     from everlong.lossless import LosslessEngine, SummaryNode
     from everlong.store.search import Page, Searcher
-    from everlong.store.search.embedder import Embedder
+    from everlong.store.search.vectors import Embedder
 
 
 class Store(StoreCore):
@@ -95,7 +94,6 @@ class Store(StoreCore):
         self.turns = Turns(self, self.identity)
         self.receipts = Receipts(self)
         self.outputs = Outputs(self)
-        self.teasers = Teasers(self)
 
     @classmethod
     def open(
