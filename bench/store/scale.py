@@ -36,8 +36,7 @@ from bench.store.scale_queries import check_postgres, check_queries
 from bench.store.speed import messages
 from everlong.model import Message
 from everlong.store import Store
-from everlong.store.upkeep.maintenance import backup, stats, used_bytes
-from everlong.store.upkeep.retention import retain
+from everlong.store.upkeep.maintenance import backup, retain, stats, used_bytes
 
 LENGTH = 50
 """Messages of each conversation of a store."""

@@ -6,8 +6,8 @@ import pytest
 
 from everlong.store import Store
 from everlong.store.conversations import ConversationFilters
-from everlong.store.message_sizes import size_along
 from everlong.store.paths import Segment, segments_to
+from everlong.store.turn_figures import size_along
 from tests.context.builders import assistant, user
 
 

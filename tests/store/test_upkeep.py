@@ -16,14 +16,13 @@ from everlong.errors import NotStored, StoreError
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.database import ShortWrites
-from everlong.store.opening import open_store
 from everlong.store.schema import alias, content
+from everlong.store.store import open_store
 from everlong.store.tree import Branch, Match, RecordRequest
 from everlong.store.upkeep import garbage
 from everlong.store.upkeep.garbage import collect_garbage
-from everlong.store.upkeep.maintenance import backup, size_of, stats, used_bytes, vacuum
+from everlong.store.upkeep.maintenance import backup, retain, size_of, stats, used_bytes, vacuum
 from everlong.store.upkeep.references import drop_unused
-from everlong.store.upkeep.retention import retain
 from tests.examples import length
 from tests.store.engines import ScriptedEngine, summarizing
 from tests.store.test_forget import talk_with_additions

@@ -23,9 +23,8 @@ from everlong.errors import NotStored
 from everlong.lossless import LosslessEngine
 from everlong.lossless.graph import describe
 from everlong.lossless.tools import EXPAND
-from everlong.store.graph_status import GraphStatus, read_figures, read_status
 from everlong.store.schema import summary
-from everlong.store.summaries import StoredGraph
+from everlong.store.summaries import GraphStatus, StoredGraph, read_figures, read_status
 from everlong.store.transcripts import one_line, plain
 from everlong.store.transcripts.parts import moment, name_of
 

@@ -28,7 +28,7 @@ from everlong.config.files import write_whole
 from everlong.config.paths import data_home
 from everlong.errors import NotStored
 from everlong.store import Store
-from everlong.store.opening import apply_retention
+from everlong.store.store import apply_retention
 from everlong.store.tombstones import forgotten_among
 from everlong.store.transcripts import one_line
 from everlong.store.transcripts.parts import moment, name_of

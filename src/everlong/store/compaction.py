@@ -10,13 +10,12 @@ from __future__ import annotations
 import inspect
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Row, bindparam, select, update
+from sqlalchemy import Connection, Row, bindparam, select
 
 from everlong.context.engine import ContextEngine
 from everlong.context.oversized import Spilling, SpillLimits
@@ -252,10 +251,12 @@ def compact(
             engine.last_prompt_tokens or None,
             state_after(engine),
         )
-        facts = {**compaction_values(engine, seconds, occasion), "cost": spent(), "messages_after": len(plain)}
-        facts |= size_of(engine, seen.messages, "before")
+        facts = {**compaction_values(engine, seconds, occasion), "cost": spent()}
+        facts |= {"messages_before": len(seen.messages), "messages_after": len(plain)}
         if options.get("current_tokens"):
             facts["tokens_before"] = options["current_tokens"]
+        elif callable(estimate := getattr(engine, "estimate_tokens", None)):
+            facts["tokens_before"] = int(estimate(seen.messages))
 
         def work(connection: Connection) -> tuple[int, int]:
             now = time.time()
@@ -272,10 +273,7 @@ def compact(
             written = _write_view(core, at, work, roll_over)
         except TryAgain:
             return Compacted("lost", see(core, at).messages)
-        after = see(core, at)
-        if after.view_id == written[0]:
-            _note_size(core, written[1], size_of(engine, after.messages, "after"), facts)
-        return Compacted("compacted", after.messages, *written[:2], made.state == "degraded", *written[2:])
+        return Compacted("compacted", see(core, at).messages, *written[:2], made.state == "degraded", *written[2:])
     finally:
         if held is not None:
             leases.release(core.database, held)
@@ -310,17 +308,6 @@ def _write_view(
     except StoreError as error:  # a session that cannot go on must not cost the turn its compaction
         return *core.database.write(work), None, f"session {roll_over} was not continued: {error}"
     return *made, child, None
-
-
-def _note_size(core: StoreCore, ident: int, sizes: dict[str, Any], facts: Mapping[str, Any]) -> None:
-    """Correct in the history the size of what is sent after a compaction, with all that is pinned.
-
-    This is a transaction of its own, because nobody else could write while a long conversation is counted.
-    """
-    if any(facts.get(name) != value for name, value in sizes.items()):
-        row = update(compaction).where(compaction.c.id == ident, compaction.c.tenant == core.tenant)
-        with suppress(StoreError):  # the compaction holds all the same
-            core.database.write(lambda connection: connection.execute(row.values(sizes)))
 
 
 def tagged_context(core: StoreCore, at: Branch) -> list[Message]:
@@ -389,13 +376,6 @@ def state_after(engine: ContextEngine) -> Literal["good", "degraded"]:
         return "good"
     is_weak = report.quality is not None and report.quality.score < WEAK_BELOW
     return "degraded" if report.fallback_reason is not None or is_weak else "good"
-
-
-def size_of(engine: ContextEngine, messages: Sequence[Message], when: Literal["before", "after"]) -> dict[str, Any]:
-    """Return the size of what is sent: messages and, if the engine can estimate them, tokens with tool schemas."""
-    estimate = getattr(engine, "estimate_tokens", None)
-    sizes = {f"messages_{when}": len(messages)}
-    return sizes if estimate is None else {**sizes, f"tokens_{when}": int(estimate(messages))}
 
 
 def compaction_values(engine: ContextEngine, seconds: float, occasion: Occasion) -> dict[str, Any]:

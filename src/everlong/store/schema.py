@@ -103,11 +103,9 @@ branch = Table(
     Column("view_id", _Serial),
     Column("epoch", BigInteger, nullable=False),  # counts the views that were in force
     Column("preamble", _Digest),  # the system messages and tools that it was last sent with
-    Column("ext_id", String),
     Column("ts", Float(53), nullable=False),
     Column("root", _Id),  # the node before its first message; null for that of lists that are known by their words
     Index("ix_branch_parent", "parent"),
-    Index("ix_branch_ext_id", "tenant", "ext_id"),
     sqlite_autoincrement=True,
 )
 
@@ -323,7 +321,6 @@ log_file = Table(  # how far the logs of other clients are imported; no word of 
     Column("mtime", BigInteger, nullable=False),  # its time then, in nanoseconds
     Column("inode", String, nullable=False),
     Column("state", Text, nullable=False),  # JSON: how far a database was read
-    Column("ts", Float(53), nullable=False),
 )
 
 pin = Table(

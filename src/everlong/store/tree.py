@@ -289,8 +289,8 @@ class Recorder:
             " WHERE branch = ? AND depth > ? AND depth <= ? AND tenant = ?"
         )
         self._branch = sql(
-            "INSERT INTO branch (tenant, parent, fork_depth, root, head, head_depth, view_id, epoch, preamble, ext_id,"
-            " ts) VALUES (?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
+            "INSERT INTO branch (tenant, parent, fork_depth, root, head, head_depth, view_id, epoch, preamble, ts)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?) RETURNING id"
         )
         seen = "SELECT head, view_id, preamble, fork_depth, root FROM branch WHERE id = ?"
         self._locked = sql(seen) + database.backend.lock
@@ -387,7 +387,7 @@ class Recorder:
         root = request.root if at is None else at.root
         values = (
             *(request.chain.tenant, parent, match.depth, root, match.id, match.depth),
-            *(inherited_view(connection, shown, match.depth), 0, preamble, request.ext_id, now),
+            *(inherited_view(connection, shown, match.depth), 0, preamble, now),
         )
         return int(self._run(connection, self._branch, values).fetchone()[0])
 

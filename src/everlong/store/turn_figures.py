@@ -1,4 +1,4 @@
-"""The figures of a conversation's turns: tokens, cost and cache of each request, without a word of content.
+"""The figures of a conversation: tokens, cost and cache of each request, and the size of its messages.
 
 A conversation may have tens of thousands of turns, so they are read in plain SQL, and in pages where a person reads
 them. Reads only.
@@ -10,10 +10,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
+from sqlalchemy import Connection
 
+from everlong.store.content import encoded
 from everlong.store.database import in_batches
+from everlong.store.paths import Segment
 from everlong.store.sessions import usage_totals
-from everlong.store.shown_path import ShownPath
+from everlong.store.shown_path import ShownPath, count_messages
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -167,3 +170,31 @@ def _read_usage(told: str | None) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     return usage if isinstance(usage, dict) else {}
+
+
+# -- sizes -------------------------------------------------------------------------------------------------------------
+
+MOST_BLOCKS = 2_000
+"""The blocks of a stretch whose messages are all looked at."""
+_BYTES_PER_TOKEN = 4
+"""Bytes of a message for each token, where nobody counted its tokens."""
+
+
+class StretchSize(NamedTuple):
+    """The size of a stretch of messages; tokens are estimated where they were not counted."""
+
+    messages: int
+    tokens: int
+
+
+def size_along(core: StoreCore, connection: Connection, path: Sequence[Segment], low: int, high: int) -> StretchSize:
+    """Return the size of the messages at depths in ``(low, high]`` of a path.
+
+    Of a stretch longer than `MOST_BLOCKS`, the newest messages stand for all.
+    """
+    entries = core.reader.entries(connection, list(path), max(low, high - MOST_BLOCKS), high)
+    newest = [one for one in entries if one.id is not None]
+    tokens = sum(len(encoded(one.message)) // _BYTES_PER_TOKEN if one.tokens is None else one.tokens for one in newest)
+    stretch = [one._replace(low=max(low, one.low), high=min(high, one.high)) for one in path]
+    messages = sum(count_messages(connection, [one for one in stretch if one.low < one.high]))
+    return StretchSize(messages, tokens * messages // max(1, len(newest)))

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import ColumnElement, Connection, select, text
 
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message, Node, Trace, checked_messages
@@ -86,7 +86,8 @@ class Turn:
     error: str | None = None
     usage: dict[str, Any] | None = None
     cost: float = 0.0
-    has_reply: bool = False
+    reply: bytes | None = None
+    """The digest of the model's answer; `Turns.reply` returns its words."""
     echo_node: bytes | None = None
     """The reply as a message of the conversation."""
     ended: float | None = None
@@ -112,7 +113,7 @@ class Turns:
         )
         grown = ", ".join(f"{name} = {name} + ?" for name in (*TOTALS, "cost"))
         self._totals_sql = sql(f"UPDATE session SET {grown}, active = ? WHERE id = ? AND tenant = ?")  # noqa: S608 - ours
-        one = f"SELECT {', '.join(_Row._fields)} FROM turn WHERE id = ? AND tenant = ?"  # noqa: S608 - our own names
+        one = f"SELECT {_COLUMNS} FROM turn WHERE id = ? AND tenant = ?"  # noqa: S608 - our own names
         self._one, self._locked = sql(one), sql(one) + core.database.backend.lock
         self._finish_sql = sql(
             "UPDATE turn SET session = ?, branch = ?, node = ?, depth = ?, status = ?, error = ?, usage = ?, cost = ?,"
@@ -174,10 +175,10 @@ class Turns:
             row = self._row(connection, ident, lock=True)
             if row.status != "open":
                 _check_same_end(row, digest, status)
-                return _turn(row)
+                return row
             contents = self._replies.content(checked)
             self._core.recorder.add_contents(connection, self._core.tenant, contents)
-            at = Branch(row.branch, bytes(row.node), row.depth)
+            at = Branch(row.branch, row.node, row.depth)
             past = FinishedTurn(checked, session=row.session, status=status)
             answered = StoredReply(at, echo_node, row.session)
             if echo_node is None:
@@ -192,7 +193,7 @@ class Turns:
             self._names.add(connection, self._core.tenant, ident, names)
             self._add_totals(connection, session, usage, cost)
             self._drop_if_left(connection, row.session, session)
-            return _turn(self._row(connection, ident))
+            return self._row(connection, ident)
 
         return self._database.retry(lambda attempt: self._database.write(partial(work, attempt)))
 
@@ -255,7 +256,7 @@ class Turns:
     def get(self, ident: int) -> Turn:
         """Return a turn by its number."""
         with self._database.read() as connection:
-            return _turn(self._row(connection, ident))
+            return self._row(connection, ident)
 
     def reply(self, ident: int) -> Message | None:
         """Return the model's answer, in its own words; None if there is none."""
@@ -263,26 +264,27 @@ class Turns:
             digest = self._row(connection, ident).reply
             if digest is None:
                 return None
-            found: Message = self._core.reader.values(connection, [bytes(digest)])[bytes(digest)]
+            found: Message = self._core.reader.values(connection, [digest])[digest]
             return found
 
     def named(self, name: str, *, before: float | None = None) -> Turn | None:
         """Return the newest turn whose reply has a name, of all or of those begun before a moment; None if none has."""
         with self._database.read() as connection:
             ident = self._names.newest(connection, self._core.tenant, name, before)
-            return None if ident is None else _turn(self._row(connection, ident))
+            return None if ident is None else self._row(connection, ident)
 
     def of_session(self, ident: str) -> list[Turn]:
         """Return the turns of a session, oldest first."""
-        query = select(turn).where(turn.c.tenant == self._core.tenant, turn.c.session == ident).order_by(turn.c.id)
-        with self._database.read() as connection:
-            return [_turn(row) for row in connection.execute(query)]
+        return list(self._select(turn.c.session == ident))
 
     def since(self, at: float = 0.0) -> Iterator[Turn]:
         """Yield all turns that were begun from a moment on (seconds since 1970), oldest first."""
-        query = select(turn).where(turn.c.tenant == self._core.tenant, turn.c.ts >= at).order_by(turn.c.id)
+        yield from self._select(turn.c.ts >= at)
+
+    def _select(self, condition: ColumnElement[bool]) -> Iterator[Turn]:
+        query = select(text(_COLUMNS)).select_from(turn).where(turn.c.tenant == self._core.tenant, condition)
         with self._database.read() as connection:
-            for row in connection.execution_options(yield_per=500).execute(query):
+            for row in connection.execution_options(yield_per=500).execute(query.order_by(turn.c.id)):
                 yield _turn(row)
 
     def _request_after(self, at: Branch, new: NewMessages, reply: Message | None) -> tuple[RecordRequest, int]:
@@ -363,32 +365,12 @@ class Turns:
             totals = [added[name] for name in TOTALS]
             self._run(connection, self._totals_sql, (*totals, cost, time.time(), session, self._core.tenant))
 
-    def _row(self, connection: Connection, ident: int, *, lock: bool = False) -> _Row:
+    def _row(self, connection: Connection, ident: int, *, lock: bool = False) -> Turn:
         values = (ident, self._core.tenant)
         row = self._run(connection, self._locked if lock else self._one, values).fetchone()
         if row is None:
             raise NotStored(f"there is no turn {ident} in {self._database.backend.where}")
-        return _Row(*row)
-
-
-class _Row(NamedTuple):
-    """The columns of a turn that are read."""
-
-    id: int
-    session: str | None
-    branch: int
-    node: bytes
-    depth: int
-    view_id: int | None
-    model: str | None
-    status: Literal["open", "done", "failed", "cancelled"]
-    error: str | None
-    usage: str | None
-    cost: float
-    reply: bytes | None
-    echo_node: bytes | None
-    ts: float
-    ended: float | None
+        return _turn(row)
 
 
 def _end_in(request: RecordRequest, count: int, head: bytes, match: Match) -> Match | None:
@@ -407,29 +389,24 @@ def storable(text: str | None) -> str | None:
     return None if text is None else text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
-def _check_same_end(row: _Row, reply: bytes | None, status: str) -> None:
-    before = None if row.reply is None else bytes(row.reply)
-    if row.status != status or before != reply:
+def _check_same_end(row: Turn, reply: bytes | None, status: str) -> None:
+    if row.status != status or row.reply != reply:
         raise StoreError(f"turn {row.id} has ended already ({row.status}); begin another one")
 
 
-def _turn(row: _Row | Row[Any]) -> Turn:
-    return Turn(
-        id=row.id,
-        session=row.session,
-        branch=row.branch,
-        node=bytes(row.node),
-        depth=row.depth,
-        view_id=row.view_id,
-        model=row.model,
-        status=row.status,
-        error=row.error,
-        usage=json.loads(row.usage) if row.usage else None,
-        cost=row.cost,
-        has_reply=row.reply is not None,
-        echo_node=bytes(row.echo_node) if row.echo_node is not None else None,
-        began=row.ts,
-        ended=row.ended,
+_COLUMNS = "id, session, branch, node, depth, view_id, model, ts, status, error, usage, cost, reply, echo_node, ended"
+"""The columns of a turn that are read, in the order of a `Turn`."""
+
+
+def _turn(row: Sequence[Any]) -> Turn:
+    read = Turn(*row)
+    usage: Any = read.usage
+    return replace(
+        read,
+        node=bytes(read.node),
+        usage=json.loads(usage) if usage else None,
+        reply=None if read.reply is None else bytes(read.reply),
+        echo_node=None if read.echo_node is None else bytes(read.echo_node),
     )
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import select
 from everlong.cli.archive.log_import import FileImport, LogImport, stamp_of
 from everlong.cli.archive.places import AIDER, LogFolder
 from everlong.errors import EverlongError, StoreError
-from everlong.store.log_imports import FileStamp, LogFiles
+from everlong.store.imports import FileStamp, LogFiles
 from everlong.store.schema import session
 
 if TYPE_CHECKING:

@@ -21,9 +21,8 @@ from everlong.model import Message, text_of
 from everlong.providers.catalogue import Catalogue
 from everlong.providers.endpoints import endpoint_for, parse_model_name
 from everlong.store.compaction import view_for
-from everlong.store.message_sizes import size_along
 from everlong.store.schema import branch, compaction, view
-from everlong.store.turn_figures import page_of_turns
+from everlong.store.turn_figures import page_of_turns, size_along
 from everlong.store.views import items_of, pinned_in, system_of
 from everlong.tokens import MessageCounter, counter_for
 
