@@ -65,7 +65,6 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "url": None,
             "redact": False,
             "retention_days": None,
-            "retention_megabytes": None,
         },
         "search": {"embeddings": "off"},
         "gateway": {

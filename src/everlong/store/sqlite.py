@@ -307,7 +307,6 @@ class SQLite(Backend):
             run_plain(connection, f"PRAGMA busy_timeout={int(1000 * wait)}")
 
     def _switch_to_wal(self, cursor: sqlite3.Cursor) -> None:
-        cursor.execute("PRAGMA auto_vacuum=INCREMENTAL")  # of a new file: it gives free pages back without a rewrite
         # SQLite does not wait here for others who are opening the same new file.
         deadline = time.monotonic() + self.wait
         while True:

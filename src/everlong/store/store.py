@@ -468,11 +468,8 @@ def open_store(
 
 
 def apply_retention(store: Store, settings: StoreSettings) -> list[str]:
-    """Delete what the settings say is too old or too much; return the ids of the deleted sessions."""
-    size = settings.retention_megabytes
-    if settings.retention_days is None and size is None:
-        return []
-    return retain(store, days=settings.retention_days, max_bytes=None if size is None else size * 1_000_000)
+    """Delete the conversations that the settings say are too old; return the ids of the deleted sessions."""
+    return [] if settings.retention_days is None else retain(store, settings.retention_days)
 
 
 def redacted_message(message: Message) -> Message:
