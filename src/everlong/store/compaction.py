@@ -253,10 +253,10 @@ def compact(
         )
         facts = {**compaction_values(engine, seconds, occasion), "cost": spent()}
         facts |= {"messages_before": len(seen.messages), "messages_after": len(plain)}
+        if callable(estimate := getattr(engine, "estimate_tokens", None)):
+            facts |= {"tokens_before": int(estimate(seen.messages)), "tokens_after": int(estimate(plain))}
         if options.get("current_tokens"):
             facts["tokens_before"] = options["current_tokens"]
-        elif callable(estimate := getattr(engine, "estimate_tokens", None)):
-            facts["tokens_before"] = int(estimate(seen.messages))
 
         def work(connection: Connection) -> tuple[int, int]:
             now = time.time()
