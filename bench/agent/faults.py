@@ -34,8 +34,7 @@ from bench.agent.session import APIS, own_folder
 from bench.agent.worker import MEMORY_SECONDS, Errand
 from everlong.store import Store
 from everlong.testing import Ask, Fault, ModelServer
-from everlong.testing.server.exchange import Api
-from everlong.testing.server.faults import KINDS
+from everlong.testing.server.exchange import KINDS, Api
 
 install_rules()
 

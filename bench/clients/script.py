@@ -21,7 +21,7 @@ from typing import Literal, TypeAlias
 from bench.agent.clerk import is_for_summary, summary_of
 from bench.agent.facts import FACTS, FILES
 from everlong.testing import Answer, Ask, Call
-from everlong.testing.server.window import count_text
+from everlong.testing.server.exchange import count_text
 
 __all__ = [
     "KNOWN",

@@ -12,7 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from everlong.testing import ModelServer
-from everlong.testing.server import anthropic_api, responses_api, script
+from everlong.testing.server import anthropic_api, openai_api, script
 from everlong.testing.server.exchange import Api, CacheCharge
 from everlong.testing.server.http import ServerReply
 from tests.api_rules import seals
@@ -33,7 +33,7 @@ def install_rules() -> None:
     ModelServer.check_body = _check_body  # type: ignore[method-assign]
     ModelServer.reply_elsewhere = _reply_elsewhere  # type: ignore[method-assign]
     anthropic_api.sign, anthropic_api.redact = seals.sign, seals.redact
-    responses_api.seal, script.unseal = seals.seal, seals.unseal  # type: ignore[attr-defined]
+    openai_api.seal, script.unseal = seals.seal, seals.unseal  # type: ignore[attr-defined]
     install_cache()
 
 

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from everlong.testing import ModelServer
-from everlong.testing.server.exchange import Record, Refusal
-from everlong.testing.server.faults import fault_refusal
+from everlong.testing.server.exchange import Record, Refusal, fault_refusal
 from everlong.testing.server.http import ServerReply, check_key, damage, error_reply, identity, parse_body
 
 __all__ = ["PATH", "SIZE", "check_embeddings", "embeddings", "embeddings_reply", "vector_of"]

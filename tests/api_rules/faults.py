@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 
 from everlong.testing import Fault
-from everlong.testing.server.faults import KINDS, FaultKind, FaultPlan
+from everlong.testing.server.exchange import KINDS, FaultKind, FaultPlan
 
 __all__ = ["ManualClock", "random_faults"]
 

@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from everlong.testing.server.exchange import Refusal
-from everlong.testing.server.window import Dialect
+from everlong.testing.server.exchange import Dialect, Refusal
 
 __all__ = ["check_openai"]
 

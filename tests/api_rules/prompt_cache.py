@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from everlong.testing.server.exchange import Api, CacheCharge
-from everlong.testing.server.window import MESSAGE_TOKENS, TOOL_TOKENS, count_text, count_value
+from everlong.testing.server.exchange import MESSAGE_TOKENS, TOOL_TOKENS, Api, CacheCharge, count_text, count_value
 from tests.api_rules.seals import unseal
 
 __all__ = ["CacheBlock", "ServerCache", "anthropic_blocks_of", "blocks_of", "openai_blocks_of", "responses_blocks_of"]

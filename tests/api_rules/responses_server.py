@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from everlong.testing import Ask, ModelServer
-from everlong.testing.server.exchange import Record, Refusal
-from everlong.testing.server.faults import fault_refusal
+from everlong.testing.server.exchange import Record, Refusal, count_text, fault_refusal
 from everlong.testing.server.http import (
     ServerReply,
     check_key,
@@ -19,8 +18,7 @@ from everlong.testing.server.http import (
     parse_body,
     reply_to,
 )
-from everlong.testing.server.responses_api import events, frame, number_events, usage_of
-from everlong.testing.server.window import count_text
+from everlong.testing.server.openai_api import frame_response, number_events, response_events, usage_of
 from tests.api_rules.seals import seal
 
 __all__ = ["CompactingServer", "LateRefusingServer", "TolerantServer"]
@@ -61,11 +59,11 @@ class CompactingServer(TolerantServer):
         charge = self.charge("responses", record.body, record.prompt_tokens)
         record.status, record.usage = 200, usage_of(charge, count_text(words) // 4, 0)
         item = {"type": "compaction", "id": f"cmp_{record.number:024d}", "encrypted_content": seal("cmp", words)}
-        whole = frame(record.body, record.number, [item], record.usage)
+        whole = frame_response(record.body, record.number, [item], record.usage)
         if record.path == _COMPACT:
             told = {name: whole[name] for name in ("id", "created_at", "output", "usage")}
             return ServerReply(200, {**told, "object": "response.compaction"}, identity("responses", record.number))
-        pieces = [event_bytes(event["type"], event) for event in events(whole)]
+        pieces = [event_bytes(event["type"], event) for event in response_events(whole)]
         streams = bool(record.body.get("stream"))
         return ServerReply(200, whole, identity("responses", record.number), pieces if streams else None)
 
@@ -82,7 +80,7 @@ class LateRefusingServer(ModelServer):
         error = reply.body.get("error") if isinstance(reply.body, dict) else None
         if not error or error.get("code") != "context_length_exceeded":
             return reply
-        begun = {**frame(body, 0, [], None), "status": "in_progress"}
+        begun = {**frame_response(body, 0, [], None), "status": "in_progress"}
         failed = {**begun, "status": "failed", "error": {name: error[name] for name in ("code", "message")}}
         told = [{"type": f"response.{name}", "response": begun} for name in ("created", "in_progress")]
         told.append({"type": "response.failed", "response": failed})

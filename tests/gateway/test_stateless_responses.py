@@ -14,7 +14,7 @@ import pytest
 from everlong.gateway import compaction
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server import Fault, Record
-from everlong.testing.server.window import count_value
+from everlong.testing.server.exchange import count_value
 from tests.api_rules.responses_server import CompactingServer, LateRefusingServer, TolerantServer
 from tests.examples import few
 from tests.gateway.running import Running, run_gateway

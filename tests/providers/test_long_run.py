@@ -7,7 +7,7 @@ import pytest
 from everlong import ContextCompressor, ContextOverflow, Message
 from everlong.providers import Provider, Reply, Retrying, RetryPolicy
 from everlong.testing import Answer, Ask, Call, ModelServer
-from everlong.testing.server.faults import FaultKind
+from everlong.testing.server.exchange import FaultKind
 from tests.api_rules.faults import ManualClock, random_faults
 from tests.providers.conftest import APIS, Connect, asked
 from tests.testing_server.conftest import Serve

@@ -17,6 +17,7 @@ from everlong.model import (
     ADDED,
     CLEARED_RESULT,
     EPHEMERAL,
+    REASONING_FIELDS,
     SUMMARY_STARTS,
     SYSTEM_ROLES,
     Message,
@@ -39,9 +40,8 @@ Count: TypeAlias = Callable[[str], int]
 FRONTIER_STARTS = (*SUMMARY_STARTS, CLEARED_RESULT)
 """Beginnings of texts that stand where history was edited: a summary, or a cleared result."""
 
-_REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking_blocks", "reasoning_details")
 _UNSENT = frozenset({"cache_control", "_anthropic", "_openai", ADDED, EPHEMERAL})
-_MESSAGE_KEYS = frozenset({"role", "content", "tool_calls", *_REASONING_FIELDS, *_UNSENT})
+_MESSAGE_KEYS = frozenset({"role", "content", "tool_calls", *REASONING_FIELDS, *_UNSENT})
 
 
 class Block(NamedTuple):
@@ -146,7 +146,7 @@ def _openai_blocks(at: int, message: Message, layout: Layout, count: Count, *, l
     if role == "tool":
         yield _result_block(at, message, layout, count)
         return
-    for field in _REASONING_FIELDS:
+    for field in REASONING_FIELDS:
         if thought := message.get(field):
             text = thought if isinstance(thought, str) else _json(thought)
             yield Block(tier, "thinking", _hash(role, field, text), count(text), at, -1, False, None)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from everlong.context.literals import CLEARED_RESULT
 from everlong.context.text import TextCount, shorten_message
-from everlong.model import Message, calls_of, parts_of, text_of, with_content
+from everlong.model import Message, calls_of, has_reasoning, parts_of, text_of, with_content
 
 MessageCount = Callable[[Message], int]
 
@@ -120,6 +120,6 @@ def least_tail_tokens(messages: Sequence[Message], counts: Sequence[int]) -> int
     frame = 40  # the message around a shortened text: ids, name, the mark of the gap
     least = {"tool": SHORTEST_RESULT + frame, "assistant": SHORTEST_TEXT + frame}
     return sum(
-        tokens if calls_of(message) else min(tokens, least.get(message["role"], tokens))
+        tokens if calls_of(message) or has_reasoning(message) else min(tokens, least.get(message["role"], tokens))
         for message, tokens in zip(messages, counts, strict=True)
     )

@@ -8,22 +8,20 @@ from typing import TYPE_CHECKING
 from everlong.exports import export_lazily
 
 if TYPE_CHECKING:
-    from everlong.memory.external import (
-        external_provider as external_provider,
-        installed_providers as installed_providers,
-    )
     from everlong.memory.flush import Ask as Ask, Flushed as Flushed
     from everlong.memory.manager import MemoryManager as MemoryManager
     from everlong.memory.notes import FoundNote as FoundNote, NotesMemory as NotesMemory, Target as Target
-    from everlong.memory.provider import MemoryProvider as MemoryProvider
+    from everlong.memory.provider import (
+        MemoryProvider as MemoryProvider,
+        external_provider as external_provider,
+    )
 
 __all__, __getattr__, __dir__ = export_lazily(
     __name__,
     {
-        "external": "external_provider installed_providers",
         "flush": "Ask Flushed",
         "manager": "MemoryManager",
         "notes": "FoundNote NotesMemory Target",
-        "provider": "MemoryProvider",
+        "provider": "MemoryProvider external_provider",
     },
 )

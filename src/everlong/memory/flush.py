@@ -7,14 +7,14 @@ no message can pose as an instruction. The memory calls of its answer are carrie
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from everlong.context.digest import DigestPiece, boundary, enclosed, turn_pieces
 from everlong.context.text import shorten_message
-from everlong.memory.contain import describe_error
-from everlong.model import Message, calls_of, find_groups, is_system, text_of, typed_words
+from everlong.memory.provider import describe_error
+from everlong.model import Message, ToolCall, calls_of, is_system, typed_words
 from everlong.redaction import redact
 from everlong.tokens import EstimatingCounter
 
@@ -76,73 +76,32 @@ def flush_request(messages: Sequence[Message], known: str, room: int = READ_TOKE
 
 
 def _newest_pieces(messages: Sequence[Message], room: int) -> list[DigestPiece]:
-    """Return the pieces of as many of the newest groups as fit, oldest first."""
-    kept: list[list[DigestPiece]] = []
-    for group in _groups_backwards(messages):
-        if room < 1:
+    """Return as many of the newest pieces of a conversation as fit, oldest first."""
+    spoken = [_shorten(message) for message in messages if not is_system(message)]
+    kept: list[DigestPiece] = []
+    for piece in reversed(list(turn_pieces(spoken, max(1, room), _count))):
+        room -= piece.tokens
+        if room < 0:
             break
-        spoken = [_shorten(message) for message in group if not is_system(message)]
-        pieces = list(turn_pieces(spoken, room, _count))
-        tokens = sum(piece.tokens for piece in pieces)
-        if tokens > room:
-            if not kept:  # not even the newest group fits, and its end is better than nothing
-                kept.append(_last_fitting(pieces, room))
-            break
-        kept.append(pieces)
-        room -= tokens
-    return [piece for pieces in reversed(kept) for piece in pieces]
+        kept.append(piece)
+    return kept[::-1]
 
 
 def _shorten(message: Message) -> Message:
     return message if message["role"] == "tool" else shorten_message(message, _SPOKEN_TOKENS, _count)
 
 
-def _last_fitting(pieces: Sequence[DigestPiece], room: int) -> list[DigestPiece]:
-    kept: list[DigestPiece] = []
-    for piece in reversed(pieces):
-        if piece.tokens > room:
-            break
-        kept.append(piece)
-        room -= piece.tokens
-    return kept[::-1]
-
-
-def _groups_backwards(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
-    """Yield groups that may stand alone, newest first: a message, or calls with all their results."""
-    owner = {answer.at: group.start for group in find_groups(messages).groups for answer in group.answers}
-    end = len(messages)
-    while end > 0:
-        start = at = end - 1
-        while at >= start:
-            start = min(start, owner.get(at, at))
-            at -= 1
-        yield messages[start:end]
-        end = start
-
-
-def apply_reply(reply: object, allowed: Collection[str], handle: Callable[[str, dict[str, Any]], str]) -> Flushed:
-    """Carry out the memory calls of an answer; everything else in it is ignored."""
+def memory_calls(reply: object, allowed: Collection[str]) -> list[ToolCall]:
+    """Return the memory calls of an answer, at most as many as are carried out."""
     if not isinstance(reply, dict):
-        return Flushed(asked=True, problem=f"the model gave {type(reply).__name__} instead of a message")
-    saved = 0
-    refused: list[str] = []
-    calls = [call for call in calls_of(reply) if call.name in allowed]
-    for call in calls[:_MOST_CALLS]:
-        why = _apply_call(call.name, call.arguments, handle)
-        if why:
-            refused.append(why)
-        else:
-            saved += 1
-    if len(calls) > _MOST_CALLS:
-        refused.append(f"the model wanted {len(calls)} memory calls; only the first {_MOST_CALLS} were carried out")
-    return Flushed(asked=True, saved=saved, refused=tuple(refused))
+        raise TypeError(f"the model gave {type(reply).__name__} instead of a message")
+    return [call for call in calls_of(reply) if call.name in allowed][:_MOST_CALLS]
 
 
-def wanted_changes(reply: object, allowed: Collection[str]) -> list[str]:
-    """Return the memory calls of an answer, one line each, for the person who allows them."""
-    if not isinstance(reply, dict):
-        return []
-    return [f"{call.name} {call.arguments}" for call in calls_of(reply) if call.name in allowed][:_MOST_CALLS]
+def apply_calls(calls: Sequence[ToolCall], handle: Callable[[str, dict[str, Any]], str]) -> Flushed:
+    """Carry out the memory calls of an answer."""
+    refused = [why for call in calls if (why := _apply_call(call.name, call.arguments, handle))]
+    return Flushed(asked=True, saved=len(calls) - len(refused), refused=tuple(refused))
 
 
 def _apply_call(name: str, arguments: str, handle: Callable[[str, dict[str, Any]], str]) -> str:
@@ -159,8 +118,3 @@ def _apply_call(name: str, arguments: str, handle: Callable[[str, dict[str, Any]
         return ""
     refusal = answer.get("error") if isinstance(answer, dict) else None
     return f"{name}: {refusal}" if refusal else ""
-
-
-def has_words(messages: Sequence[Message]) -> bool:
-    """Return whether the conversation has any text or calls."""
-    return any(not is_system(message) and (text_of(message).strip() or calls_of(message)) for message in messages)

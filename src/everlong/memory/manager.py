@@ -10,27 +10,16 @@ import copy
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everlong.context.digest import escaped, without_control_words
 from everlong.context.text import clip, shorten_text
 from everlong.errors import ConfigError, NotesError
-from everlong.memory.contain import Contained, Warn, describe_error
-from everlong.memory.external import external_provider
-from everlong.memory.flush import (
-    Approve,
-    Ask,
-    Flushed,
-    apply_reply,
-    flush_request,
-    has_words,
-    user_turns,
-    wanted_changes,
-)
+from everlong.memory.flush import Approve, Ask, Flushed, apply_calls, flush_request, memory_calls, user_turns
 from everlong.memory.notes import NotesMemory
-from everlong.memory.provider import MemoryProvider
+from everlong.memory.provider import Contained, MemoryProvider, Warn, describe_error, external_provider
 from everlong.memory.text import remove_unseen
 from everlong.model import Message
 from everlong.tokens import EstimatingCounter
@@ -118,11 +107,7 @@ class MemoryManager:
                     )
                 except ConfigError as error:
                     warn(f"{error}; this session goes on without it")
-        return cls(
-            providers,
-            warn=warn,
-            flush=chosen.flush,
-        )
+        return cls(providers, warn=warn, flush=chosen.flush)
 
     # ── a session's life ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -148,7 +133,7 @@ class MemoryManager:
         flushed = self.flush(messages, ask, FLUSH_MIN_TURNS, approve)
         for provider in self._providers:
             if provider.overrides("on_session_end"):
-                provider.call("on_session_end", _copy_messages(messages))
+                provider.call("on_session_end", _copy(list(messages)))
         return flushed
 
     def close(self) -> None:
@@ -184,13 +169,12 @@ class MemoryManager:
         reading = getattr(found[0].provider, "reading_tools", ()) if found is not None else ()
         return isinstance(reading, frozenset | set | tuple | list) and name in reading
 
-    def handle_tool_call(self, name: str, args: Mapping[str, Any] | Any) -> str:
+    def handle_tool_call(self, name: str, args: dict[str, Any]) -> str:
         """Answer a call of one of memory's tools; a problem becomes an error for the model."""
         if name not in self._tools:
             return _error(f"Unknown tool: {name}")
         provider = self._tools[name][0]
-        given = _copy_messages([dict(args)])[0] if isinstance(args, Mapping) else {}
-        outcome = provider.call("handle_tool_call", name, given)
+        outcome = provider.call("handle_tool_call", name, _copy(args))
         if outcome.problem:
             return _error(outcome.problem)
         if not isinstance(outcome.value, str):
@@ -210,11 +194,7 @@ class MemoryManager:
         return self._collect("on_pre_compress", messages)
 
     def flush(
-        self,
-        messages: Sequence[Message],
-        ask: Ask | None,
-        min_turns: int = 0,
-        approve: Approve | None = None,
+        self, messages: Sequence[Message], ask: Ask | None, min_turns: int = 0, approve: Approve | None = None
     ) -> Flushed:
         """Let a model save what is worth keeping; do nothing without ``ask``, or in a shorter conversation.
 
@@ -228,25 +208,21 @@ class MemoryManager:
         if not self._flushes or ask is None or not offered or self._asker.is_stuck:
             return Flushed()
         try:
-            if user_turns(messages) < min_turns or not has_words(messages):
-                return Flushed()
-            request = flush_request(messages, self._known_notes())
+            request = flush_request(messages, self._known_notes()) if user_turns(messages) >= min_turns else None
             if request is None:
                 return Flushed()
             reply = self._asker.call(lambda: ask(request, copy.deepcopy(offered)), self._flush_seconds)
+            calls = memory_calls(reply, {schema["function"]["name"] for schema in offered})
         except Overrun:
-            waited = f"{self._flush_seconds:g} seconds"
-            flushed = Flushed(asked=True, problem=f"the model did not answer within {waited}")
+            flushed = Flushed(asked=True, problem=f"the model did not answer within {self._flush_seconds:g} seconds")
         except Failed as failed:
             flushed = Flushed(asked=True, problem=describe_error(failed.error))
         except Exception as error:  # noqa: BLE001 - whatever it was, a compaction must go on; warned about below
             flushed = Flushed(asked=True, problem=describe_error(error))
         else:
-            names = {schema["function"]["name"] for schema in offered}
-            wanted = wanted_changes(reply, names)
-            if wanted and approve is not None and not approve(wanted):
+            if calls and approve is not None and not approve([f"{call.name} {call.arguments}" for call in calls]):
                 return Flushed(asked=True, refused=("the user did not allow it",))
-            flushed = apply_reply(reply, names, self.handle_tool_call)
+            flushed = apply_calls(calls, self.handle_tool_call)
         if flushed.problem:
             self._warn(f"nothing could be saved to memory: {flushed.problem}")
         return flushed
@@ -259,7 +235,7 @@ class MemoryManager:
             if not provider.overrides(method):
                 continue
             # Each gets its own copy: one that hangs goes on reading while the conversation changes.
-            text = provider.text(method, said if isinstance(said, str) else _copy_messages(said))
+            text = provider.text(method, said if isinstance(said, str) else _copy(list(said)))
             texts.append(clip(escaped(remove_unseen(text)), _TOLD_CHARS))
         return "\n\n".join(text for text in texts if text) or None
 
@@ -283,21 +259,17 @@ class MemoryManager:
 
     def _take_tools(self, provider: Contained) -> None:
         outcome = provider.call("get_tool_schemas")
-        schemas = outcome.value
-        if outcome.problem or schemas is None:
+        if not isinstance(outcome.value, list):
+            if not outcome.problem and outcome.value is not None:
+                told = f"gave {type(outcome.value).__name__} instead of a list of tools; it has none in this session"
+                provider.complain(f"memory provider {provider.label} {told}")
             return
-        if not isinstance(schemas, list):
-            provider.complain(
-                f"memory provider {provider.label} gave {type(schemas).__name__} instead of a list of tools; it has "
-                "none in this session"
-            )
-            return
-        for number, schema in enumerate(schemas, 1):
+        for number, schema in enumerate(outcome.value, 1):
             name = _tool_name(schema)
             if name is None:
                 provider.complain(
                     f"memory provider {provider.label} has a tool that is no OpenAI tool schema and is left out "
-                    f"(number {number} of {len(schemas)})"
+                    f"(number {number} of {len(outcome.value)})"
                 )
             elif name in self._tools:
                 other = self._tools[name][0].label
@@ -319,13 +291,6 @@ def _tool_name(schema: object) -> str | None:
     except (TypeError, ValueError, RecursionError):
         return None
     return name if isinstance(name, str) and _TOOL_NAME.fullmatch(name) else None
-
-
-def _copy_messages(messages: Sequence[Message]) -> list[Message]:
-    try:
-        return [_copy(message) for message in messages]
-    except RecursionError:  # nested deeper than any real message; at least the list and its messages are not shared
-        return [dict(message) for message in messages]
 
 
 def _copy(value: Any) -> Any:

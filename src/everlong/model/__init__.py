@@ -1,8 +1,10 @@
 """Messages, content, groups and identity: pure values that know no database, no client and no clock."""
 
 from everlong.model.content import (
+    REASONING_FIELDS,
     Part,
     added_parts,
+    has_reasoning,
     is_image,
     is_reasoning,
     part_text,
@@ -46,6 +48,7 @@ __all__ = [
     "ADDED",
     "CLEARED_RESULT",
     "EPHEMERAL",
+    "REASONING_FIELDS",
     "SUMMARY_STARTS",
     "SYSTEM_ROLES",
     "Group",
@@ -66,6 +69,7 @@ __all__ = [
     "check_messages",
     "checked_messages",
     "find_groups",
+    "has_reasoning",
     "is_image",
     "is_reasoning",
     "is_system",

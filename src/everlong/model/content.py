@@ -16,6 +16,8 @@ Part: TypeAlias = dict[str, Any]
 _TEXT_TYPES = frozenset({"text", "input_text", "output_text", "refusal"})
 _IMAGE_TYPES = frozenset({"image", "image_url", "input_image"})
 _REASONING_TYPES = frozenset({"thinking", "redacted_thinking", "reasoning"})
+REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking_blocks", "reasoning_details")
+"""Providers' names for thinking beside the content; a message with several of them has the same thinking in each."""
 
 
 def parts_of(message: Message) -> list[Part]:
@@ -54,6 +56,11 @@ def is_image(part: Part) -> bool:
 def is_reasoning(part: Part) -> bool:
     """Return whether a part holds the model's own thinking."""
     return _kind(part) in _REASONING_TYPES
+
+
+def has_reasoning(message: Message) -> bool:
+    """Return whether a message carries the model's own thinking."""
+    return any(message.get(field) for field in REASONING_FIELDS) or any(map(is_reasoning, parts_of(message)))
 
 
 def _kind(part: Part, otherwise: str = "") -> str:

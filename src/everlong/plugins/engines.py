@@ -14,7 +14,7 @@ from typing import Any, TypeAlias, cast
 
 from everlong.context import ContextEngine
 from everlong.errors import PluginError
-from everlong.memory.contain import describe_error
+from everlong.memory.provider import describe_error
 
 __all__ = [
     "REQUIRED",

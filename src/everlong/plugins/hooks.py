@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from everlong.memory.contain import describe_error
+from everlong.memory.provider import describe_error
 from everlong.plugins.checking import wanted_arguments
 
 __all__ = ["EVENTS", "EVENTS_ELSEWHERE", "Hooks", "run_awaitable"]

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from everlong.errors import PluginError
-from everlong.memory.contain import describe_error
+from everlong.memory.provider import describe_error
 from everlong.plugins.adapters.host_state import Host, running_in
 from everlong.plugins.adapters.llm import PluginModel
 from everlong.plugins.context import EngineOffer, PluginContext, Registered

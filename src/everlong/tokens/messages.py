@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from everlong.model.message import Message
+from everlong.model import REASONING_FIELDS, Message
 from everlong.tokens.counter import TokenCounter
 from everlong.tokens.estimate import EstimatingCounter
 from everlong.tokens.media import media_tokens, payload_tokens
@@ -31,9 +31,7 @@ REPLY_PRIMING = 3
 # An id of a call is random letters and digits, so its length suffices: 3 tokens for 5 characters in every vocabulary.
 # The formula is repeated where it is used, because a lookup or call per id would double the cost of counting again.
 
-# Different providers' names of the same thinking; a message that has several has it several times.
-_REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking_blocks", "reasoning_details")
-_EXTRA_FIELDS = frozenset({"name", "refusal", "function_call", "audio", *_REASONING_FIELDS})
+_EXTRA_FIELDS = frozenset({"name", "refusal", "function_call", "audio", *REASONING_FIELDS})
 
 _SEALED_CHARS_PER_TOKEN = 6  # encrypted thinking: base64 of text of about 4.3 characters per token
 _UNSPOKEN = frozenset({"type", "cache_control", "signature", "id", "index", "format", "citations"})
@@ -158,7 +156,7 @@ class MessageCounter:
             value = message[field]
             if value is None:
                 continue
-            if field in _REASONING_FIELDS:
+            if field in REASONING_FIELDS:
                 reasoning = max(reasoning, self._any(value))
             elif field == "function_call":
                 tokens += self._call(value)

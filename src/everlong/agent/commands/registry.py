@@ -161,7 +161,7 @@ def register_plugin_commands(registry: Registry, offers: Iterable[CommandOffer],
 
 def _make_runner(offer: CommandOffer) -> Callable[[Desk, str], None]:
     def run(desk: Desk, words: str) -> None:
-        from everlong.memory.contain import describe_error  # noqa: PLC0415 - the prompt comes before this is loaded
+        from everlong.memory.provider import describe_error  # noqa: PLC0415 - the prompt comes before this is loaded
         from everlong.plugins.hooks import run_awaitable  # noqa: PLC0415 - as above
 
         try:

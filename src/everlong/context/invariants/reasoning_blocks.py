@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from everlong.context.invariants.base import Violation
-from everlong.model import Message, calls_of, is_reasoning, parts_of, text_of, with_content
-
-_REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_details", "thinking_blocks")
+from everlong.model import Message, calls_of, has_reasoning, is_reasoning, parts_of, text_of, with_content
 
 
 class ReasoningBlocks:
@@ -46,7 +44,7 @@ def is_only_reasoning(message: Message) -> bool:
     """Return whether an assistant message has thinking and nothing else."""
     if message.get("role") != "assistant" or calls_of(message) or text_of(message).strip():
         return False
-    return any(message.get(field) for field in _REASONING_FIELDS) or any(map(is_reasoning, parts_of(message)))
+    return has_reasoning(message)
 
 
 def _without_reasoning(message: Message) -> Message:

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from everlong.testing.engine_contract.compacting import COMPACTING
-from everlong.testing.engine_contract.living import LIVING
-from everlong.testing.engine_contract.shape import SHAPE
+from everlong.testing.engine_contract.hosting import LIVING, SHAPE
 from everlong.testing.engine_contract.subject import CallOverran, ContractBroken, MakeEngine, Workbench
 
 __all__ = ["CLAUSES", "EngineContract", "check_engine"]

@@ -6,8 +6,7 @@ opinions, so it imports nothing that it is there to test.
 
 from __future__ import annotations
 
-from everlong.testing.server.exchange import Record
-from everlong.testing.server.faults import Fault
+from everlong.testing.server.exchange import Fault, Record
 from everlong.testing.server.http import ModelServer
 from everlong.testing.server.script import Answer, Ask, Call, ScriptedModel, ScriptedTurn
 

@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from everlong.testing.server.exchange import CacheCharge, Refusal, seal
+from everlong.testing.server.exchange import CacheCharge, Refusal, count_text, count_value, seal
 from everlong.testing.server.script import Answer
-from everlong.testing.server.window import count_text, count_value
 
 __all__ = ["error_body", "events", "message", "models"]
 

@@ -16,11 +16,22 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Any, Self
 
-from everlong.testing.server import anthropic_api, openai_api, responses_api
-from everlong.testing.server.exchange import Api, CacheCharge, Record, Refusal
-from everlong.testing.server.faults import Fault, FaultPlan, fault_refusal
+from everlong.testing.server import anthropic_api, openai_api
+from everlong.testing.server.exchange import (
+    DIALECTS,
+    Api,
+    CacheCharge,
+    Dialect,
+    Fault,
+    FaultPlan,
+    Record,
+    Refusal,
+    check_window,
+    count_prompt,
+    fault_refusal,
+    overflow,
+)
 from everlong.testing.server.script import Ask, Script, ScriptedModel
-from everlong.testing.server.window import DIALECTS, Dialect, check_window, count_prompt, overflow
 
 __all__ = [
     "ModelServer",
@@ -380,8 +391,8 @@ def _answer(server: ModelServer, api: Api, record: Record, fault: Fault | None) 
         whole = anthropic_api.message(answer, body, charge, record.number)
         frames = [event_bytes(name, data) for name, data in anthropic_api.events(whole)]
     elif api == "responses":
-        whole = responses_api.response(answer, body, charge, record.number)
-        frames = [event_bytes(event["type"], event) for event in responses_api.events(whole)]
+        whole = openai_api.response(answer, body, charge, record.number)
+        frames = [event_bytes(event["type"], event) for event in openai_api.response_events(whole)]
     else:
         whole = openai_api.completion(answer, body, charge, record.number, server.dialect)
         frames = [_data(chunk) for chunk in openai_api.chunks(whole, body)] + [b"data: [DONE]\n\n"]
