@@ -153,10 +153,7 @@ def _store_told(store: Store, event: HookEvent) -> None:
     """Store the session that a client hands over with its messages."""
     import time  # noqa: PLC0415 - as above
 
-    from everlong.store.imports import (
-        Importer,
-        ImportOrigin,
-    )
+    from everlong.store.imports import Importer, ImportOrigin  # noqa: PLC0415 - as above
     from everlong.wire.logs.opencode import read_opencode_session  # noqa: PLC0415 - as above
 
     told = event.told or {}
