@@ -160,25 +160,21 @@ class SeenContext(NamedTuple):
 def see(core: StoreCore, at: Branch) -> SeenContext:
     """Read the context of a place: the view in force, if it may be used there, and the raw messages."""
     with core.database.read() as connection:
-        return _see(core, connection, at)
-
-
-def _see(core: StoreCore, connection: Connection, at: Branch) -> SeenContext:
-    row = connection.execute(
-        select(branch.c.view_id, branch.c.epoch).where(branch.c.id == at.id, branch.c.tenant == core.tenant)
-    ).first()
-    if row is None:
-        raise NotStored(f"there is no branch {at.id} in {core.database.backend.where}")
-    shown = view_for(connection, row.view_id, at.depth)
-    path = segments_to(connection, at.id, at.depth)
-    pieces = pieces_of(connection, core.reader, path, shown, at.depth)
-    system = system_of(connection, core.reader, at.id, shown)
-    sent = without_stale_thinking(connection, path, pieces, shown)
-    messages = [piece.message for piece in sent if piece.message is not None]
-    if shown is not None and (pins := pinned_in(connection, core.tenant, path)):
-        depths = [depth for _, depth in pins if depth <= shown.cover_depth]
-        entries = [e for d in depths for e in core.reader.entries(connection, path, d - 1, d) if e.id]
-        messages = with_pins(sent, entries)
+        row = connection.execute(
+            select(branch.c.view_id, branch.c.epoch).where(branch.c.id == at.id, branch.c.tenant == core.tenant)
+        ).first()
+        if row is None:
+            raise NotStored(f"there is no branch {at.id} in {core.database.backend.where}")
+        shown = view_for(connection, row.view_id, at.depth)
+        path = segments_to(connection, at.id, at.depth)
+        pieces = pieces_of(connection, core.reader, path, shown, at.depth)
+        system = system_of(connection, core.reader, at.id, shown)
+        sent = without_stale_thinking(connection, path, pieces, shown)
+        messages = [piece.message for piece in sent if piece.message is not None]
+        if shown is not None and (pins := pinned_in(connection, core.tenant, path)):
+            depths = [depth for _, depth in pins if depth <= shown.cover_depth]
+            entries = [e for d in depths for e in core.reader.entries(connection, path, d - 1, d) if e.id]
+            messages = with_pins(sent, entries)
     view_id = shown.id if shown is not None else None
     return SeenContext(pieces, system, view_id, row.epoch, [*system.messages(), *messages], sent)
 

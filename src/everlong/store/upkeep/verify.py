@@ -20,8 +20,6 @@ from everlong.store.content import decoded, digest_of, unpacked
 from everlong.store.evidence import check_evidence
 from everlong.store.schema import (
     branch,
-    channel_answer,
-    channel_update,
     content,
     node,
     session,
@@ -79,7 +77,6 @@ def verify(core: StoreCore, progress: Callable[[int, int], None] | None = None) 
         note(_check_references(connection, tenant))
         note(_check_conversations(connection, tenant))
         note(check_evidence(connection, tenant))
-        note(_check_channels(connection, tenant))
         note(_check_vectors(connection, tenant))
     return Verified(sizes[0], sizes[1], sizes[2], sizes[3], problems, remarks)
 
@@ -305,22 +302,6 @@ def _check_vectors(connection: Connection, tenant: str) -> Iterator[str]:
     lost = select(vector.c.seq).where(vector.c.tenant == tenant, vector.c.seq.not_in(live))
     for number in connection.execute(lost).scalars():
         yield f"there is a vector of message number {number}, which is not there or forgotten"
-
-
-def _check_channels(connection: Connection, tenant: str) -> Iterator[str]:
-    """Yield what is wrong with the channel data of a tenant: words that stand there longer than they are needed."""
-    done = channel_update.c.state.in_(["answered", "dropped"])
-    left = select(channel_update.c.id).where(
-        channel_update.c.tenant == tenant, done, channel_update.c.data.is_not(None)
-    )
-    for number in connection.execute(left).scalars():
-        yield f"the message {number} of a channel is dealt with, and its words are kept a second time"
-    gone = channel_answer.c.state.in_(["delivered", "failed"])
-    left = select(channel_answer.c.id).where(
-        channel_answer.c.tenant == tenant, gone, channel_answer.c.text.is_not(None)
-    )
-    for number in connection.execute(left).scalars():
-        yield f"the answer {number} of a channel is delivered, and its words are kept a second time"
 
 
 def _stream(connection: Connection, query: Select[Any]) -> Iterator[Row[Any]]:
