@@ -38,7 +38,6 @@ from everlong.store.compaction import (
     history,
     see,
     spill,
-    tagged_context,
     undo,
     view_at,
 )
@@ -47,7 +46,6 @@ from everlong.store.conversations import Conversations
 from everlong.store.core import StoreCore
 from everlong.store.costs import Receipts
 from everlong.store.database import Database, TryAgain
-from everlong.store.evidence import read_evidence
 from everlong.store.identity import Identity
 from everlong.store.identity.cleared_results import carry, view_to_carry
 from everlong.store.outputs import Outputs, ReadPage, page_of
@@ -60,14 +58,13 @@ from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import BATCH, Aside, Branch, Match, NewMessage, RecordRequest, find_deepest
 from everlong.store.turns import Turns
 from everlong.store.upgrade import open_database
-from everlong.store.upkeep.forget import Forgotten, find_prompts, forget, forget_prompts, forget_titles
+from everlong.store.upkeep.forget import Forgotten, forget
 from everlong.store.upkeep.maintenance import retain
 from everlong.store.upkeep.verify import Verified, verify
 from everlong.store.views import ViewItem, items_of, pinned_in
 
 if TYPE_CHECKING:
     from everlong.config.settings import StoreSettings
-    from everlong.context.exchanges import CompactionEvidence
     from everlong.lossless import LosslessEngine, SummaryNode
     from everlong.store.search import Page, Searcher
     from everlong.store.search.embedder import Embedder
@@ -304,10 +301,6 @@ class Store(StoreCore):
         engine.attach(graph)
         return engine.build(graph.outline(), at.head.hex() if at.depth else "", on_leaf)
 
-    def tagged_context(self, at: Branch) -> list[Message]:
-        """Return the messages to send, each with its id, as an engine is given them."""
-        return tagged_context(self, at)
-
     def spill(self, at: Branch, limits: SpillLimits, occasion: Occasion = OVERSIZED) -> Compacted:
         """Send stubs in the place of messages that no window holds; `read` and ``read_turn`` give the whole."""
         return spill(self, at, limits, occasion)
@@ -355,10 +348,6 @@ class Store(StoreCore):
         """Return the compaction history of a session, of a branch, or of all, oldest first."""
         return history(self, session=session, branch=branch)
 
-    def evidence(self, compactions: Sequence[int]) -> dict[int, CompactionEvidence]:
-        """Return what models were asked and answered for compactions, by their ids; those without are left out."""
-        return read_evidence(self, compactions)
-
     def _known_node(self, node: bytes) -> None:
         with self.database.read() as connection:
             found = connection.execute(select(nodes.c.seq).where(nodes.c.id == node, nodes.c.tenant == self.tenant))
@@ -385,18 +374,6 @@ class Store(StoreCore):
     def forget(self, nodes: Sequence[bytes]) -> Forgotten:
         """Forget messages for good, wherever the same words stand; sent again, they are not stored again."""
         return forget(self, nodes)
-
-    def forget_titles(self, words: str) -> int:
-        """Delete titles that hold some words, in whatever case; return how many conversations had one."""
-        return forget_titles(self, words)
-
-    def find_prompts(self, words: str) -> list[bytes]:
-        """Return the system prompts, with their tools, that hold some words, in whatever case."""
-        return find_prompts(self, words)
-
-    def forget_prompts(self, prompts: Sequence[bytes]) -> None:
-        """Forget system prompts, with their tools, for good."""
-        forget_prompts(self, prompts)
 
     def title_for(self, messages: Sequence[Message]) -> str | None:
         """Return the title that the first messages of a conversation give it; None if its words are forgotten."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from sqlalchemy import ColumnElement, Connection, select, text
+from sqlalchemy import ColumnElement, Connection, func, select, text
 
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message, Node, Trace, checked_messages
@@ -22,13 +22,12 @@ from everlong.store.content import encoded
 from everlong.store.database import TryAgain
 from everlong.store.identity.placing import ATTEMPTS_IN_PLACE, StoredReply
 from everlong.store.identity.replies import ReplyLinker
-from everlong.store.schema import turn
+from everlong.store.schema import reply_name, turn
 from everlong.store.sessions import TOTALS, usage_totals
 from everlong.store.tree import Branch, Match, RecordRequest, inherited_view
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
-    from everlong.store.database import Database
     from everlong.store.identity import Identity
 
 TurnEnd = Literal["done", "failed", "cancelled"]
@@ -103,7 +102,6 @@ class Turns:
         self._database = core.database
         self._run = core.database.backend.run
         self._linker = ReplyLinker(core)
-        self._names = ReplyNames(core.database)
         # In plain SQL, because these are run with every request to a model.
         sql = core.database.sql
         self._branch = sql("SELECT view_id, preamble FROM branch WHERE id = ? AND tenant = ?")
@@ -111,6 +109,7 @@ class Turns:
             "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, error, usage,"
             " cost, reply, reply_key, echo_node, ts, ended) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
         )
+        self._name_sql = sql("INSERT INTO reply_name (tenant, name, turn) VALUES (?,?,?) ON CONFLICT DO NOTHING")
         grown = ", ".join(f"{name} = {name} + ?" for name in (*TOTALS, "cost"))
         self._totals_sql = sql(f"UPDATE session SET {grown}, active = ? WHERE id = ? AND tenant = ?")  # noqa: S608 - ours
         one = f"SELECT {_COLUMNS} FROM turn WHERE id = ? AND tenant = ?"  # noqa: S608 - our own names
@@ -190,7 +189,7 @@ class Turns:
                 *(digest, key, answered.node, time.time(), ident),
             )
             self._run(connection, self._finish_sql, values)
-            self._names.add(connection, self._core.tenant, ident, names)
+            self._add_names(connection, ident, names)
             self._add_totals(connection, session, usage, cost)
             self._drop_if_left(connection, row.session, session)
             return self._row(connection, ident)
@@ -269,9 +268,13 @@ class Turns:
 
     def named(self, name: str, *, before: float | None = None) -> Turn | None:
         """Return the newest turn whose reply has a name, of all or of those begun before a moment; None if none has."""
-        with self._database.read() as connection:
-            ident = self._names.newest(connection, self._core.tenant, name, before)
-            return None if ident is None else self._row(connection, ident)
+        if not is_name(name):
+            return None
+        mine = reply_name.c.tenant == self._core.tenant, reply_name.c.name == name
+        newest = select(func.max(turn.c.id)).join(reply_name, reply_name.c.turn == turn.c.id).where(*mine)
+        if before is not None:
+            newest = newest.where(turn.c.ts < before)
+        return next(self._select(turn.c.id == newest.scalar_subquery()), None)
 
     def of_session(self, ident: str) -> list[Turn]:
         """Return the turns of a session, oldest first."""
@@ -340,8 +343,7 @@ class Turns:
             *(digest, key, node, now if past.began is None else past.began, now),
         )
         ident = int(self._run(connection, self._insert_sql, values).fetchone()[0])
-        if past.names:
-            self._names.add(connection, self._core.tenant, ident, past.names)
+        self._add_names(connection, ident, past.names)
         self._add_totals(connection, session, past.usage, past.cost)
         self._drop_if_left(connection, past.session, session)
         return ident
@@ -356,6 +358,11 @@ class Turns:
         for made, blocks in self._replies.content(reply):
             return made.digest, blocks[0] if blocks else None
         return None, None
+
+    def _add_names(self, connection: Connection, ident: int, names: Iterable[str]) -> None:
+        rows = [(self._core.tenant, name, ident) for name in sorted(set(names)) if is_name(name)]
+        if rows:
+            self._run(connection, self._name_sql, rows)
 
     def _add_totals(
         self, connection: Connection, session: str | None, usage: Mapping[str, Any] | None, cost: float
@@ -412,38 +419,6 @@ def _turn(row: Sequence[Any]) -> Turn:
 
 _LONGEST_NAME = 200
 """The most characters of a name."""
-
-_NEWEST_NAMED = (
-    "SELECT turn.id FROM reply_name JOIN turn ON turn.id = reply_name.turn"
-    " WHERE reply_name.tenant = ? AND reply_name.name = ?"
-)
-
-
-class ReplyNames:
-    """The names of replies in one database."""
-
-    def __init__(self, database: Database) -> None:
-        self._run = database.backend.run
-        self._added = database.sql("INSERT INTO reply_name (tenant, name, turn) VALUES (?,?,?) ON CONFLICT DO NOTHING")
-        order = " ORDER BY reply_name.turn DESC LIMIT 1"
-        self._newest = database.sql(_NEWEST_NAMED + order)
-        self._newest_before = database.sql(f"{_NEWEST_NAMED} AND turn.ts < ?{order}")
-
-    def add(self, connection: Connection, tenant: str, turn: int, names: Iterable[str]) -> None:
-        """Add names to the reply of a turn."""
-        rows = [(tenant, name, turn) for name in sorted(set(names)) if is_name(name)]
-        if rows:
-            self._run(connection, self._added, rows)
-
-    def newest(self, connection: Connection, tenant: str, name: str, before: float | None) -> int | None:
-        """Return the newest turn whose reply has a name, of all or of those begun before a moment."""
-        if not is_name(name):
-            return None
-        if before is None:
-            row = self._run(connection, self._newest, (tenant, name)).fetchone()
-        else:
-            row = self._run(connection, self._newest_before, (tenant, name, before)).fetchone()
-        return None if row is None else int(row[0])
 
 
 def is_name(text: str) -> bool:

@@ -19,6 +19,7 @@ from everlong.errors import NotStored
 from everlong.model import CLEARED_RESULT, Message, text_of
 from everlong.store.covered import is_undone, standing_views
 from everlong.store.database import in_batches
+from everlong.store.evidence import read_evidence
 from everlong.store.schema import branch, view
 from everlong.store.turn_figures import TurnFigures, turns_under_view
 from everlong.store.turns import Turn
@@ -161,7 +162,7 @@ def read_compaction(store: Store, settings: Settings, ident: str, number: int) -
     with store.database.read() as connection:
         ranges = list(_ranges(connection, items, path, done.branch))
     quality = _quality(done)
-    evidence = store.evidence([done.id]).get(done.id)
+    evidence = read_evidence(store, [done.id]).get(done.id)
     return CompactionPage(
         row=row,
         count=len(rows),
