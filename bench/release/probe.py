@@ -103,17 +103,6 @@ def probe_inspector() -> None:
             running.terminate()
 
 
-def probe_otel() -> None:
-    """Make a tracer of the SDK that exports over HTTP."""
-    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter("http://127.0.0.1:1/v1/traces")))
-    expect(provider.get_tracer("everlong"), "there is no tracer")
-
-
 def probe_local() -> None:
     """Load llama.cpp, and read a file that is no model."""
     import xllamacpp  # type: ignore[import-untyped, import-not-found, unused-ignore]
@@ -185,7 +174,6 @@ PROBES: dict[str, Callable[[], None]] = {
     "openai": lambda: _ask("openai"),
     "gateway": probe_gateway,
     "inspector": probe_inspector,
-    "otel": probe_otel,
     "local": probe_local,
     "postgres": probe_postgres,
     "semantic": probe_semantic,

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from everlong.channels.discord import DiscordPlatform
 from everlong.channels.platform import Inbound, Place
-from everlong.config.channels import DiscordSettings
+from everlong.config.settings import DiscordSettings
 from tests.channels.discord_stand_in import DiscordStandIn
 from tests.waiting import PATIENCE, until
 

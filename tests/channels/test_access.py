@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from everlong.channels.access import CODE_SECONDS, Access
 from everlong.channels.platform import Attachment, Person
-from everlong.config.channels import TelegramSettings
+from everlong.config.settings import TelegramSettings
 from everlong.store import Store
 from everlong.store.schema import channel_update
 from everlong.testing import ScriptedModel

@@ -19,7 +19,7 @@ from everlong.channels.platform import (
     PlatformUnreachable,
 )
 from everlong.channels.telegram import TelegramPlatform
-from everlong.config.channels import TelegramSettings
+from everlong.config.settings import TelegramSettings
 from tests.channels.telegram_stand_in import BOT_NAME, TOKEN, Call, Fault, TelegramStandIn, stand_in
 from tests.waiting import PATIENCE
 

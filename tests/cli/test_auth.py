@@ -9,8 +9,7 @@ import pytest
 from keyring.backend import KeyringBackend
 from keyring.backends import fail
 
-from everlong.providers.endpoints import ENDPOINTS
-from everlong.providers.keys import find_key
+from everlong.providers.endpoints import ENDPOINTS, find_key
 from tests.cli.conftest import Run
 
 SECRET = "key-of-nobody-at-all"  # noqa: S105 - made up

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 from everlong.config import catalog
-from everlong.config.check import problems_in
-from everlong.config.listing import NAMED
+from everlong.config.listing import NAMED, problems_in
 from everlong.config.load import RESERVED
 from everlong.config.yaml_file import parse_document
 

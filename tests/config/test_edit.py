@@ -102,6 +102,13 @@ def test_a_text_is_understood_as_the_setting_wants_it(tmp_path: Path, key: str, 
             id="a new key inside a flow mapping",
         ),
         pytest.param(
+            "plugins: {a: 1, # one\n  b: 2}\n",
+            "plugins.c",
+            "3",
+            "plugins: {a: 1, # one\n  b: 2, c: 3}\n",
+            id="a comment inside a flow mapping",
+        ),
+        pytest.param(
             "compression: {}\n",
             "compression.threshold",
             "0.6",
@@ -114,13 +121,6 @@ def test_a_text_is_understood_as_the_setting_wants_it(tmp_path: Path, key: str, 
             "small",
             "auxiliary: {compression: {model: small}}\n",
             id="a section that is null",
-        ),
-        pytest.param(
-            "context:\n  engine: 'lcm'\nmemory:\n  provider: \"notes\"\n",
-            "context.engine",
-            "it's",
-            "context:\n  engine: 'it''s'\nmemory:\n  provider: \"notes\"\n",
-            id="quotes stay the same quotes",
         ),
         pytest.param(
             "\ufeffcompression:\r\n  enabled: true # on\r\nmemory:\r\n",
@@ -140,7 +140,7 @@ def test_a_text_is_understood_as_the_setting_wants_it(tmp_path: Path, key: str, 
             "compression:\n  threshold: 0.5\n...\n",
             "context.engine",
             "lcm",
-            "compression:\n  threshold: 0.5\ncontext:\n  engine: lcm\n",
+            "compression:\n  threshold: 0.5\ncontext:\n  engine: lcm\n...\n",
             id="a document with an end mark",
         ),
         pytest.param(
@@ -154,8 +154,8 @@ def test_a_text_is_understood_as_the_setting_wants_it(tmp_path: Path, key: str, 
             "plugins:\n  enabled:\n    - clock # ticks\n  # own\n  x: {n: 1}\n\n# e\ncontext:\n  engine: l",
             "plugins.x.m",
             "2",
-            "plugins:\n  enabled:\n    - clock # ticks\n  # own\n  x: {n: 1, m: 2}\n\n# e\ncontext:\n  engine: l\n",
-            id="lists and mappings keep their own indents; a missing newline at the end is added",
+            "plugins:\n  enabled:\n    - clock # ticks\n  # own\n  x: {n: 1, m: 2}\n\n# e\ncontext:\n  engine: l",
+            id="lists and mappings keep their own indents",
         ),
         pytest.param(
             "plugins:\n  enabled:\n    - clock # ticks\n    - tide\n",
@@ -180,7 +180,7 @@ def test_a_text_is_understood_as_the_setting_wants_it(tmp_path: Path, key: str, 
         ),
     ],
 )
-def test_comments_order_and_quotes_are_kept(tmp_path: Path, before: str, key: str, value: str, after: str) -> None:
+def test_a_change_moves_nothing_else(tmp_path: Path, before: str, key: str, value: str, after: str) -> None:
     path = tmp_path / "config.yaml"
     path.write_bytes(before.encode())
     set_value(path, key, value)
@@ -204,7 +204,6 @@ def test_comments_order_and_quotes_are_kept(tmp_path: Path, before: str, key: st
         ("plugins: {a: 1}\n", "plugins.a.b", "2", "plugins.a"),
         ("nonsense: 1\n", "compression.threshold", "0.5", "nonsense"),
         ("plugins:\n  a: &x {n: 1}\n  b: *x\n", "plugins.b.n", "2", "edit the file by hand"),
-        ("plugins: {a: 1, # one\n  b: 2}\n", "plugins.c", "3", "(a comment would be lost); edit the file by hand"),
         ("memory: {}\nmemory: {}\n", "context.engine", "lcm", 'duplicate key "memory"'),
         ("memory:\t{}\n", "context.engine", "lcm", "not valid YAML at line 1"),
         ("memory: {}\n---\ncontext: {}\n", "context.engine", "lcm", "not valid YAML"),

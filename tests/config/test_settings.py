@@ -71,7 +71,6 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "host": "127.0.0.1",
             "port": 8642,
             "hosts": None,
-            "mode": "active",
             "upstream": None,
             "ca_bundle": None,
             "routes": {},
@@ -81,7 +80,6 @@ def test_the_defaults_are_those_of_the_contract() -> None:
             "drain_seconds": 30,
             "when_full": "refuse",
             "log_file": None,
-            "tracing": False,
         },
         "channels": {
             "workspace": None,

@@ -18,13 +18,11 @@ import pytest
 from click.testing import CliRunner
 
 from everlong.cli.main import cli
-from everlong.config import Settings, set_value, user_config_path
+from everlong.config import set_value, user_config_path
 from everlong.errors import ConfigError
 from everlong.gateway.auth import Caller, Guesses, Refused
 from everlong.gateway.body import MOST_IN_ONE
 from everlong.gateway.proof import find_gateway, is_gateway
-from everlong.gateway.routing import Routes
-from everlong.gateway.server import HostedRelay
 from tests.gateway.running import Running
 from tests.gateway.served import program, raw, serving
 from tests.gateway.test_auth import ADA, ASKED, BOB, KEYS, guard
@@ -110,16 +108,6 @@ def test_a_page_whose_name_points_here_reads_nothing(path: str, upstream: Upstre
         with raw(hosted.address) as client:
             for host in ("localhost", "127.0.0.1:99", "[::1]:8642"):
                 assert client.ask(b"", path, [("Host", host)], "GET").status == 200
-
-
-def test_a_relay_in_the_place_of_a_gateway_takes_nothing_from_pages_of_other_sites(upstream: Upstream) -> None:
-    with HostedRelay(Routes(Settings.model_validate({"gateway": SHARED}), upstream.url), "127.0.0.1", 0) as relay:
-        for more in ([("Origin", "https://evil.example")], [("Origin", "null")], [("Sec-Fetch-Site", "cross-site")]):
-            with raw(relay.address) as client:
-                assert client.ask(ASKED, headers=[*more, ("Content-Type", "text/plain")]).status == 403
-        assert upstream.requests == []
-        with raw(relay.address) as client:
-            assert client.ask(ASKED).status == 200
 
 
 def test_no_key_has_the_name_of_the_command_lines_conversations() -> None:

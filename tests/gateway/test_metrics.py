@@ -12,10 +12,7 @@ import openai
 import pytest
 
 from everlong.errors import ConfigError
-from everlong.gateway.account import RequestAccount
-from everlong.gateway.auth import Caller
-from everlong.gateway.telemetry import GatewayLog, Tracing, open_log
-from everlong.providers.base import Usage
+from everlong.gateway.telemetry import GatewayLog, open_log
 from everlong.testing import ModelServer
 from tests.gateway.running import Raw
 from tests.gateway.served import raw, serving
@@ -154,43 +151,3 @@ def test_a_log_that_cannot_be_written_holds_up_nothing(tmp_path: Path) -> None:
     log.say("error", "something")
     with pytest.raises(ConfigError, match="cannot be written"):
         open_log(str(tmp_path / "none" / "log"))
-
-
-# -- spans -------------------------------------------------------------------------------------------------------------
-
-
-def test_a_request_becomes_a_span_by_the_conventions_without_content() -> None:
-    pytest.importorskip("opentelemetry.sdk")
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - where it is installed
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor  # noqa: PLC0415 - as above
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter  # noqa: PLC0415 - as above
-
-    kept = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(kept))
-    tracing = Tracing(provider.get_tracer("test"), provider.shutdown)
-    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    usage = Usage(input_tokens=10, cache_read_tokens=5, output_tokens=3)
-    account = RequestAccount("r1", route="messages", status=200, api="anthropic", provider="anthropic", model="m")
-    account.caller, account.session, account.usage, account.traceparent = Caller("ada"), "s1", usage, parent
-    tracing.told(account)
-    tracing.told(RequestAccount("r2", route="chat", status=502, api="openai"))
-    tracing.told(RequestAccount("r3", route="health", status=200))
-    first, second = kept.get_finished_spans()
-    assert first.name == "chat m"
-    assert first.parent is not None
-    assert f"{first.context.trace_id:032x}" == "0af7651916cd43dd8448eb211c80319c"
-    assert dict(first.attributes or {}) == {
-        "gen_ai.operation.name": "chat",
-        "gen_ai.provider.name": "anthropic",
-        "gen_ai.request.model": "m",
-        "gen_ai.conversation.id": "s1",
-        "gen_ai.usage.input_tokens": 15,
-        "gen_ai.usage.output_tokens": 3,
-        "http.response.status_code": 200,
-        "everlong.request.id": "r1",
-        "everlong.tenant": "ada",
-    }
-    assert (second.attributes or {})["error.type"] == "502"
-    assert not second.status.is_ok
-    tracing.close()

@@ -14,6 +14,7 @@ import pytest
 
 from everlong.cli import serve as serve_module
 from everlong.gateway.server import HostedGateway
+from everlong.store.database import Database
 from everlong.testing import ModelServer
 from tests.cli.conftest import Run, run
 from tests.gateway.served import program, raw, serving
@@ -193,11 +194,10 @@ def test_health_is_told_without_a_key_and_only_by_get(hosted: HostedGateway) -> 
 def test_a_gateway_whose_database_is_gone_is_not_ready(hosted: HostedGateway, monkeypatch: pytest.MonkeyPatch) -> None:
     from everlong.errors import StoreUnavailable  # noqa: PLC0415 - only here
 
-    def gone() -> None:
+    def gone(_: Database) -> None:
         raise StoreUnavailable("the server is down")
 
-    assert hosted._database is not None
-    monkeypatch.setattr(hosted._database, "read", gone)
+    monkeypatch.setattr(Database, "read", gone)
     with raw(hosted.address) as client:
         answer = client.ask(b"", "/readyz", method="GET")
     assert answer.status == 503

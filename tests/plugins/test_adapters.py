@@ -1,4 +1,4 @@
-"""The adapters by themselves: models under the user's settings, the configuration, homes, and roots that are data."""
+"""The modules of another host by themselves: models under the user's settings, the configuration, homes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ import pytest
 from everlong.config import Settings
 from everlong.config.paths import data_home
 from everlong.errors import PluginError
-from everlong.plugins.adapters.host import hermes_constants
-from everlong.plugins.adapters.host.agent import auxiliary_client, context_compressor, context_engine, model_metadata
-from everlong.plugins.adapters.host.hermes_cli import config, runtime_provider
-from everlong.plugins.adapters.host_state import Host, running_in
+from everlong.plugins.foreign import import_module
+from everlong.plugins.host import Host, running_in
 from everlong.testing import ModelServer
 from tests.testing_server.conftest import Serve
 
 MESSAGES = [{"role": "user", "content": "Summarize the log."}]
+auxiliary_client, context_compressor, context_engine, model_metadata = (
+    import_module(f"agent.{name}")
+    for name in ("auxiliary_client", "context_compressor", "context_engine", "model_metadata")
+)
+hermes_constants, config = import_module("hermes_constants"), import_module("hermes_cli.config")
+runtime_provider = import_module("hermes_cli.runtime_provider")
 
 
 def settings(server: ModelServer | None = None, **sections: Any) -> Settings:
@@ -92,12 +96,12 @@ def test_the_home_is_everlongs_unless_the_environment_says_another(
 
 
 def test_what_other_hosts_have_in_the_base_class_can_be_passed_on_and_does_nothing() -> None:
-    class Newer(context_compressor.ContextCompressor):
+    class Newer(context_compressor.ContextCompressor):  # type: ignore[misc, name-defined]
         def on_turn_complete(self, messages: list[Any], usage: dict[str, Any] | None = None, **facts: Any) -> None:
             super().on_turn_complete(messages, usage=usage, **facts)
 
         def select_context(self, request_messages: list[Any], **facts: Any) -> list[Any] | None:
-            return super().select_context(request_messages, **facts)
+            return super().select_context(request_messages, **facts)  # type: ignore[no-any-return]
 
     engine = Newer(8_000)
     engine.on_turn_complete([], usage=None, turn_id="x")

@@ -15,7 +15,6 @@ import pytest
 import everlong
 from everlong.agent import AgentEvent, CompactionFinished, ToolFinished
 from everlong.config.paths import data_home
-from everlong.plugins.adapters.host_state import host_path
 from everlong.plugins.guard import GuardedEngine
 from everlong.store import Store
 from tests.examples import length
@@ -83,19 +82,17 @@ def test_many_turns_a_tool_a_command_and_a_restart(
     assert store.verify().problems == []
 
 
-# -- the folder for PYTHONPATH -----------------------------------------------------------------------------------------
+# -- a plugin's own tests ---------------------------------------------------------------------------------------------
 
 
 def in_another_process(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     source = str(Path(everlong.__file__).parent.parent)
-    path = os.pathsep.join([str(host_path()), source])
-    env = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run(
-        [sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    env = {**os.environ, "PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1"}
+    whole = [sys.executable, "-m", "everlong.plugins.foreign", *command]
+    return subprocess.run(whole, cwd=cwd, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
-def test_a_foreign_plugins_own_tests_pass_against_the_host_folder(tmp_path: Path) -> None:
+def test_a_foreign_plugins_own_tests_pass_with_the_modules_of_its_host(tmp_path: Path) -> None:
     tests = FOLDERS / "ledger" / "own_tests"
     options = (
         "-q",
@@ -107,7 +104,7 @@ def test_a_foreign_plugins_own_tests_pass_against_the_host_folder(tmp_path: Path
         "--basetemp",
         str(tmp_path / "t"),
     )
-    done = in_another_process("-m", "pytest", *options, str(tests / "check_ledger.py"), cwd=tmp_path)
+    done = in_another_process("pytest", *options, str(tests / "check_ledger.py"), cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "8 passed" in done.stdout
 
@@ -144,7 +141,7 @@ def test_the_engine_tests_of_the_docs_run_as_they_are_printed(tmp_path: Path) ->
     (tmp_path / "your_engine.py").write_text(YOUR_ENGINE, encoding="utf-8")
     (tmp_path / "test_engine.py").write_text(SNIPPET.format(printed=printed.removeprefix("python\n")), encoding="utf-8")
     done = in_another_process(
-        "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir=.", ".", cwd=tmp_path
+        "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir=.", ".", cwd=tmp_path
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout

@@ -15,9 +15,9 @@ from everlong.context import ContextCompressor, ContextEngine
 from everlong.errors import PluginError, TargetUnreachable
 from everlong.model import Message
 from everlong.plugins import checking
-from everlong.plugins.adapters.host_state import Host
 from everlong.plugins.engines import adopt
 from everlong.plugins.guard import GuardedEngine
+from everlong.plugins.host import Host
 from everlong.store import views
 from tests.waiting import PATIENCE
 

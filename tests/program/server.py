@@ -34,7 +34,7 @@ _LOADED = (
     "everlong.cli.sessions",
     "everlong.cli.setup",
     "everlong.cli.wrap",
-    "everlong.config.check",
+    "everlong.config.listing",
     "everlong.gateway.server",
     "everlong.memory.manager",
     "everlong.providers.openai_api",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from everlong.providers.shared_clients import SharedClients
+from everlong.providers.client import SharedClients
 from tests.waiting import PATIENCE
 
 

@@ -410,8 +410,6 @@ def _paid_turn(turn: Turn) -> _Paid | Turn:
     if not turn.usage:
         return turn
     tokens = Tokens.of(turn.usage)
-    if turn.usage.get("audited"):
-        turn = replace(turn, view_id=None)  # it was sent whole, without the view
     return _Paid(turn.began, turn.model, turn.session, tokens, turn=turn)
 
 

@@ -24,8 +24,8 @@ from everlong.context.literals import summary_indices
 from everlong.context.rules import EDIT_ANSWER, StandingRules, edit_message, standing_rules
 from everlong.errors import ContextOverflow, ProviderError, StoreError, ToolError
 from everlong.model import Message, ToolCall, added_parts, calls_of, typed_words
-from everlong.plugins.adapters.host_state import home as plugin_home
 from everlong.plugins.guard import GuardedEngine, compressors_in
+from everlong.plugins.host import home as plugin_home
 from everlong.providers.catalogue import relative_prices
 
 if TYPE_CHECKING:

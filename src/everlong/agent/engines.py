@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from everlong.context import ContextCompressor, ContextEngine, Summarizer
 from everlong.lossless import LosslessEngine
-from everlong.plugins.adapters.host_state import Host, running_in
 from everlong.plugins.engines import EngineMaker, adopt, call_maker
 from everlong.plugins.guard import GuardedEngine
+from everlong.plugins.host import Host, running_in
 from everlong.plugins.manager import BUILT_IN_LOSSLESS, LOSSLESS, Plugins
 from everlong.plugins.running import Failed, Overrun, Runner
 

@@ -34,8 +34,8 @@ from everlong.config.trust import is_folder_trusted
 from everlong.errors import AuthenticationFailed, ConfigError, StoreError, ToolError
 from everlong.lossless import LosslessEngine
 from everlong.memory import MemoryManager
-from everlong.plugins.adapters.host_state import Host
 from everlong.plugins.guard import compressors_in
+from everlong.plugins.host import Host
 from everlong.plugins.manager import Plugins
 from everlong.providers.auxiliary import completer, summarizer_for
 from everlong.providers.connection import Connection, connect
@@ -165,8 +165,8 @@ class _Opening:
         self._schemas: list[dict[str, Any]] = []
         """The tools that are sent with the conversation."""
         self._has_told_trust = False
-        host = Host(settings, main=self._main_connection, ask=self._ask_for_engine, check=self._check_watch)
-        self.plugins = Plugins(settings, options.root, warn=self.warn, host=host, ask=self._ask_for_plugin)
+        host = Host(settings, main=self._main_connection, ask=self._ask_for_plugin, check=self._check_watch)
+        self.plugins = Plugins(settings, options.root, warn=self.warn, host=host)
         self.plugins.load(engine=settings.context.engine not in (options.engines or {}))
         self.listen = heard_by(self.plugins.registered.hooks, listen)
         self.memory = self._make_memory() if settings.memory.enabled else None
@@ -409,16 +409,15 @@ class _Opening:
         return self._agent.connection if self._agent is not None else self.connection
 
     def _ask_for_plugin(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
-        reply = provider.complete(messages, **call)
-        if self._agent is not None:
-            self.side_calls.paid("plugin", provider, reply.usage)
+        """Ask a model for a plugin; while a prompt is worked on, the user can stop it."""
+        if self._agent is None:
+            return provider.complete(messages, **call)
+        if self._agent.watch.interrupted.is_set():
+            reply = provider.complete(messages, **call)
+        else:
+            reply = self._agent.watch.call(lambda: provider.complete(messages, **call))
+        self.side_calls.paid("plugin", provider, reply.usage)
         return reply
-
-    def _ask_for_engine(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
-        """Ask a model for an engine; while a prompt is worked on, the user can stop it."""
-        if self._agent is None or self._agent.watch.interrupted.is_set():
-            return self._ask_for_plugin(provider, messages, call)
-        return self._agent.watch.call(lambda: self._ask_for_plugin(provider, messages, call))
 
     def _ask_for_memory(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> Message:
         connection = self._opened().connection

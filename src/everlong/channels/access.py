@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
 
 from everlong.channels.places import insert_new, storable_text
 from everlong.channels.platform import Inbound
-from everlong.config.channels import ChannelSettings, DiscordSettings
+from everlong.config.settings import ChannelSettings, DiscordSettings
 from everlong.store.schema import channel_code, channel_guest
 
 if TYPE_CHECKING:

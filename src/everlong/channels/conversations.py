@@ -37,7 +37,7 @@ from everlong.errors import NotStored
 if TYPE_CHECKING:
     from everlong.agent import AgentEvent, Tool
     from everlong.config import Settings
-    from everlong.config.channels import ToolPolicy
+    from everlong.config.settings import ToolPolicy
     from everlong.store import Store
 
 __all__ = ["AskPerson", "ChatConversations", "Seat", "conversation_of"]

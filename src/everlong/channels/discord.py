@@ -40,7 +40,7 @@ from everlong.channels.platform import (
     PlatformUnreachable,
     Receive,
 )
-from everlong.config.channels import DiscordSettings
+from everlong.config.settings import DiscordSettings
 
 __all__ = ["DISCORD_API", "DiscordPlatform"]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from everlong.config.channels import ChannelSettings, ChannelsSettings
+from everlong.config.settings import ChannelSettings, ChannelsSettings
 from everlong.errors import AuthenticationFailed, ConfigError
 from everlong.extras import install_command
-from everlong.providers.endpoints import Endpoint
-from everlong.providers.keys import find_key, key_source, store_key
+from everlong.providers.endpoints import Endpoint, find_key, key_source, store_key
 
 if TYPE_CHECKING:
     from everlong.channels.platform import Platform

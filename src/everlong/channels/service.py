@@ -44,7 +44,7 @@ from everlong.store.search import Filters
 if TYPE_CHECKING:
     from everlong.agent import Tool
     from everlong.config import Settings
-    from everlong.config.channels import ChannelSettings
+    from everlong.config.settings import ChannelSettings
     from everlong.store import Store
 
 __all__ = ["Channel", "ChannelClock", "ChannelService", "lease_key"]

@@ -58,7 +58,7 @@ from everlong.channels.platform import (
 )
 from everlong.channels.telegram_markup import Entity, read_piece, write_pieces
 from everlong.channels.telegram_updates import ALLOWED_UPDATES, PLATFORM, read_update
-from everlong.config.channels import TelegramSettings
+from everlong.config.settings import TelegramSettings
 
 __all__ = ["API_BASE", "TelegramPlatform"]
 

@@ -14,8 +14,15 @@ import click
 
 from everlong import config
 from everlong.cli.output import json_option, say
-from everlong.providers.endpoints import ENDPOINTS, endpoint_for
-from everlong.providers.keys import check_keyring, key_source, remove_key, store_key, variable_of
+from everlong.providers.endpoints import (
+    ENDPOINTS,
+    check_keyring,
+    endpoint_for,
+    key_source,
+    remove_key,
+    store_key,
+    variable_of,
+)
 
 if TYPE_CHECKING:
     from everlong.providers.endpoints import Endpoint

@@ -178,8 +178,11 @@ def check_sandbox(situation: DoctorSituation) -> Iterator[Finding]:
 
 def check_keys(situation: DoctorSituation) -> Iterator[Finding]:
     """Check which providers have a key, and where it comes from."""
-    from everlong.providers.endpoints import ENDPOINTS, endpoint_for  # noqa: PLC0415 - may be broken
-    from everlong.providers.keys import key_source  # noqa: PLC0415 - as above
+    from everlong.providers.endpoints import (  # noqa: PLC0415 - may be broken
+        ENDPOINTS,
+        endpoint_for,
+        key_source,
+    )
 
     own = situation.settings.providers
     found = {name: key_source(endpoint_for(name, own)) for name in sorted({*ENDPOINTS, *own})}
@@ -193,8 +196,7 @@ def check_keys(situation: DoctorSituation) -> Iterator[Finding]:
 
 def check_model(situation: DoctorSituation) -> Iterator[Finding]:
     """Check that the chosen model can be called, report its window, and call it if that is allowed."""
-    from everlong.providers.connection import connect  # noqa: PLC0415 - may be broken
-    from everlong.providers.retry import RetryPolicy  # noqa: PLC0415 - as above
+    from everlong.providers.connection import RetryPolicy, connect  # noqa: PLC0415 - may be broken
 
     name = situation.settings.agent.model
     if name is None:

@@ -22,8 +22,7 @@ from everlong.cli.screen import styled
 from everlong.config.paths import user_config_path
 from everlong.errors import ConfigError
 from everlong.extras import install_command
-from everlong.providers.endpoints import ENDPOINTS, Endpoint
-from everlong.providers.keys import key_source
+from everlong.providers.endpoints import ENDPOINTS, Endpoint, key_source
 
 if TYPE_CHECKING:
     from everlong.providers.connection import Connection

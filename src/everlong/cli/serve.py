@@ -60,11 +60,10 @@ def _serve(settings: Settings, overrides: dict[str, Any], *, until_eof: bool, as
 
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
     from everlong.gateway.server import GatewayServer, serve, tune  # noqa: PLC0415 - as above
-    from everlong.gateway.telemetry import open_log, open_tracing  # noqa: PLC0415 - as above
+    from everlong.gateway.telemetry import open_log  # noqa: PLC0415 - as above
 
     own = settings.gateway
     routes = Routes(settings)
-    tracing = open_tracing() if own.tracing else None
     log = open_log(own.log_file, as_json=as_json)
     try:
         with open_database() as database:
@@ -74,7 +73,6 @@ def _serve(settings: Settings, overrides: dict[str, Any], *, until_eof: bool, as
                 routes,
                 database,
                 log=log,
-                tracing=tracing,
                 reload=reload,
                 writer=_storing_process(settings),
                 has_inspector=is_installed(),
@@ -83,8 +81,6 @@ def _serve(settings: Settings, overrides: dict[str, Any], *, until_eof: bool, as
             return asyncio.run(serve(server, own.drain_seconds, _say, until_eof=until_eof))
     finally:
         log.close()
-        if tracing is not None:
-            tracing.close()
 
 
 def check_installed() -> None:

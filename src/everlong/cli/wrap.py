@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from everlong.cli.clients import Client
     from everlong.config import Settings
     from everlong.gateway.routing import Routes
-    from everlong.gateway.server import HostedGateway, HostedRelay
+    from everlong.gateway.server import HostedGateway
     from everlong.store import Store
     from everlong.store.database import Database
 
@@ -128,7 +128,7 @@ class _WrappedGateway:
         self._upstreams = _find_upstreams(os.environ, client, own_address(settings))
         self._is_own = is_own or bool(self._upstreams)
         self._routes: Routes = Routes(settings, upstreams=self._upstreams)
-        self._hosted: HostedGateway | HostedRelay | None = None
+        self._hosted: HostedGateway | None = None
         self._began = time.time()
         self._before: WrapTally | None = None
         """The counts before the program started, of a gateway that was running already."""
@@ -217,29 +217,21 @@ class _WrappedGateway:
 
     def _watch(self) -> None:
         """Take over if the gateway stops: the program knows no other address."""
-        from everlong.gateway.server import HostedRelay  # noqa: PLC0415 - keeps `--help` quick
-
         port = self.settings.gateway.port
         while not self._over.wait(_WATCH_SECONDS):
             if is_gateway(self.address) or is_gateway(self.address):
                 continue
             try:
                 self._hosted = self._make_gateway(port).start()
-            except (EverlongError, OSError) as error:
-                if is_gateway(self.address):  # another process was quicker
-                    continue
-                try:
-                    self._hosted = HostedRelay(self._routes, "127.0.0.1", port).start()
-                except (EverlongError, OSError):
-                    continue
-                say(f"the gateway has stopped, and no other could be started ({error}); calls go to the API directly")
+            except (EverlongError, OSError):  # another process was quicker, or the next look has more luck
+                continue
             return
 
 
 def _find_upstreams(env: Mapping[str, str], client: Client | None, own: str) -> dict[str, str]:
     """Return where the program would send its calls without us, by API; never our own address."""
     from everlong.cli.clients.client import VARIABLES  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.config.check import problems_in  # noqa: PLC0415 - as above
+    from everlong.config.listing import problems_in  # noqa: PLC0415 - as above
 
     found = {} if client is None else client.upstreams(env, Path.home())
     for api, names in VARIABLES.items():

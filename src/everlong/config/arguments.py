@@ -61,6 +61,6 @@ def _values_of(given: _HasValues[_Values_co], name: str, kind: str) -> _Values_c
 
 
 def _check(section: str, given: Mapping[str, Any]) -> None:
-    from everlong.config.check import problems_in, raise_problems  # noqa: PLC0415 - as above
+    from everlong.config.listing import problems_in, raise_problems  # noqa: PLC0415 - as above
 
     raise_problems(problems_in({section: dict(given)}, lambda _: "settings", "give another value"))

@@ -1,4 +1,4 @@
-"""Setting or removing one value in a ``config.yaml`` while keeping its comments, order and quotes.
+"""Setting or removing one value in a ``config.yaml`` while keeping its comments and order.
 
 The whole result is checked before anything is written, and the file is replaced in one step: a reader never sees half
 of it, and a refused value leaves it untouched.
@@ -12,12 +12,22 @@ from typing import Any
 
 from ruamel.yaml.error import YAMLError
 
-from everlong.config.check import problems_in, raise_problems, spell, unknown_setting
 from everlong.config.files import write_whole
-from everlong.config.listing import NAMED, PLUGINS, catalog, named_setting, named_settings, sections
+from everlong.config.listing import (
+    NAMED,
+    PLUGINS,
+    catalog,
+    named_setting,
+    named_settings,
+    problems_in,
+    raise_problems,
+    sections,
+    spell,
+    unknown_setting,
+)
 from everlong.config.load import drop_empty_sections
 from everlong.config.settings import Settings
-from everlong.config.yaml_file import leaves, parse_document, parse_value, read_text, set_in_text
+from everlong.config.yaml_file import leaves, parse_document, parse_value, read_text, remove_from_text, set_in_text
 from everlong.errors import ConfigError
 
 __all__ = ["set_value", "unset_value"]
@@ -38,27 +48,18 @@ def unset_value(path: Path, key: str) -> bool:
     """Remove a dotted key from a file, and none of its comments but the one beside it; return False if it has none."""
     text = read_text(path) or ""
     document = parse_document(text, str(path))
-    _split_key(key)
+    steps = _split_key(key)
     if key not in document.lines:
         return False
-    lines = text.splitlines(keepends=True)
-    start = document.lines[key] - 1
-    end = start + 1
-    while end < len(lines) and _is_inside(lines[end], lines[start]):
-        end += 1
-    comments = [line for line in lines[start:end] if line.lstrip().startswith("#")]
-    fresh = "".join([*lines[:start], *comments, *lines[end:]])
+    try:
+        fresh = remove_from_text(text, steps)
+    except ValueError:
+        fresh = text
     wanted = {name: value for name, value in _set_leaves(document.values) if not f"{name}.".startswith(f"{key}.")}
     if dict(_set_leaves(parse_document(fresh, str(path)).values)) != wanted:
         raise ConfigError(f"{key} cannot be removed from {path} line by line; edit the file by hand", key)
     _write(path, fresh)
     return True
-
-
-def _is_inside(line: str, above: str) -> bool:
-    """Return whether a line belongs to the value of the key on a line above it."""
-    depth, own = (len(one) - len(one.lstrip()) for one in (above, line))
-    return bool(line.strip()) and (own > depth or (own == depth and line.lstrip().startswith("- ")))
 
 
 def _set_leaves(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -13,8 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from everlong.config.check import Problem, problems_in, raise_problems, spell, unknown_setting
-from everlong.config.listing import NAMED, PLUGINS, catalog, named_setting, nearest, sections
+from everlong.config.listing import (
+    NAMED,
+    PLUGINS,
+    Problem,
+    catalog,
+    named_setting,
+    nearest,
+    problems_in,
+    raise_problems,
+    sections,
+    spell,
+    unknown_setting,
+)
 from everlong.config.paths import project_config_path, user_config_path
 from everlong.config.settings import Settings
 from everlong.config.trust import folder_records, is_settings_text_trusted, may_set, read_folder_settings

@@ -6,41 +6,24 @@ defaults. `everlong.config.load` reads values from files, environment and flags.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal, TypeAlias
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
-from everlong.config.channels import ChannelsSettings
-from everlong.config.fields import (
-    DatabaseUrl,
-    Flag,
-    Name,
-    Names,
-    Price,
-    Ratio,
-    Section,
-    Threshold,
-    WebAddress,
-    Whole,
-    count,
-    flag,
-    optional_count,
-    setting,
-)
-from everlong.config.values import (
-    CACHING_DEFAULTS,
-    DEFAULTS,
-    CachingValues,
-    CompressionValues,
-)
+from everlong.config.values import CACHING_DEFAULTS, DEFAULTS, CachingValues, CompressionValues
 
 __all__ = [
     "AgentSettings",
     "AgentToolsSettings",
     "AuxiliaryCompressionSettings",
     "AuxiliarySettings",
+    "ChannelSettings",
+    "ChannelsSettings",
     "CompressionSettings",
     "ContextSettings",
+    "DiscordSettings",
     "GatewaySettings",
     "KeySettings",
     "MemorySettings",
@@ -52,7 +35,100 @@ __all__ = [
     "SearchSettings",
     "Settings",
     "StoreSettings",
+    "TelegramSettings",
+    "ToolPolicy",
 ]
+
+# -- kinds of values ------------------------------------------------------------------------------------------------
+
+_MOST = 1_000_000_000
+"""The most that a whole number can be."""
+
+
+def _not_bool(value: object) -> object:
+    # Python counts True as 1, so without this "protect_last_n: true" would protect one message.
+    if isinstance(value, bool):
+        raise ValueError("a number is wanted, not true or false")  # noqa: TRY004 - pydantic collects ValueError only
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a finite number is wanted")
+    return value
+
+
+def _not_number(value: object) -> object:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError("true or false is wanted, not a number")  # noqa: TRY004 - as above
+    return value
+
+
+def _name(value: str) -> str:
+    if not value.strip():
+        raise ValueError("a name is wanted, not an empty text")
+    return value.strip()
+
+
+def _web_address(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or any(c.isspace() for c in value):
+        raise ValueError("an http or https address is wanted")
+    _ = parts.port  # raises ValueError for a port that is none
+    return value
+
+
+def _database_url(value: str) -> str:
+    kind = value.partition("://")[0].partition("+")[0]
+    if "://" in value and kind not in {"sqlite", "postgresql", "postgres"}:
+        raise ValueError("a path, or a sqlite:/// or postgresql:// address is wanted")
+    return value
+
+
+def _split_names(value: object) -> object:
+    # One name needs no brackets, and an environment variable has no other form for several: "a, b".
+    if isinstance(value, str):
+        inner = value.strip().removeprefix("[").removesuffix("]")
+        return [name.strip().strip("'\"") for name in inner.split(",") if name.strip()]
+    return value
+
+
+Flag: TypeAlias = Annotated[bool, BeforeValidator(_not_number)]
+Whole: TypeAlias = Annotated[int, BeforeValidator(_not_bool), Field(le=_MOST)]
+Ratio: TypeAlias = Annotated[float, BeforeValidator(_not_bool), Field(allow_inf_nan=False)]
+Price: TypeAlias = Annotated[float, BeforeValidator(_not_bool), Field(ge=0.0, allow_inf_nan=False)]
+Name: TypeAlias = Annotated[str, AfterValidator(_name)]
+Names: TypeAlias = Annotated[list[Name], BeforeValidator(_split_names)]
+WebAddress: TypeAlias = Annotated[Name, AfterValidator(_web_address)]
+DatabaseUrl: TypeAlias = Annotated[Name, AfterValidator(_database_url)]
+Threshold: TypeAlias = Annotated[
+    Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)] | Literal["auto"], BeforeValidator(_not_bool)
+]
+
+
+def setting(default: Any, allowed: str, description: str, **limits: Any) -> Any:
+    """Return a field that says in words what it allows, for error messages and for ``config show``."""
+    return Field(default, description=description, json_schema_extra={"allowed": allowed}, **limits)
+
+
+def flag(*, default: bool, description: str) -> Any:
+    """Return a field that is true or false."""
+    return setting(default, "true or false", description)
+
+
+def count(default: int, description: str, least: int = 1, most: int = _MOST) -> Any:
+    """Return a field for a whole number."""
+    return setting(default, f"a whole number from {least} to {most:,}", description, ge=least, le=most)
+
+
+def optional_count(default: int | None, description: str) -> Any:
+    """Return a field for a whole number from 1, or null."""
+    return setting(default, f"a whole number from 1 to {_MOST:,}, or null", description, ge=1)
+
+
+class Section(BaseModel):
+    """A section of ``config.yaml``: frozen, and without unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+# -- sections -------------------------------------------------------------------------------------------------------
 
 
 def _off(value: object) -> object:
@@ -115,10 +191,8 @@ class RouteSettings(Section):
         "the name of an environment variable, or null",
         "The environment variable with the key that takes the place of the client's own.",
     )
-    recall: Flag | Literal["push"] = setting(
-        default=False,
-        allowed="true, false or push",
-        description="Whether models get tools to look up earlier words, hidden from the client; push adds teasers.",
+    recall: Flag = flag(
+        default=False, description="Whether models get tools to look up earlier words, hidden from the client."
     )
 
 
@@ -157,9 +231,6 @@ class GatewaySettings(Section):
         "host names with commas between them, or null",
         "Names beside those of this machine by which clients may call a gateway that needs no key.",
     )
-    mode: Literal["active", "audit"] = setting(
-        "active", "active or audit", "Whether requests may be changed; audit changes none, stores and measures."
-    )
     upstream: WebAddress | None = setting(
         None, "an http:// or https:// address, or null", "Where requests go; null for the API's own address."
     )
@@ -189,7 +260,66 @@ class GatewaySettings(Section):
         "What becomes of requests that neither the journal nor the database can keep: refused with 503, or passed on.",
     )
     log_file: Name | None = setting(None, "the path of a file, or null", "Where log lines go; null for stderr.")
-    tracing: Flag = flag(default=False, description="Whether each request is told to OpenTelemetry as a span.")
+
+
+def _id_text(value: object) -> object:
+    # YAML reads an id without quotes as a number.
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _id_list(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return [str(value)]
+    return [_id_text(each) for each in value] if isinstance(value, list) else value
+
+
+Ids: TypeAlias = Annotated[Names, BeforeValidator(_id_list)]
+ToolPolicy: TypeAlias = Literal["ask", "read", "never", "yes"]
+
+_IDS = "a list of ids"
+_POLICIES = "ask, read, never or yes"
+
+
+class ChannelSettings(Section):
+    """The settings that each platform has."""
+
+    enabled: Flag = flag(default=False, description="Whether the channel runs; it needs a token and a list.")
+    api_base: WebAddress | None = setting(
+        None, "an http:// or https:// address, or null", "Where the platform's API is; null for its own address."
+    )
+    users: Ids = setting([], _IDS, "People who may talk to the agent, besides those that were paired.")
+    chats: Ids = setting([], _IDS, "Chats in which everybody may talk to the agent.")
+
+
+class TelegramSettings(ChannelSettings):
+    """Telegram."""
+
+
+class DiscordSettings(ChannelSettings):
+    """Discord."""
+
+    guilds: Ids = setting([], _IDS, "Servers in which everybody may talk to the agent.")
+
+
+class ChannelsSettings(Section):
+    """The channels of ``everlong channels run`` and ``everlong serve``."""
+
+    workspace: Name | None = setting(
+        None,
+        "the path of a folder, or null",
+        "The folder that the agent's tools see; null for an empty one of its own.",
+    )
+    groups: Literal["addressed", "all"] = setting(
+        "addressed", "addressed or all", "Which messages of a group are answered: those to the bot, or every one."
+    )
+    tools: ToolPolicy = setting(
+        "ask",
+        _POLICIES,
+        "What the agent's tools may do: effects after a press on a button, reading only, nothing, or everything.",
+    )
+    stream: Flag = flag(default=True, description="Whether an answer is shown while the model writes it.")
+    telegram: TelegramSettings = TelegramSettings()
+    discord: DiscordSettings = DiscordSettings()
 
 
 class PluginsSettings(BaseModel):

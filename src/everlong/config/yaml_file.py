@@ -1,42 +1,30 @@
 """YAML files: reading them with the line of every key, and changing single values.
 
-Reading is safe: tags make no objects. Every fault of a file becomes one `ConfigError` that names the line. Changes go
-through ruamel's round trip, which keeps comments, order and quotes. Knows no setting.
+Reading is safe: tags make no objects. Every fault of a file becomes one `ConfigError` that names the line. A change
+replaces the characters of one value and no others, so that comments and order stay. Knows no setting.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.comments import CommentedMap, CommentedSeq
-from ruamel.yaml.error import CommentMark, MarkedYAMLError, YAMLError
-from ruamel.yaml.nodes import MappingNode, Node
-from ruamel.yaml.scalarstring import (
-    DoubleQuotedScalarString,
-    FoldedScalarString,
-    LiteralScalarString,
-    SingleQuotedScalarString,
-)
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, SequenceNode
 from ruamel.yaml.tokens import (
     BlockEndToken,
     BlockMappingStartToken,
     BlockSequenceStartToken,
-    CommentToken,
     FlowMappingEndToken,
     FlowMappingStartToken,
     FlowSequenceEndToken,
     FlowSequenceStartToken,
-    ScalarToken,
 )
 
 from everlong.errors import ConfigError
@@ -56,13 +44,6 @@ __all__ = [
 ]
 
 BYTE_ORDER_MARK = "\ufeff"
-
-_NULL = re.compile(r"(?<=[:-]) +(?:null|Null|NULL|~)(?=\s|$)")
-_PREAMBLE = re.compile(r"(?:[ \t]*(?:#.*)?\n)+(?=---)")
-"""Comments and empty lines above the start of a document."""
-
-_NESTED = re.compile(r"^( *)[^\s#-][^#\n]*:[ \t]*(?:#.*)?\n(?:[ \t]*(?:#.*)?\n)*(?=( *)(- +)?[^\s#-])", re.MULTILINE)
-"""A key without a value on its line, and the first key or list item below it."""
 
 DEPTH = 3
 """The depth to which keys have their own line and origin (auxiliary.compression.model, plugins.name.key)."""
@@ -229,155 +210,148 @@ def _kind(value: object) -> str:
     return names.get(type(value), f"a {type(value).__name__}")
 
 
-def set_in_text(text: str, path: Sequence[str], value: Any) -> str:
-    """Return YAML text with the value at ``path`` set; comments, order and quotes stay, spacing may change.
+# -- changing single values --------------------------------------------------------------------------------------------
 
-    Missing mappings on the way are added.
+
+def set_in_text(text: str, path: Sequence[str], value: Any) -> str:
+    """Return YAML text with the value at ``path`` set, and every other character as it was.
+
+    Missing mappings on the way are added. The caller checks that the result means what it should: in odd texts, such
+    as those with aliases, a value may stand for several.
 
     Raises:
-        ValueError: a comment would be lost.
         YAMLError: the text is not valid YAML.
     """
-    present: Any = None
-
-    def assign(document: Any) -> Any:
-        nonlocal present
-        document = CommentedMap() if document is None else document
-        inner, below = document, ""
-        for name in path[:-1]:
-            if inner.get(name) is None:
-                below = below or _cut_comment_below(document, inner, name)
-                inner[name] = CommentedMap()
-            inner = inner[name]
-        present = inner.get(path[-1])
-        below = below or _cut_comment_below(document, inner, path[-1])
-        inner[path[-1]] = _restyle(present, value)
-        beside = inner.ca.items.get(path[-1], [None] * 4)[2]
-        if beside is not None and not isinstance(value, list | dict):  # the library would keep its column
-            beside.start_mark.column += len(str(value)) - len(str(present))
-        if below:
-            inner.ca.items[path[-1]] = [None, None, CommentToken(f"\n{below}", CommentMark(0)), None]
-        return document
-
-    fresh = _edit_text(text, assign)
-    # A list or mapping that is replaced may take its own comments with it; no other change may.
-    if not isinstance(present, list | dict) and _comments(text) - _comments(fresh):
-        raise ValueError("a comment would be lost")
-    return fresh
+    mark, body, ending = _split_text(text)
+    root = safe_yaml().compose(body)
+    if root is None:  # nothing but comments
+        body = body if not body or body.endswith("\n") else body + ending
+        return mark + body + _block_lines(path, value, "", ending)
+    entries = _entries_on(root, path)
+    rest = path[len(entries) :]
+    key, node = entries[-1] if entries else (None, root)
+    start, end = _span(node, body, key)
+    if not rest:
+        return mark + _replace_value(body, entries[-1], value, ending)
+    if isinstance(node, MappingNode) and node.value:
+        if node.flow_style:
+            return f"{mark}{body[: end - 1]}, {_flow(rest, value)}{body[end - 1 :]}"
+        lines = _block_lines(rest, value, " " * node.value[0][0].start_mark.column, ending)
+        return mark + _insert_lines(body, end, lines, ending)
+    if key is None or any(map(_is_flow, (root, *(inner for _, inner in entries[:-1])))):
+        return f"{mark}{body[:start]}{' ' if start == end else ''}{{{_flow(rest, value)}}}{body[end:]}"
+    head = body[: body.index(":", key.end_mark.index) + 1]
+    lines = _block_lines(rest, value, " " * (key.start_mark.column + 2), ending)
+    return mark + _insert_lines(head + body[end:], len(head), lines, ending)
 
 
 def remove_from_text(text: str, path: Sequence[str]) -> str:
-    """Return YAML text without the value at ``path``, if there is one; the empty text if nothing is left."""
+    """Return YAML text without the lines of the value at ``path``, if there is one; comments between them stay.
 
-    def remove(document: Any) -> Any:
-        inner = document
-        for name in path[:-1]:
-            inner = inner.get(name) if isinstance(inner, dict) else None
-        if isinstance(inner, dict):
-            inner.pop(path[-1], None)
-        return document
-
-    return _edit_text(text, remove)
-
-
-def _edit_text(text: str, edit: Callable[[Any], Any]) -> str:
-    """Return YAML text written anew after ``edit`` has changed its document, which is None for an empty text."""
-    mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
-    body = text.removeprefix(BYTE_ORDER_MARK).replace("\r\n", "\n")
-    preamble = _PREAMBLE.match(body)  # the library drops comments before "---"
-    above, body = (preamble[0], body[preamble.end() :]) if preamble else ("", body)
-    yaml = YAML()
-    yaml.preserve_quotes = True
-    yaml.width = 1_000_000  # long values are not folded
-    yaml.explicit_start = body.startswith("---")
-    mapping, sequence, offset = _indents(body)
-    yaml.indent(mapping=mapping, sequence=sequence, offset=offset)
-    present = yaml.load(body)
-    document = edit(present)
-    buffer = io.StringIO()
-    if present is None:  # nothing but comments, which the library drops
-        yaml.explicit_start = False
-        buffer.write(body if not body or body.endswith("\n") else f"{body}\n")
-    elif not document:
-        return ""
-    if document is not None:
-        yaml.dump(document, buffer)
-    result = mark + above + _restore_nulls(body, buffer.getvalue())
-    return result.replace("\n", "\r\n") if "\r\n" in text else result
+    Raises:
+        ValueError: the value has no lines of its own.
+    """
+    mark, body, _ = _split_text(text)
+    root = safe_yaml().compose(body)
+    entries = _entries_on(root, path) if root is not None else []
+    if not path or len(entries) < len(path):
+        return text
+    if any(map(_is_flow, (root, *(inner for _, inner in entries[:-1])))):
+        raise ValueError("it shares its line with others")
+    key, node = entries[-1]
+    return mark + _remove_lines(body, key.start_mark.line, _span(node, body, key)[1])
 
 
-def _restore_nulls(before: str, after: str) -> str:
-    """Return a text written anew with the nulls of the text before, which the library leaves out."""
-    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    for tag, start, end, at, until in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag == "replace" and end - start == until - at:
-            for place, line in enumerate(old[start:end], at):
-                if _NULL.search(line) and _NULL.sub("", line).split() == new[place].split():
-                    new[place] = line.rstrip("\n") + "\n"
-    return "".join(new)
+def _split_text(text: str) -> tuple[str, str, str]:
+    """Return a text's byte order mark, the text without it, and how its lines end."""
+    body = text.removeprefix(BYTE_ORDER_MARK)
+    return text[: len(text) - len(body)], body, "\r\n" if "\r\n" in body else "\n"
 
 
-def _restyle(present: Any, value: Any) -> Any:
-    """Return a value in the style of the one that it replaces: its quotes, or the comments of the items kept."""
-    if isinstance(present, SingleQuotedScalarString | DoubleQuotedScalarString) and isinstance(value, str):
-        return type(present)(value)
-    if not isinstance(present, CommentedSeq) or not isinstance(value, list):
-        return value
-    for at in reversed(range(len(present))):
-        if present[at] not in value:
-            del present[at]
-    present.extend(item for item in value if item not in present)
-    if present != value:
-        present[:] = value
-    return present
-
-
-def _cut_comment_below(root: Any, section: Any, name: str) -> str:
-    """Cut off the comment lines below a section's last entry, which belong below the new entry ``name``."""
-    if section is root or name in section or not section or section.fa.flow_style():
-        return ""
-    while True:
-        last = len(section) - 1 if isinstance(section, CommentedSeq) else next(reversed(section))
-        inner = section[last]
-        if not (isinstance(inner, CommentedMap | CommentedSeq) and inner) or inner.fa.flow_style():
+def _entries_on(node: Node, path: Sequence[str]) -> list[tuple[Node, Node]]:
+    """Return the keys on a path with their values, as far as they are there."""
+    found: list[tuple[Node, Node]] = []
+    for name in path:
+        inside = node.value if isinstance(node, MappingNode) else []
+        entry = next(((key, value) for key, value in inside if key.value == name), None)
+        if entry is None:
             break
-        section = inner
-    comments = section.ca.items.get(last) or [None] * 4
-    at = 0 if isinstance(section, CommentedSeq) else 2
-    if comments[at] is None:
-        return ""
-    found = str(comments[at].value)
-    if isinstance(inner, LiteralScalarString | FoldedScalarString):  # such a text ends its own line
-        comments[at] = None
-        return found
-    own, newline, below = found.partition("\n")
-    comments[at].value = own + newline
-    return below
+        found.append(entry)
+        node = entry[1]
+    return found
 
 
-def _indents(text: str) -> tuple[int, int, int]:
-    """Return the indents of mappings and of list items that a text uses first, and that of the items' dashes."""
-    mapping = sequence = offset = None
-    for found in _NESTED.finditer(text):
-        indent = len(found[2]) - len(found[1])
-        if found[3] and sequence is None:
-            sequence, offset = indent + len(found[3]), indent
-        elif not found[3] and mapping is None and indent > 0:
-            mapping = indent
-    mapping = mapping or 2
-    return mapping, sequence or mapping, mapping - 2 if offset is None else offset
+def _is_flow(node: Node) -> bool:
+    return isinstance(node, CollectionNode) and bool(node.flow_style)
 
 
-def _comments(text: str) -> Counter[str]:
-    """Count the comments of YAML text."""
-    text = text.removeprefix(BYTE_ORDER_MARK)
-    between, end = [], 0
-    for token in safe_yaml().scan(text):
-        if isinstance(token, ScalarToken) and token.end_mark.index > token.start_mark.index:
-            between.append(text[end : token.start_mark.index])
-            end = token.end_mark.index
-    between.append(text[end:])
-    return Counter(found.rstrip() for part in between for found in re.findall("#.*", part))
+def _span(node: Node, body: str, key: Node | None = None) -> tuple[int, int]:
+    """Return where the text of a node begins and ends, without the comments behind it."""
+    start, end = node.start_mark.index, node.end_mark.index
+    if isinstance(node.value, list) and node.value and not _is_flow(node):
+        last = node.value[-1]
+        return start, (_span(last[1], body, last[0]) if isinstance(last, tuple) else _span(last, body))[1]
+    if start == end and key is not None:  # a key without a value
+        start = end = body.index(":", key.end_mark.index) + 1
+    return start, start + len(body[start:end].rstrip())  # a block of text ends with its line
+
+
+def _replace_value(body: str, entry: tuple[Node, Node], value: Any, ending: str) -> str:
+    key, node = entry
+    start, end = _span(node, body, key)
+    if isinstance(node, SequenceNode) and isinstance(value, list) and not _is_flow(node):
+        items = _replace_items(body, node, value, ending)
+        if items is not None:
+            return items
+    if isinstance(node.value, list) and not _is_flow(node):
+        start = body.index(":", key.end_mark.index) + 1
+    return f"{body[:start]}{'' if body[start - 1].isspace() else ' '}{_flow((), value)}{body[end:]}"
+
+
+def _replace_items(body: str, node: SequenceNode, value: list[Any], ending: str) -> str | None:
+    """Return a text with other items in a list; those that stay keep their comments. None if it has none of them."""
+    items = [(item, parse_value(body[slice(*_span(item, body))])) for item in node.value]
+    stay = [found for _, found in items if found in value]
+    if not stay or value[: len(stay)] != stay:
+        return None
+    first = node.value[0].start_mark
+    dash = body[first.index - first.column : first.index]
+    added = "".join(f"{dash}{_flow((), item)}{ending}" for item in value[len(stay) :])
+    body = _insert_lines(body, _span(node, body)[1], added, ending) if added else body
+    for item, found in reversed(items):
+        if found not in value:
+            body = _remove_lines(body, item.start_mark.line, _span(item, body)[1])
+    return body
+
+
+def _insert_lines(body: str, place: int, lines: str, ending: str) -> str:
+    """Return a text with lines below the one that an index is in."""
+    end = body.find("\n", place)
+    return f"{body}{ending}{lines}" if end < 0 else body[: end + 1] + lines + body[end + 1 :]
+
+
+def _remove_lines(body: str, first: int, end: int) -> str:
+    """Return a text without the lines from a number to an index, but with the comments between them."""
+    lines = body.splitlines(keepends=True)
+    last = body.count("\n", 0, end)
+    comments = [line for line in lines[first : last + 1] if line.lstrip().startswith("#")]
+    return "".join([*lines[:first], *comments, *lines[last + 1 :]])
+
+
+def _block_lines(path: Sequence[str], value: Any, indent: str, ending: str) -> str:
+    """Return the lines of a value and of the mappings that it is in."""
+    lines = [f"{indent}{'  ' * depth}{scalar_text(name)}:" for depth, name in enumerate(path)]
+    return f"{ending.join(lines)} {_flow((), value)}{ending}"
+
+
+def _flow(path: Sequence[str], value: Any) -> str:
+    """Return a value on one line, behind the names that lead to it."""
+    if path:
+        inner = _flow(path[1:], value)
+        return f"{scalar_text(path[0])}: {f'{{{inner}}}' if len(path) > 1 else inner}"
+    if isinstance(value, list):
+        return f"[{', '.join(_flow((), item) for item in value)}]"
+    return scalar_text(value)
 
 
 def scalar_text(value: Any) -> str:

@@ -58,8 +58,8 @@ class RequestAccount:
     branch: int | None = None
     compactions: list[str] = field(default_factory=list)
     """Reasons of the compactions that were made for it."""
-    opted_out: str = ""
-    """The client's opt-out: ``off`` or ``no-store``; empty if it has not opted out."""
+    opted_out: bool = False
+    """True if its client wants nothing changed or stored."""
     usage: Usage | None = None
     miss: Miss | None = None
     """The part of the prompt that was not read from the provider's cache, and the reason."""
@@ -71,7 +71,6 @@ class RequestAccount:
     """US dollars."""
     problem: str = ""
     """The class of an error in the gateway."""
-    traceparent: str = ""
 
     def note_usage(self, cost: Callable[[str, Usage], float], *used: Usage) -> None:
         """Note the usage of its answers, of which all but the last only looked something up, and what they cost."""

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from everlong.gateway.gateway import Gateway
     from everlong.gateway.inspector_link import InspectorLink
     from everlong.gateway.routing import Route
-    from everlong.gateway.telemetry import Tracing
 
 __all__ = [
     "SERVER_OPTIONS",
@@ -80,13 +79,11 @@ class Front:
         limits: KeyLimits,
         metrics: Metrics | None = None,
         log: GatewayLog | None = None,
-        tracing: Tracing | None = None,
     ) -> None:
         self.guard = guard
         self.limits = limits
         self.metrics = metrics or Metrics()
         self.log = log or GatewayLog(None)
-        self._tracing = tracing
         self._guesses = Guesses()
         self._memory = BodyMemory()
         self.is_draining = False
@@ -200,8 +197,6 @@ class Front:
         self.metrics.in_flight -= 1
         self.metrics.finished(account)
         self.log.request(account)
-        if self._tracing is not None:
-            self._tracing.told(account)
         if self._idle is not None and self.metrics.in_flight <= 0:
             self._idle.set()
 
@@ -234,16 +229,8 @@ def without_folder(request: web.Request) -> tuple[web.Request, str | None, str |
 
 
 def _account(request: web.Request, name: str, folder: str | None, program: str | None) -> RequestAccount:
-    headers = request.headers
-    return RequestAccount(
-        request_id(headers.get("x-request-id")),
-        request.method,
-        request.path,
-        name,
-        folder=folder,
-        program=program,
-        traceparent=headers.get("traceparent", ""),
-    )
+    ident = request_id(request.headers.get("x-request-id"))
+    return RequestAccount(ident, request.method, request.path, name, folder=folder, program=program)
 
 
 def refusal(request: web.BaseRequest, refused: Refused) -> web.Response:
@@ -438,7 +425,7 @@ class _Endpoints:
         account.model, route = await self._gateway.routes.find_for(ANTHROPIC.name, body)
         check_model(account.model)
         account.opted_out = opted_out(request.headers)
-        if account.opted_out != "off":
+        if not account.opted_out:
             body = await self._gateway.by_view(body, ANTHROPIC, account.tenant)
         upstream, data = await fetch_answer(self._gateway.relay, request, account, route, body, _COUNT_SECONDS)
         if not has_no_count(upstream.status, data, upstream.headers.get("Content-Encoding", "")):

@@ -105,7 +105,7 @@ class ConversationCompactor:
         plugins: GatewayPlugins | None = None,
     ) -> None:
         self._settings = settings.compression
-        self._is_on = settings.compression.enabled and settings.gateway.mode == "active"
+        self._is_on = settings.compression.enabled
         self._adapts = self._is_on and settings.compression.threshold == "auto"
         self.windows = windows
         self._workers = workers
@@ -751,7 +751,7 @@ def _place_options(
 def _ask_before(relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize) -> bool:
     """Ask the engine of a conversation whether a request should be compacted before it is sent."""
     assert relayed.engine is not None  # noqa: S101 - asked before
-    _, messages, _ = read_request(relayed.dialect, turn.said(relayed.dialect))
+    _, messages, _ = read_request(relayed.dialect, turn.sent(relayed.dialect))
     return relayed.engine.is_due_before(messages, size.tokens)
 
 

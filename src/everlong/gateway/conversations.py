@@ -88,8 +88,6 @@ class AppliedView:
     """The note that is added to the system prompt."""
     edits: dict[int, bytes] = field(default_factory=dict)
     """Later entries that are sent in another form, by their number."""
-    teasers: Mapping[int, str] = field(default_factory=dict)
-    """Texts for the model behind later messages of the user, by the depth of the message; `everlong.store.teasers`."""
 
 
 class Growth(NamedTuple):
@@ -169,8 +167,6 @@ class LiveConversation:
         Each request has a copy of its own, because others may go on from the same place at the same time.
         """
         view = self.view if self.view is not None and self.view.covers <= count else None
-        if view is not None and any(depth > branch.depth for depth in view.teasers):
-            view = replace(view, teasers={at: text for at, text in view.teasers.items() if at <= branch.depth})
         is_whole = count == len(self.ends)
         return replace(
             self,
@@ -214,11 +210,6 @@ class LiveConversation:
     def view_id(self) -> int | None:
         """The id of the view in force; None if everything is sent as it came."""
         return None if self.view is None else self.view.view_id
-
-    def add_teaser(self, text: str) -> None:
-        """Send a teaser with the newest message from now on, as long as the view holds."""
-        if self.view is not None:
-            self.view = replace(self.view, teasers={**self.view.teasers, self.depths[-1]: text})
 
     @property
     def _start(self) -> int:
@@ -475,8 +466,8 @@ def apply_view(store: Store, dialect: Dialect, conversation: LiveConversation) -
     if not entries:
         return None
     data, ends = _list_entries(entries)
-    edits, teasers = _edits(seen, dialect, conversation, reached), store.teasers.texts(conversation.branch)
-    return AppliedView(seen.view_id, covers, data, ends, seen.system.suffix, edits, teasers)
+    edits = _edits(seen, dialect, conversation, reached)
+    return AppliedView(seen.view_id, covers, data, ends, seen.system.suffix, edits)
 
 
 def _list_entries(entries: Sequence[Any]) -> tuple[bytes, tuple[int, ...]]:
@@ -503,16 +494,8 @@ def _edits(seen: SeenContext, dialect: Dialect, conversation: LiveConversation, 
     return found
 
 
-def with_view(
-    body: bytes,
-    read: Read,
-    dialect: Dialect,
-    conversation: LiveConversation,
-    view: AppliedView,
-    *,
-    teases: bool = False,
-) -> Draft:
-    """Return a body with a view in the place of the entries that it covers and, if it ``teases``, with its teasers."""
+def with_view(body: bytes, read: Read, dialect: Dialect, conversation: LiveConversation, view: AppliedView) -> Draft:
+    """Return a body with a view in the place of the entries that it covers."""
     changes: list[Change] = []
     begin, after = (
         conversation.ends[conversation.lead - 1] if conversation.lead else read.start,
@@ -536,9 +519,7 @@ def with_view(
     # Between two entries stands a comma and maybe space; all of it is written anew.
     cuts = ((conversation.ends[number - 1], conversation.ends[number]) for number in view.edits)
     changes += ((*cut, b"," + data) for cut, data in zip(cuts, view.edits.values(), strict=True))
-    told = _teaser_changes(body, read, dialect, conversation, view) if teases and view.teasers else {}
-    changes += told.values()
-    ends += _moved_ends(conversation, view, ends[-1] - after, told)
+    ends += _moved_ends(conversation, view, ends[-1] - after)
     return draft_of(body, read, conversation.ends).changed(changes, ends)
 
 
@@ -568,30 +549,9 @@ def _number_at(conversation: LiveConversation, depth: int) -> int | None:
     return number if number < len(conversation.depths) and conversation.depths[number] == depth else None
 
 
-def _teaser_changes(
-    body: bytes, read: Read, dialect: Dialect, conversation: LiveConversation, view: AppliedView
-) -> dict[int, Change]:
-    """Return the changes that put teasers at the end of their entries, by the entry's number."""
-    draft = draft_of(body, read, conversation.ends)
-    found: dict[int, Change] = {}
-    for depth, text in view.teasers.items():
-        number = _number_at(conversation, depth)
-        if number is None or number < view.covers or number in view.edits:
-            continue
-        change = dialect.add_text(body, draft.entry(number), text)
-        if change is not None:
-            found[number] = change
-    return found
-
-
-def _moved_ends(
-    conversation: LiveConversation, view: AppliedView, shift: int, told: Mapping[int, Change]
-) -> Iterator[int]:
-    """Yield the ends of the entries after a view, also of those that are sent in another form or with a teaser."""
+def _moved_ends(conversation: LiveConversation, view: AppliedView, shift: int) -> Iterator[int]:
+    """Yield the ends of the entries after a view, also of those that are sent in another form."""
     for number in range(view.covers, len(conversation.ends)):
         if number in view.edits:
             shift += 1 + len(view.edits[number]) - (conversation.ends[number] - conversation.ends[number - 1])
-        elif number in told:
-            start, end, instead = told[number]
-            shift += len(instead) - (end - start)
         yield conversation.ends[number] + shift

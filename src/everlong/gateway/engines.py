@@ -15,9 +15,9 @@ from everlong.agent.tools.recall import engine_tools
 from everlong.context import ContextCompressor, ContextEngine
 from everlong.errors import EverlongError, PluginError, StoreError
 from everlong.memory import MemoryManager
-from everlong.plugins.adapters.host_state import Host, home as plugin_home
 from everlong.plugins.engines import is_engine, make_engine
 from everlong.plugins.guard import GuardedEngine
+from everlong.plugins.host import Host, home as plugin_home
 from everlong.plugins.manager import BUILT_IN, Plugins, chooses_lossless
 from everlong.store.compaction import see
 
@@ -263,8 +263,7 @@ class Engines:
         self, settings: Settings, plugins: GatewayPlugins, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.name = settings.context.engine
-        is_plugin = self.name != BUILT_IN and not plugins.wants_lossless
-        self.is_on = is_plugin and settings.gateway.mode == "active"
+        self.is_on = self.name != BUILT_IN and not plugins.wants_lossless
         """True if the user chose an engine that is not built in."""
         self._settings = settings
         self._plugins = plugins

@@ -16,13 +16,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from everlong.errors import EverlongError, TranscriptError
-from everlong.gateway.body import BrokenBody, Change, Read, Stretch, dump_json, fields_at, items_at, parse_json
+from everlong.gateway.body import BrokenBody, Change, Read, dump_json, parse_json
 from everlong.model import Message, is_system, text_of, with_part_appended
 from everlong.providers.anthropic_api import AnthropicAssembler, anthropic_reply
 from everlong.providers.base import Reply
 from everlong.providers.client import StreamAssembler
-from everlong.providers.openai_api import FirstChoiceAssembler, openai_reply
-from everlong.providers.responses_api import ResponsesAssembler, responses_reply
+from everlong.providers.openai_api import FirstChoiceAssembler, ResponsesAssembler, openai_reply, responses_reply
 from everlong.store.identity import Sender
 from everlong.wire import from_items, sendable, to_anthropic, to_items, to_openai
 
@@ -60,8 +59,6 @@ class Dialect(ABC):
     """The field that holds the conversation."""
     takes_markers: ClassVar[bool] = True
     """True if cache markers may be put into requests."""
-    text_type: ClassVar[str] = "text"
-    """The type of a block of text that a user says."""
     binds_thinking: ClassVar[bool] = True
     """True if the API refuses thinking after anything before it has changed."""
     path: ClassVar[str]
@@ -103,17 +100,6 @@ class Dialect(ABC):
         self, body: bytes, read: Read, leading: Sequence[Any], note: str
     ) -> tuple[list[Any] | None, Change | None]:
         """Return a note put after the system prompt: the leading system entries with it, or a change of a field."""
-
-    def add_text(self, body: bytes, entry: Stretch, text: str) -> Change | None:
-        """Return the change that puts a text at the end of a user's entry, in a block of its own; None if it cannot."""
-        place = fields_at(body, entry).get("content")
-        block = dump_json({"type": self.text_type, "text": text})
-        if place is not None and body[place[0] : place[0] + 1] == b'"':
-            said = b'[{"type":"' + self.text_type.encode() + b'","text":' + body[slice(*place)] + b"},"
-            return (*place, said + block + b"]")
-        if place is not None and body[place[0] : place[0] + 1] == b"[" and items_at(body, place):
-            return place[1] - 1, place[1] - 1, b"," + block
-        return None
 
     @abstractmethod
     def answer_tokens(self, read: Read) -> int:
@@ -585,7 +571,6 @@ class _ResponsesDialect(Dialect):
     api = "openai"
     list_name = "input"
     takes_markers = False
-    text_type = "input_text"
     binds_thinking = False
     path = "/v1/responses"
     last_event = re.compile(rb"[\r\n](?:event: ?|data: ?\{ ?\"type\": ?\")response\.(?:completed|incomplete|failed)")

@@ -26,7 +26,6 @@ from everlong.gateway.body import (
     Overgrown,
     check_model,
     check_structure_apart,
-    draft_of,
     is_heavy,
     model_in,
     read_body,
@@ -41,7 +40,7 @@ from everlong.gateway.encodings import Unreadable, encoding_of, plain
 from everlong.gateway.engines import Engines, GatewayPlugins
 from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless
 from everlong.gateway.journal import Journal
-from everlong.gateway.recall import can_hide, can_offer, choose_tools, offer_tools, reader_of
+from everlong.gateway.recall import can_offer, choose_tools, offer_tools
 from everlong.gateway.recorder import NEW_BLOCKS, ConversationRecorder, ResponseRecorder
 from everlong.gateway.requests import (
     AGAIN_SECONDS,
@@ -88,7 +87,6 @@ from everlong.providers.embeddings import usable_embedder
 from everlong.providers.failures import classify_answer
 from everlong.store import Store
 from everlong.store.store import redacted_message
-from everlong.store.teasers import find_teaser
 from everlong.tokens import counter_for
 from everlong.wire.event_stream import MOST_ANSWER
 
@@ -161,18 +159,16 @@ class Gateway:
         self.responses = Responses(lambda tenant: ResponseRecorder(self._store_of(tenant)), NEW_BLOCKS)
         self._marking = CacheMarkers(settings.prompt_caching)
         self._watch = CacheWatch()
-        self._is_audit = settings.gateway.mode == "audit"
         self._memory = ConversationMemory()
         self._conversations: dict[tuple[str, str], TenantConversations] = {}
         self._expiring: asyncio.Task[None] | None = None
 
     @property
     def way(self) -> str:
-        """The way of requests to their upstreams, for people: through which proxies, and whether in audit mode."""
+        """The proxies on the way to the upstreams, for people."""
         found = (self.relay.network.shown_proxy(route.base_url) for route in self.routes.all)
         proxies = ", ".join(dict.fromkeys(proxy for proxy in found if proxy))
-        way = f" by way of the proxy {proxies}" if proxies else ""
-        return f"{way}; audit: requests are passed on as they come" if self._is_audit else way
+        return f" by way of the proxy {proxies}" if proxies else ""
 
     @property
     def waiting(self) -> int:
@@ -236,8 +232,8 @@ class Gateway:
     async def _relay(self, relayed: RelayedRequest) -> web.StreamResponse:
         """Find the conversation of a request, pass it on, and record how it ended."""
         dialect = relayed.dialect
-        if choice := opted_out(relayed.request.headers):
-            await self._stay_out(relayed, choice)
+        if opted_out(relayed.request.headers):
+            await self._stay_out(relayed)
         else:
             await self._find_conversation(relayed)
         relayed.account.api, relayed.account.provider = dialect.api, relayed.route.provider
@@ -267,39 +263,23 @@ class Gateway:
         """Return a body as it would be sent if it were a request: under the view in force, if that is in memory."""
         conversations = self._conversations.get((tenant, dialect.name))
         try:
-            return (
-                body
-                if conversations is None or self._is_audit
-                else await conversations.peek(body, partial(self._teases, dialect))
-            )
+            return body if conversations is None else await conversations.peek(body)
         except Refused:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a client makes up is for the upstream to judge
             _log.warning("a body could not be put into the form of its view: %s", type(error).__name__)
             return body
 
-    def _teases(self, dialect: Dialect, model: str) -> bool:
-        return self.routes.find(dialect.api, model).pushes
-
-    async def _stay_out(self, relayed: RelayedRequest, choice: str) -> None:
-        """Prepare a request whose client opted out: it is not stored, and only ``no-store`` gets view and markers."""
-        dialect, account = relayed.dialect, relayed.account
-        account.opted_out = choice
+    async def _stay_out(self, relayed: RelayedRequest) -> None:
+        """Prepare a request whose client opted out: it goes on as it came, and nothing of it is stored."""
+        account = relayed.account
+        account.opted_out = True
         with suppress(Unreadable):  # the upstream says what is wrong with it
             relayed.words = await unpack(relayed.body, relayed.encoding, account.held)
             await check_structure_apart(relayed.words)
-        account.model, relayed.route = await self.routes.find_for(dialect.api, relayed.words)
+        account.model, relayed.route = await self.routes.find_for(relayed.dialect.api, relayed.words)
         check_model(account.model)
         relayed.is_unread = not account.model
-        if choice == "off" or relayed.words is None or self._is_audit or not dialect.takes_markers:
-            return
-        shown = await self.by_view(relayed.words, dialect, relayed.tenant)
-        with suppress(BrokenBody):
-            read = await asyncio.to_thread(read_body, shown, dialect.list_name)
-            draft = draft_of(shown, read, [entry.end for entry in read.entries])
-            shown = self._marking.marked_once(draft, account.model, relayed.route.cached_as)
-            if shown != relayed.words:
-                relayed.body, relayed.words, relayed.is_rewritten = shown, shown, True
 
     async def _find_conversation(self, relayed: RelayedRequest) -> None:
         """Find the conversation and the route of a request; if the request is broken, the upstream tells the client."""
@@ -315,7 +295,6 @@ class Gateway:
             relayed.turn = await relayed.conversations.enter(relayed.words, relayed.sender, is_small)
             account.model = relayed.turn.model
             relayed.route = self.routes.find(dialect.api, relayed.turn.model)
-            relayed.turn.teases = relayed.route.pushes
         except Overgrown as error:
             raise Refused(413, str(error), close=True) from error
         except (BrokenBody, Unreadable) as error:
@@ -363,9 +342,9 @@ class Gateway:
             return answer
         turn = relayed.turn
         assert turn is not None  # noqa: S101 - it was found, or there is an answer
-        is_ours = not self._is_audit and not relayed.dialect.compacts_upstream(turn.read)
+        is_ours = not relayed.dialect.compacts_upstream(turn.read)
         path = relayed.request.path
-        if not self._is_audit and relayed.dialect is RESPONSES and asks_compaction(path, turn.read):
+        if relayed.dialect is RESPONSES and asks_compaction(path, turn.read):
             is_known = self._client_compaction.is_known_to(relayed.route, path)
             if not is_known:
                 return await self._answer_compaction(relayed, turn, is_unknown=is_known is False)
@@ -373,7 +352,6 @@ class Gateway:
             if self.engines.is_on:
                 relayed.engine = await self._compactor.find_engine(self.engines, relayed, turn)
             await self._compactor.make_room(relayed, turn)
-            await self._add_teaser(relayed, turn)
         for attempt in range(OVERFLOW_TRIES + 1):
             sent = relayed.sent_body = self._make_body(relayed, turn)
             upstream = await self._send(relayed, sent)
@@ -385,31 +363,12 @@ class Gateway:
             return await self._pass_back(relayed, sent, upstream, head)
         raise AssertionError("unreachable")
 
-    async def _add_teaser(self, relayed: RelayedRequest, turn: ConversationTurn) -> None:
-        """Put earlier messages beside a question that seems to mean them, if the model can open them."""
-        if not turn.teases or turn.is_unwieldy or not can_hide(relayed.dialect, turn.draft(relayed.dialect)):
-            return
-        conversation, store = turn.conversation, relayed.conversations.recorder.store
-        try:
-            question = turn.question(relayed.dialect)
-            opener = reader_of(self._compactor.recall_tools(relayed))
-            work = partial(find_teaser, store, conversation.branch, question, opener)
-            teaser = await self._compactor.run_apart(work) if question else None
-            if teaser is None:
-                return
-            await relayed.wait_until_stored(turn)
-            if teaser.view == conversation.view_id:
-                keep = partial(store.teasers.keep, conversation.branch, teaser)
-                conversation.add_teaser(await self._compactor.run_apart(keep))
-        except Exception as error:  # noqa: BLE001 - the request goes on without it
-            _log.warning("a request has no teaser: %s", type(error).__name__)
-
     async def _pass_on_unchanged(self, relayed: RelayedRequest) -> web.StreamResponse | None:
         """Pass on a request whose conversation is not known; None if it has to be shorter, and is known by now."""
         upstream = await self._send(relayed, relayed.body)
         head = await self._read_head(relayed, upstream)
         is_too_long = isinstance(head.error, ContextOverflow | RequestTooLarge)
-        can_help = is_too_long and relayed.can_shorten and not self._is_audit
+        can_help = is_too_long and relayed.can_shorten
         turn = await self._find_conversation_again(relayed) if can_help else None
         if turn is None:
             return await self._pass_back(relayed, relayed.body, upstream, head)
@@ -490,7 +449,7 @@ class Gateway:
         model = turn.model
         window = self._compactor.windows.window(model, relayed.route.provider)
         summarizer = self._summarizer_for_client(relayed, turn, window)
-        work = partial(self._client_compaction.make, turn.said(relayed.dialect), window, model, summarizer)
+        work = partial(self._client_compaction.make, turn.sent(relayed.dialect), window, model, summarizer)
         made = await self._compactor.run_apart(work)
         relayed.account.compactions.append("client")
         self.metrics.compacted("client", "compacted")
@@ -552,10 +511,6 @@ class Gateway:
 
     def _make_body(self, relayed: RelayedRequest, turn: ConversationTurn) -> bytes:
         """Return the bytes that go upstream: the client's, with the view in force, hidden tools and cache markers."""
-        if self._is_audit:  # which changes nothing
-            draft = draft_of(turn.body, turn.read, turn.conversation.ends)
-            relayed.sent = _describe_sent(relayed, turn, draft, turn.body, None)
-            return relayed.body
         draft = turn.draft(relayed.dialect)
         turn.drafted = len(draft.body)
         view = None if turn.view is None else turn.view.view_id
@@ -637,7 +592,7 @@ class Gateway:
         turn, account, reply = relayed.turn, relayed.account, ended.reply
         if reply is not None and reply.usage.prompt_tokens:
             account.note_usage(self._compactor.windows.cost, *ended.before, reply.usage)
-            ended = replace(ended, cost=account.cost, is_audited=self._is_audit)
+            ended = replace(ended, cost=account.cost)
         if relayed.dialect is RESPONSES and (names := (turn or relayed.whole)):
             self.responses.note(relayed.tenant, names.names(ended))
         if turn is None:

@@ -169,13 +169,12 @@ class RelayedRequest:
             await asyncio.sleep(AGAIN_SECONDS)
 
 
-def opted_out(headers: Mapping[str, str]) -> str:
-    """Return the opt-out of a request: ``off``, ``no-store`` or empty; `Refused` if it is another one."""
+def opted_out(headers: Mapping[str, str]) -> bool:
+    """Return whether a client wants nothing changed or stored; `Refused` if it wants something unknown."""
     given = headers.get(OPT_OUT)
-    choice = "" if given is None else given.strip().lower()
-    if given is not None and choice not in {"off", "no-store"}:
-        raise Refused(400, f"the header {OPT_OUT} is {given[:100]!r}, but must be off or no-store")
-    return choice
+    if given is not None and given.strip().lower() != "off":
+        raise Refused(400, f"the header {OPT_OUT} is {given[:100]!r}, but must be off")
+    return given is not None
 
 
 def header_text(text: str) -> str:
@@ -348,10 +347,8 @@ class TenantConversations(TurnQueue):
         self._watch(turn)
         return turn
 
-    async def peek(self, body: bytes, teases: Callable[[str], bool]) -> bytes:
+    async def peek(self, body: bytes) -> bytes:
         """Return a body under the view that would be in force for it, if its conversation is in memory.
-
-        ``teases`` says whether requests to a model carry teasers.
 
         Such a body comes to another endpoint and begins with other fields, so its conversation is found by its messages
         and not by its bytes. Nothing is stored or remembered.
@@ -371,8 +368,7 @@ class TenantConversations(TurnQueue):
         view = move_view(place.conversation.cut(place.number, place.branch, place.mark), conversation)
         if view is None:
             return body
-        told = teases(str(read.field("model") or ""))
-        return with_view(body, read, self.recorder.dialect, conversation, view, teases=told).body
+        return with_view(body, read, self.recorder.dialect, conversation, view).body
 
 
 async def _hash_large(body: bytes, lengths: Iterable[int]) -> dict[int, Hash] | None:

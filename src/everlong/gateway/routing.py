@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 from everlong.errors import AuthenticationFailed, ConfigError
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import model_in
-from everlong.providers.endpoints import ENDPOINTS, endpoint_for
-from everlong.providers.keys import NO_KEY, find_key
+from everlong.providers.endpoints import ENDPOINTS, NO_KEY, endpoint_for, find_key
 
 if TYPE_CHECKING:
     from multidict import CIMultiDict
@@ -42,8 +41,6 @@ class Route:
     """A key for clients that sent the gateway's key and none for the upstream."""
     recalls: bool = False
     """True if the model may look up what was said before."""
-    pushes: bool = False
-    """True if the model also hears, unasked, of earlier messages that a question seems to mean."""
 
     @property
     def cached_as(self) -> str:
@@ -180,7 +177,7 @@ class Routes:
         found = {}
         for api, usual in self._default.items():
             route = usual if given.base_url is None else self._for(api, given.base_url)
-            found[api] = replace(route, key=key, recalls=bool(given.recall), pushes=given.recall == "push")
+            found[api] = replace(route, key=key, recalls=given.recall)
         return found
 
     def _for(self, api: str, url: str) -> Route:

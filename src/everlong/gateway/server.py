@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -21,27 +21,24 @@ from aiohttp import web
 from yarl import URL
 
 from everlong.config.paths import user_config_path
-from everlong.config.settings import GatewaySettings
 from everlong.errors import ConfigError
-from everlong.gateway.account import RequestAccount, request_id
-from everlong.gateway.app import SERVER_OPTIONS, Front, dialect_of, make_app, pass_through, refusal, without_folder
+from everlong.gateway.app import SERVER_OPTIONS, Front, make_app, refusal
 from everlong.gateway.auth import MOST_BODY_BYTES, Guard, KeyLimits, Refused, check_bind, is_loopback
-from everlong.gateway.formats import FOLDER_ROUTE, OPENAI
+from everlong.gateway.formats import OPENAI
 from everlong.gateway.gateway import Gateway
 from everlong.gateway.inspector_link import INSPECTOR_PATH, InspectorLink
 from everlong.gateway.telemetry import GatewayLog, captured, server_logger
-from everlong.gateway.upstream import Network, Relay, failure, read_in_steps
+from everlong.gateway.upstream import failure, read_in_steps
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from everlong.config import Settings
     from everlong.gateway.routing import Routes
-    from everlong.gateway.telemetry import Tracing
     from everlong.gateway.writer import StoreWriter
     from everlong.store.database import Database
 
-__all__ = ["GatewayServer", "HostedGateway", "HostedRelay", "bound_socket", "serve", "tune"]
+__all__ = ["GatewayServer", "HostedGateway", "bound_socket", "serve", "tune"]
 
 _IDLE_SECONDS = 75.0
 """Seconds that a connection may stay without a whole request head."""
@@ -64,14 +61,13 @@ class GatewayServer:
         ConfigError: it may not listen there, or its keys are not right.
     """
 
-    def __init__(  # noqa: PLR0913 - each is one part of the server
+    def __init__(
         self,
         settings: Settings,
         routes: Routes,
         database: Database,
         *,
         log: GatewayLog | None = None,
-        tracing: Tracing | None = None,
         reload: Callable[[], Settings] | None = None,
         writer: StoreWriter | None = None,
         has_inspector: bool = False,
@@ -82,7 +78,7 @@ class GatewayServer:
         self._settings = settings
         self._log = log or GatewayLog(None)
         self.gateway = Gateway(settings, database, routes, writer=writer)
-        self.front = Front(Guard(own), KeyLimits(MOST_BODY_BYTES), self.gateway.metrics, self._log, tracing)
+        self.front = Front(Guard(own), KeyLimits(MOST_BODY_BYTES), self.gateway.metrics, self._log)
         self._inspector: InspectorLink | None = None
         self.has_inspector = has_inspector
         if has_inspector:
@@ -359,19 +355,28 @@ class _Connection(web.RequestHandler):
         return response
 
 
-_SPOKEN_PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses")
-"""Paths of conversations, which go where their model's requests go."""
+class HostedGateway:
+    """A gateway in a thread, from ``start`` to ``close``, with a database that it opens and closes."""
 
-
-class _Hosted:
-    """An event loop in a thread, from ``start`` to ``close``."""
-
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        routes: Routes,
+        open_database: Callable[[], Database],
+        log: GatewayLog | None = None,
+        *,
+        has_inspector: bool = False,
+    ) -> None:
         self.address = ""
+        self._settings = settings
+        self._routes = routes
+        self._open = open_database
+        self._log = log
+        self._has_inspector = has_inspector
         self._ready = threading.Event()
         self._problem: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop: asyncio.Event | None = None
+        self._stop = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="everlong-gateway", daemon=True)
 
     def start(self) -> Self:
@@ -385,7 +390,7 @@ class _Hosted:
 
     def close(self) -> None:
         """Finish the work under way, and stop."""
-        if self._loop is not None and self._stop is not None and self._thread.is_alive():
+        if self._loop is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
@@ -399,108 +404,21 @@ class _Hosted:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._main())
+            with closing(self._open()) as database:
+                asyncio.run(self._serve(database))
         except BaseException as error:  # noqa: BLE001 - told to whoever starts it
             self._problem = error
         finally:
             self._ready.set()
 
-    async def _main(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        await self._begin()
+    async def _serve(self, database: Database) -> None:
+        self._loop = asyncio.get_running_loop()
+        server = GatewayServer(self._settings, self._routes, database, log=self._log, has_inspector=self._has_inspector)
+        await server.start()
+        self.address = server.address
         self._ready.set()
         await self._stop.wait()
-        await self._end()
-
-    async def _begin(self) -> None:
-        raise NotImplementedError
-
-    async def _end(self) -> None:
-        raise NotImplementedError
-
-
-class HostedGateway(_Hosted):
-    """A gateway in a thread, with a database that it opens and closes."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        routes: Routes,
-        open_database: Callable[[], Database],
-        log: GatewayLog | None = None,
-        *,
-        has_inspector: bool = False,
-    ) -> None:
-        super().__init__()
-        self._settings = settings
-        self._routes = routes
-        self._open = open_database
-        self._log = log
-        self._has_inspector = has_inspector
-        self._database: Database | None = None
-        self._server: GatewayServer | None = None
-
-    async def _begin(self) -> None:
-        self._database = self._open()
-        try:
-            self._server = GatewayServer(
-                self._settings, self._routes, self._database, log=self._log, has_inspector=self._has_inspector
-            )
-            await self._server.start()
-        except BaseException:
-            self._database.close()
-            raise
-        self.address = self._server.address
-
-    async def _end(self) -> None:
-        assert self._server is not None  # noqa: S101 - it has begun
-        assert self._database is not None  # noqa: S101 - as above
-        try:
-            await self._server.stop(self._settings.gateway.drain_seconds)
-        finally:
-            self._database.close()
-
-
-class HostedRelay(_Hosted):
-    """A relay that passes everything on unchanged, in the place of a gateway that cannot run any more."""
-
-    def __init__(self, routes: Routes, host: str, port: int) -> None:
-        super().__init__()
-        self._routes = routes
-        self._host, self._port = host, port
-        self._relay = Relay(Network(routes.ca_bundle))
-        self._guard = Guard(GatewaySettings())
-        self._runner: web.AppRunner | None = None
-
-    async def _begin(self) -> None:
-        bound = bound_socket(self._host, self._port)
-        app = web.Application(client_max_size=1 << 40)
-        for path in (FOLDER_ROUTE + "{path:/.*}", "/{path:.*}"):
-            app.router.add_route("*", path, self._passed)
-        await self._relay.start()
-        self._runner = web.AppRunner(app, **SERVER_OPTIONS, logger=server_logger(GatewayLog(None)), access_log=None)
-        await self._runner.setup()
-        await web.SockSite(self._runner, bound).start()
-        self.address = f"http://{self._host}:{bound.getsockname()[1]}"
-
-    async def _end(self) -> None:
-        if self._runner is not None:
-            await self._runner.cleanup()
-        await self._relay.close()
-
-    async def _passed(self, request: web.Request) -> web.StreamResponse:
-        request, *_ = without_folder(request)
-        api = dialect_of(request).name
-        if self._guard.admit(request.headers) is None:
-            return refusal(request, Refused(403, "a page of another site sent this request", close=True))
-        try:
-            self._guard.check_host(request.headers.get("Host"))
-            route, body = self._routes.default(api), await request.read()
-            if body and request.path.startswith(_SPOKEN_PATHS):
-                _, route = await self._routes.find_for(api, body)
-            return await pass_through(self._relay, request, RequestAccount(request_id(None)), route, body)
-        except Refused as refused:
-            return refusal(request, refused)
+        await server.stop(self._settings.gateway.drain_seconds)
 
 
 _SWITCH_SECONDS = 0.0005

@@ -31,7 +31,6 @@ from everlong.gateway.conversations import HEAD, BodyPlace, LiveConversation, Li
 from everlong.gateway.formats import PLATFORM
 from everlong.gateway.journal import AWAY, JournalEntry
 from everlong.gateway.recorder import BodyNeeded, UnstoredTurn
-from everlong.model import typed_words
 from everlong.store.identity import Sender
 from everlong.store.turns import FinishedTurn, is_name
 
@@ -82,8 +81,6 @@ class EndedRequest:
     """The part of a cancelled or broken reply that arrived."""
     miss: Miss | None = None
     """The part of the prompt that was not read from the provider's cache, and the reason."""
-    is_audited: bool = False
-    """True if audit mode passed the request on unchanged."""
     before: tuple[Usage, ...] = ()
     """The usage of earlier answers that only looked something up, oldest first."""
     is_large: bool = False
@@ -122,9 +119,8 @@ class EndedRequest:
         if used is None:
             return None
         missed = {} if self.miss is None else {"cache_miss": self.miss.to_dict()}
-        audited = {"audited": True} if self.is_audited else {}
         looked_up = {"sent_tokens": self.sent_tokens} if self.before else {}
-        return {**used.to_dict(), **looked_up, **missed, **audited}
+        return {**used.to_dict(), **looked_up, **missed}
 
 
 _last_time = 0.0
@@ -151,8 +147,6 @@ class ConversationTurn:
     """True if its conversation was not looked up; all of it has to be stored."""
     is_unwieldy: bool = False
     """True if it is many times as large as any window: too large to be compacted while others wait."""
-    teases: bool = False
-    """True if the model hears of earlier messages that a question seems to mean."""
     is_large: bool = False
     """True if encoding it would hold up the event loop noticeably."""
     stored: asyncio.Future[None] | None = None
@@ -191,28 +185,12 @@ class ConversationTurn:
         """Return the body under the view in force."""
         return self.draft(dialect).body
 
-    def said(self, dialect: Dialect) -> bytes:
-        """Return the body under the view in force without teasers: what user and model said."""
-        return self.draft(dialect, teases=False).body
-
-    def draft(self, dialect: Dialect, *, teases: bool | None = None) -> Draft:
+    def draft(self, dialect: Dialect) -> Draft:
         """Return the body under the view in force, with the places of its entries."""
         conversation, view = self.conversation, self.view
         if view is None:
             return draft_of(self.body, self.read, conversation.ends)
-        teases = self.teases if teases is None else teases
-        return with_view(self.body, self.read, dialect, conversation, view, teases=teases)
-
-    def question(self, dialect: Dialect) -> str:
-        """Return the words that a person typed in the newest message, if no teaser stands beside it yet."""
-        conversation, view = self.conversation, self.view
-        if view is None or len(conversation.ends) <= view.covers or conversation.depths[-1] in view.teasers:
-            return ""
-        if conversation.depths[-1] == conversation.depths[-2]:  # the entry has no message of its own
-            return ""
-        entry = draft_of(self.body, self.read, conversation.ends).entry(len(conversation.ends) - 1)
-        said = dialect.messages_of(parse_json(self.body[slice(*entry)]), None)
-        return typed_words(said[-1]) if said else ""
+        return with_view(self.body, self.read, dialect, conversation, view)
 
 
 @dataclass(slots=True)

@@ -16,8 +16,7 @@ from everlong.errors import EverlongError
 from everlong.integrations.history import Originals
 from everlong.model import Message, checked_messages, leading_system_count, text_of
 from everlong.providers.anthropic_api import anthropic_reply
-from everlong.providers.openai_api import openai_reply
-from everlong.providers.responses_api import responses_reply
+from everlong.providers.openai_api import openai_reply, responses_reply
 from everlong.wire import from_items, sendable, to_anthropic, to_items, to_openai
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from everlong.plugins.engines import REQUIRED, is_engine, missing_methods
 from everlong.plugins.hooks import EVENTS, EVENTS_ELSEWHERE, Hooks
 
 if TYPE_CHECKING:
-    from everlong.plugins.adapters.llm import PluginModel
+    from everlong.plugins.models import PluginModel
 
 __all__ = ["CommandOffer", "EngineOffer", "MemoryOffer", "PluginContext", "Registered", "ToolOffer", "data_folder"]
 

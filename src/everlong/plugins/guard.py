@@ -21,7 +21,6 @@ from everlong.caching import estimate_messages_tokens_rough
 from everlong.context import CompactionReport, ContextCompressor, ContextEngine
 from everlong.errors import TargetUnreachable
 from everlong.model import Message
-from everlong.plugins.adapters.host_state import Host, running_in
 from everlong.plugins.checking import (
     CONSEQUENCES,
     FIGURES,
@@ -39,6 +38,7 @@ from everlong.plugins.checking import (
     restore_marks,
     wanted_arguments,
 )
+from everlong.plugins.host import Host, running_in
 from everlong.plugins.running import Failed, Overrun, Runner
 
 __all__ = ["EngineFault", "FaultKind", "GuardedEngine", "compressor_of", "compressors_in", "report_of"]

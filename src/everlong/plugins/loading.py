@@ -24,11 +24,12 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from everlong.errors import PluginError
-from everlong.plugins.adapters.host_state import adapter_of
 
 __all__ = ["ImportScope", "PluginFinder", "PluginLoader", "load_folder", "unload"]
 
 _PREFIX = "everlong_plugin_"
+_FOREIGN = re.compile(r"(agent|gateway|(hermes|aigenlabs)_(cli|constants))(\.|$)|tools\.registry$")
+"""Modules of another host, for which `everlong.plugins.foreign` has others."""
 
 _loading = threading.RLock()
 _finders: dict[str, PluginFinder] = {}
@@ -154,12 +155,14 @@ class ImportScope:
         level: int = 0,
     ) -> ModuleType:
         """Import a module by the plugin's view of names; stands for ``__import__`` in its modules."""
+        if not level and _FOREIGN.match(name):
+            from everlong.plugins import foreign  # noqa: PLC0415 - only for plugins of another host
+
+            return foreign.import_module(name, fromlist)
         wanted = "" if level else self.real_name(name)
         if not wanted:
             found = builtins.__import__(name, globals, locals, fromlist or (), level)
-            return (
-                _Importlib(self) if found is importlib else found
-            )  # so that import_module resolves names the same way
+            return _Importlib(self) if found is importlib else found
         try:
             module = builtins.__import__(wanted, globals, locals, fromlist or ("*",), 0)
         except ModuleNotFoundError as error:
@@ -171,9 +174,6 @@ class ImportScope:
 
     def real_name(self, name: str) -> str:
         """Return the module that ``name`` means to the plugin, if it has another name; else nothing."""
-        adapter = adapter_of(name)
-        if adapter:
-            return adapter
         root, _, rest = name.partition(".")
         if root in self.own_names and self._means_itself(root, rest):
             return f"{self.package}.{rest}" if rest else self.package
@@ -262,11 +262,9 @@ class _Importlib(ModuleType):
 
     def import_module(self, name: str, package: str | None = None) -> ModuleType:
         """Import a module by the plugin's view of names."""
-        wanted = "" if name.startswith(".") else self._scope.real_name(name)
-        try:
-            return importlib.import_module(wanted or name, package)
-        except ModuleNotFoundError as error:
-            raise _rename_error(name, wanted, error) from None
+        if name.startswith("."):
+            return importlib.import_module(name, package)
+        return self._scope.do_import(name, fromlist=("*",))
 
 
 def _rename_error(name: str, wanted: str, error: ModuleNotFoundError) -> ModuleNotFoundError:

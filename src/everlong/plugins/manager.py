@@ -17,19 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.errors import PluginError
 from everlong.memory.provider import describe_error
-from everlong.plugins.adapters.host_state import Host, running_in
-from everlong.plugins.adapters.llm import PluginModel
 from everlong.plugins.context import EngineOffer, PluginContext, Registered
 from everlong.plugins.discovery import ENGINE_GROUP, FoundPlugin, PluginPlaces
 from everlong.plugins.engines import engine_class, make_engine
 from everlong.plugins.hooks import Hooks
+from everlong.plugins.host import Host, running_in
 from everlong.plugins.loading import load_folder, unload
+from everlong.plugins.models import PluginModel
 from everlong.plugins.trust import is_trusted
 
 if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import ContextEngine
-    from everlong.providers.auxiliary import AskModel
 
 __all__ = ["BUILT_IN", "BUILT_IN_LOSSLESS", "LOSSLESS", "Plugins", "UntrustedPlugin", "chooses_lossless", "engine_name"]
 
@@ -52,7 +51,6 @@ class Plugins:
         cwd: the folder whose project is meant; the working directory by default.
         warn: told what could not be loaded or used, one sentence each.
         host: what plugins of another host are given where they ask for settings and models.
-        ask: asks a model for a plugin, for whoever counts such calls.
     """
 
     def __init__(
@@ -62,14 +60,13 @@ class Plugins:
         *,
         warn: Callable[[str], None] = lambda _: None,
         host: Host | None = None,
-        ask: AskModel | None = None,
     ) -> None:
         self.settings = settings
         self._cwd = cwd
         self.warn = warn
         self.host = host or Host(settings)
         self.registered = Registered(Hooks(warn, partial(running_in, self.host)))
-        self.llm = PluginModel(self.host, ask)
+        self.llm = PluginModel(self.host)
         self.loaded: list[FoundPlugin] = []
         self.failed: dict[str, PluginError] = {}
         """Errors of the plugins that were not loaded, by name."""

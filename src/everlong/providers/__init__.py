@@ -27,10 +27,14 @@ if TYPE_CHECKING:
         UsageReported as UsageReported,
     )
     from everlong.providers.catalogue import Catalogue as Catalogue, ModelInfo as ModelInfo, ModelPrices as ModelPrices
-    from everlong.providers.connection import Connection as Connection, connect as connect
+    from everlong.providers.connection import (
+        Connection as Connection,
+        Retrying as Retrying,
+        RetryPolicy as RetryPolicy,
+        connect as connect,
+    )
     from everlong.providers.endpoints import ModelName as ModelName, parse_model_name as parse_model_name
     from everlong.providers.openai_api import OpenAIProvider as OpenAIProvider
-    from everlong.providers.retry import Retrying as Retrying, RetryPolicy as RetryPolicy
 
 __all__, __getattr__, __dir__ = export_lazily(
     __name__,
@@ -39,9 +43,8 @@ __all__, __getattr__, __dir__ = export_lazily(
         "auxiliary": "ProviderSummarizer completer summarizer_for",
         "base": "CallOptions Done Event Provider Reply TextDelta ThinkingDelta ToolCallMade Usage UsageReported",
         "catalogue": "Catalogue ModelInfo ModelPrices",
-        "connection": "Connection connect",
+        "connection": "Connection RetryPolicy Retrying connect",
         "endpoints": "ModelName parse_model_name",
         "openai_api": "OpenAIProvider",
-        "retry": "RetryPolicy Retrying",
     },
 )

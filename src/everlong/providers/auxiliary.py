@@ -24,8 +24,7 @@ from everlong.model import Message
 from everlong.providers.base import CallOptions, Provider, Reply
 from everlong.providers.catalogue import Catalogue, ModelPrices
 from everlong.providers.connection import Connection, connect
-from everlong.providers.endpoints import ModelName, endpoint_for, parse_model_name
-from everlong.providers.keys import key_source
+from everlong.providers.endpoints import ModelName, endpoint_for, key_source, parse_model_name
 
 if TYPE_CHECKING:
     from everlong.config import Settings

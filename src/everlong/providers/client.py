@@ -1,6 +1,6 @@
 """The base class of `AnthropicProvider` and `OpenAIProvider`: body, call, stream and failures around a client.
 
-The subclasses know the wire formats. `retry` tries again.
+The subclasses know the wire formats. `connection` tries again.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import weakref
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -18,14 +19,10 @@ from everlong.extras import install_command
 from everlong.model import EPHEMERAL, Message
 from everlong.providers.base import CallOptions, Done, Event, Reply, UsageReported
 from everlong.providers.failures import classify
-from everlong.providers.shared_clients import SharedClients
 
-__all__ = ["ClientProvider", "StreamAssembler", "listed_window", "need", "weigh"]
+__all__ = ["ClientProvider", "SharedClients", "StreamAssembler", "listed_window", "need", "weigh"]
 
 _SPOKEN = ("system", "messages")
-_CLIENTS = SharedClients()
-
-
 _VALUE_WEIGHT = 256
 
 
@@ -66,6 +63,41 @@ class StreamAssembler(ABC):
     def so_far(self) -> dict[str, Any] | None:
         """Return the part of an incomplete answer that has come; None if nothing readable has."""
         return None
+
+
+class SharedClients:
+    """Official clients by endpoint; the last holder of one closes it.
+
+    A client reads every certificate of the system and keeps its own connections. Hundreds of agents of one process
+    would each pay for that again.
+    """
+
+    def __init__(self) -> None:
+        # Making a client may collect garbage, and with it a holder of another one, which gives that back.
+        self._lock = threading.RLock()
+        self._clients: dict[Hashable, Any] = {}
+        self._holders: Counter[Hashable] = Counter()
+
+    def take(self, endpoint: Hashable, make: Callable[[], Any]) -> Any:
+        """Return the client of an endpoint; the first holder makes it."""
+        with self._lock:
+            if endpoint not in self._clients:
+                self._clients[endpoint] = make()
+            self._holders[endpoint] += 1
+            return self._clients[endpoint]
+
+    def give_back(self, endpoint: Hashable) -> None:
+        """Say that one holder does not need the client of an endpoint any more."""
+        with self._lock:
+            self._holders[endpoint] -= 1
+            if self._holders[endpoint]:
+                return
+            del self._holders[endpoint]
+            client = self._clients.pop(endpoint)
+        client.close()
+
+
+_CLIENTS = SharedClients()
 
 
 class ClientProvider(ABC):

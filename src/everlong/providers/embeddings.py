@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 from everlong.errors import ConfigError, EverlongError, MalformedReply
 from everlong.extras import install_command
 from everlong.providers.client import need
-from everlong.providers.endpoints import ENDPOINTS, Endpoint, ModelName, endpoint_for
+from everlong.providers.endpoints import ENDPOINTS, NO_KEY, Endpoint, ModelName, endpoint_for, find_key
 from everlong.providers.failures import classify
-from everlong.providers.keys import NO_KEY, find_key
 from everlong.providers.onnx_model import OnnxModel
 from everlong.redaction import redact
 

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import os
 import secrets
+import signal
 import struct
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
@@ -22,7 +26,6 @@ from typing import IO, Any
 from everlong.errors import ConfigError, ProviderError
 from everlong.extras import install_command
 from everlong.processes import OWN_FOLDER, own_command
-from everlong.providers import local_process
 from everlong.providers.endpoints import SMALL
 
 __all__ = ["LocalServer", "ModelFile", "find_model_file", "read_model_file"]
@@ -206,7 +209,7 @@ class LocalServer:
         self.api_key = secrets.token_hex(16)
         """The key that requests must carry, because other users of the machine reach loopback, too."""
         temperature = _CALM if model.is_small else ""
-        command = own_command(local_process.__name__, str(model.path.absolute()), str(self.window), temperature)
+        command = own_command("everlong.providers.local", str(model.path.absolute()), str(self.window), temperature)
         with tempfile.TemporaryFile() as log:
             self._process = subprocess.Popen(  # noqa: S603 - ourselves
                 command,
@@ -262,3 +265,46 @@ class LocalServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+# -- the process that serves ---------------------------------------------------------------------------------------
+
+
+def serve(path: str, window: int, temperature: str) -> None:
+    """Serve a model on loopback and print its address, in a process of its own, until its standard input ends.
+
+    So it ends with its parent, even if that is killed. It reads one line, the key that requests must carry.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that talks to the model
+    key = sys.stdin.readline().strip()
+    xllamacpp = import_module("xllamacpp")
+    params = xllamacpp.CommonParams()
+    params.model.path = path
+    params.n_ctx = window
+    params.n_parallel = 1
+    # Threads that wait for each other waste time on a busy machine, so half of the cores are left alone.
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = max(1, _cores() // 2)
+    if temperature:
+        params.sampling.temp = float(temperature)
+    params.warmup = False
+    params.cache_ram_mib = 0  # the one conversation stays in its slot; the default keeps eight gigabytes of others
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    params.api_keys = [key]
+    params.ui = False
+    server = xllamacpp.Server(params)
+    sys.stdout.write(f"{server.listening_address}\n")
+    sys.stdout.flush()
+    sys.stdin.read()
+    os._exit(0)  # native threads may still work on an answer that nobody waits for
+
+
+def _cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -16,8 +16,7 @@ import orjson
 from everlong.agent.tools.recall import NAMES, HiddenTool, RecallLookup
 from everlong.providers.anthropic_api import AnthropicAssembler
 from everlong.providers.client import StreamAssembler
-from everlong.providers.openai_api import FirstChoiceAssembler
-from everlong.providers.responses_api import ResponsesAssembler
+from everlong.providers.openai_api import FirstChoiceAssembler, ResponsesAssembler
 from everlong.wire.event_stream import MOST_ANSWER, MOST_EVENTS, EventPiece, EventStream
 
 __all__ = [

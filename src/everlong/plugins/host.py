@@ -1,4 +1,4 @@
-"""The host of a plugin as the adapters see it: its settings, its models, and the hooks that plugins left.
+"""The host of a plugin: its settings, its models, and the hooks that plugins left.
 
 A plugin asks for a configuration or a model without saying for whom. So its `Host` is the current one during each call
 (`running_in`); outside of such calls, the user's own configuration counts.
@@ -6,9 +6,7 @@ A plugin asks for a configuration or a model without saying for whom. So its `Ho
 
 from __future__ import annotations
 
-import functools
 import os
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,59 +14,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from everlong.config.paths import data_home
+
 if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.providers.auxiliary import AskModel
     from everlong.providers.connection import Connection
 
-__all__ = [
-    "Host",
-    "adapter_of",
-    "as_config",
-    "current_host",
-    "foreign_home",
-    "home",
-    "host_path",
-    "running_in",
-    "session_fact",
-]
+__all__ = ["Host", "as_config", "current_host", "home", "running_in"]
 
-HOST = "everlong.plugins.adapters.host"
-
-
-def host_path() -> Path:
-    """Return the folder for ``PYTHONPATH`` with which a foreign plugin's own tests find ``agent`` and the rest."""
-    return Path(__file__).with_name("host")
-
-
-def adapter_of(name: str) -> str:
-    """Return the full name of the adapter for the foreign module ``name``; empty where there is none."""
-    known = _data()["modules"]
-    head, tail = name, ""
-    while head:
-        if head in known:
-            return f"{HOST}.{known[head]}{tail}"
-        head, _, last = head.rpartition(".")
-        tail = f".{last}{tail}"
-    return ""
-
-
-def foreign_home() -> Path | None:
-    """Return the home folder that an environment variable of another host sets; None where it is not set."""
-    for name in _data()["home"]["variables"]:
-        if os.environ.get(name, "").strip():
-            return Path(os.environ[name].strip()).expanduser()
-    return None
-
-
-def session_fact(variable: str) -> str:
-    """Return the fact behind a session variable of another host: ``session_id``, ``conversation_id``, ``platform``."""
-    return str(_data()["session"].get(variable, ""))
-
-
-@functools.cache
-def _data() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("roots.toml").read_text(encoding="utf-8"))
+_HOME_VARIABLES = ("HERMES_HOME", "AIGENLABS_HOME")
+"""Environment variables that name another host's home; the first that is set is taken."""
 
 
 @dataclass
@@ -119,9 +75,8 @@ def running_in(host: Host | None) -> Iterator[None]:
 
 def home() -> Path:
     """Return the folder for a foreign plugin's files: that of its own host's variable, else Everlong's."""
-    from everlong.config.paths import data_home  # noqa: PLC0415 - as above
-
-    return foreign_home() or data_home()
+    chosen = (os.environ.get(name, "").strip() for name in _HOME_VARIABLES)
+    return next((Path(path).expanduser() for path in chosen if path), None) or data_home()
 
 
 def as_config() -> dict[str, Any]:

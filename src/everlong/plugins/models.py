@@ -1,29 +1,21 @@
-"""Models for plugins: the call under the user's settings, the answer in the shape of OpenAI's client.
-
-The host may count the call and let the user stop it.
-"""
+"""Models for plugins, under the user's settings. The host may count a call and let the user stop it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from everlong.errors import ConfigError, PluginError, RequestRefused
-from everlong.plugins.adapters.host_state import Host, current_host
+from everlong.plugins.host import Host, current_host, running_in
 from everlong.plugins.running import time_of_others
 
 if TYPE_CHECKING:
     from everlong.model import Message
-    from everlong.providers.auxiliary import AskModel
     from everlong.providers.base import CallOptions, Reply
     from everlong.providers.connection import Connection
 
-__all__ = ["LlmAnswer", "PluginModel", "Wish", "as_completion", "ask_model", "model_for"]
-
-_FINISH = {"tool_calls": "tool_calls", "length": "length", "window": "length", "refusal": "content_filter"}
+__all__ = ["LlmAnswer", "PluginModel", "Wish", "ask_model", "model_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,29 +41,19 @@ def ask_model(
     """Ask the model that the plugin names, or the one that the user chose for such help; return its answer."""
     host = current_host()
     connection = model_for(host, wish or Wish())
-    call: CallOptions = {"max_tokens": max_tokens}
+    call: CallOptions = {"max_tokens": max_tokens, "options": dict(options or {}) or None}
     if tools:
         call["tools"] = list(tools)
-    wishes = dict(options or {})
-    if temperature is not None:
-        wishes["temperature"] = temperature
+    ask = host.ask or (lambda provider, said, options: provider.complete(said, **options))
     with time_of_others():
-        try:
-            return _ask(host, connection, messages, call, wishes)
-        except RequestRefused as refused:
-            if "temperature" not in str(refused).lower() or "temperature" not in wishes:
-                raise
-            del wishes["temperature"]  # some models accept only their own value
-            return _ask(host, connection, messages, call, wishes)
-
-
-def _ask(
-    host: Host, connection: Connection, messages: Sequence[Message], call: CallOptions, wishes: Mapping[str, Any]
-) -> Reply:
-    call = {**call, "options": dict(wishes) or None}
-    if host.ask is not None:
-        return host.ask(connection, messages, call)
-    return connection.complete(messages, **call)
+        if temperature is not None:
+            warmer: CallOptions = {**call, "options": {**(options or {}), "temperature": temperature}}
+            try:
+                return ask(connection, messages, warmer)
+            except RequestRefused as refused:
+                if "temperature" not in str(refused).lower():  # some models accept only their own value
+                    raise
+        return ask(connection, messages, call)
 
 
 def model_for(host: Host, wish: Wish) -> Connection:
@@ -118,33 +100,6 @@ def _full_name(model: str, provider: str, main: Connection | None) -> str:
         return model if main is None else f"{main.endpoint.name}:{model}"
 
 
-def as_completion(reply: Reply) -> SimpleNamespace:
-    """Return a reply in the shape of OpenAI's chat completions: ``.choices[0].message.content``, ``.usage``."""
-    calls = [
-        SimpleNamespace(id=call.id, type="function", function=SimpleNamespace(name=call.name, arguments=call.arguments))
-        for call in reply.calls
-    ]
-    message = SimpleNamespace(role="assistant", content=reply.text, tool_calls=calls or None, reasoning_content=None)
-    usage = reply.usage
-    return SimpleNamespace(
-        id=reply.id or "",
-        object="chat.completion",
-        model=reply.model,
-        choices=[SimpleNamespace(index=0, message=message, finish_reason=_FINISH.get(reply.stop, "stop"))],
-        usage=SimpleNamespace(
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.output_tokens,
-            total_tokens=usage.total_tokens,
-        ),
-    )
-
-
-def undisturbed(active: bool = True) -> AbstractContextManager[None]:
-    """Return a context manager that does nothing; another host protects calls from interrupts with one."""
-    del active
-    return nullcontext()
-
-
 _MOST_TOKENS = 2_048
 
 
@@ -166,16 +121,10 @@ class LlmAnswer:
 
 
 class PluginModel:
-    """The auxiliary model, for plugins.
+    """The auxiliary model, for plugins; ``host`` knows the settings and the conversation's own model."""
 
-    Args:
-        host: knows the settings and the conversation's own model.
-        ask: asks a model, for whoever counts such calls.
-    """
-
-    def __init__(self, host: Host, ask: AskModel | None = None) -> None:
+    def __init__(self, host: Host) -> None:
         self._host = host
-        self._ask = ask
 
     def complete(
         self,
@@ -183,7 +132,8 @@ class PluginModel:
         *,
         system: str | None = None,
         max_tokens: int | None = None,
-        **options: Any,
+        temperature: float | None = None,
+        **ignored: Any,
     ) -> LlmAnswer:
         """Return the model's answer to a text or to messages.
 
@@ -191,20 +141,18 @@ class PluginModel:
             messages: a text, or messages in the OpenAI format.
             system: a system prompt, in front of them.
             max_tokens: the most tokens of the answer.
-            options: options of other hosts; ``temperature`` goes to the API, the rest is ignored.
+            temperature: how freely the model answers.
+            ignored: options of other hosts.
 
         Raises:
             PluginError: no model is set up.
             ConfigError: the settings name a model that cannot be found.
             ProviderError: the model gave no answer.
         """
+        del ignored
         said: list[Message] = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         if system is not None:
             said.insert(0, {"role": "system", "content": system})
-        call: CallOptions = {"max_tokens": max_tokens or _MOST_TOKENS}
-        if options.get("temperature") is not None:
-            call["options"] = {"temperature": options["temperature"]}
-        connection = model_for(self._host, Wish())
-        with time_of_others():
-            reply = self._ask(connection, said, call) if self._ask is not None else connection.complete(said, **call)
-        return LlmAnswer(reply.text, str(connection.model_name), reply.usage.to_dict())
+        with running_in(self._host):
+            reply = ask_model(said, max_tokens=max_tokens or _MOST_TOKENS, temperature=temperature)
+        return LlmAnswer(reply.text, str(model_for(self._host, Wish()).model_name), reply.usage.to_dict())

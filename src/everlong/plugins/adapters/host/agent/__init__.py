@@ -1,1 +1,0 @@
-"""The modules that engines import as ``agent``."""

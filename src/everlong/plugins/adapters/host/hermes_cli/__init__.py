@@ -1,1 +1,0 @@
-"""The modules that plugins import as ``hermes_cli``."""

@@ -1,1 +1,0 @@
-"""The modules that plugins import as ``tools``: only its registry."""
