@@ -44,8 +44,8 @@ def test_a_cut_may_not_fall_before_a_result() -> None:
 
 def test_a_cut_may_not_part_thinking_from_its_step() -> None:
     messages = [user("go"), THINKING, *step(1, "ok")]
-    assert ReasoningBlocks().allows_cut(messages, 2) is False
-    assert ReasoningBlocks().allows_cut(messages, 1) is True
+    assert allows_cut(messages, 2) is False
+    assert allows_cut(messages, 1) is True
 
 
 def test_orphans_and_unanswered_calls_are_found_where_they_stand() -> None:

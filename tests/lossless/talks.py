@@ -9,7 +9,7 @@ from everlong.context.invariants import check_all
 from everlong.context.literals import is_summary, summary_body
 from everlong.context.summarizers import SummaryRequest
 from everlong.lossless import LosslessEngine, SummaryNode
-from everlong.lossless.frontier_text import read_node_ids
+from everlong.lossless.frontier import read_node_ids
 from everlong.model import Message, is_system
 from everlong.store import Store
 from everlong.store.tree import Branch

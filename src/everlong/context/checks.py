@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from everlong.context.document import SummaryDocument
-from everlong.context.names import entities
+from everlong.context.names import entities, names_by_line
 from everlong.context.report import Quality
 from everlong.model import Message, whole_text
 
@@ -64,10 +64,9 @@ def _is_named(words: str, told: str) -> bool:
 
 
 def _without_names(text: str) -> str:
-    """Return a text without its names: a list of names says nothing about a request."""
-    for name in sorted(set(entities(text)), key=len, reverse=True):
-        text = text.replace(name, " ")
-    return text
+    """Return the words of a text that name nothing: a list of names says nothing about a request."""
+    words = text.split()
+    return " ".join(word for word, names in zip(words, names_by_line(words), strict=True) if not names)
 
 
 def _names_kept(text: str, request: SummaryRequest) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -172,9 +173,13 @@ class Chronicle:
     count: int = 0
     """The user's turns so far, also those that are not quoted."""
     reads_lines: bool = True
-    """False to leave out the lines to quote, which take most of the time, where only the state is wanted."""
+    """False to keep no lines to quote, which take most of the time; those that are out of date go all the same."""
+    answers: int = 0
+    """The assistant's messages so far."""
     carried: dict[str, list[str]] = field(default_factory=dict)
     """Items of an earlier summary that are told again as they are."""
+    _ran: dict[str, Step] = field(default_factory=dict)
+    """The newest run of each command whose outcome is not kept yet."""
 
     @classmethod
     def carried_on(cls, previous: str | None, *, reads_lines: bool = True) -> Chronicle:
@@ -184,7 +189,9 @@ class Chronicle:
             chronicle._take_over(SummaryDocument.parse(previous))
         return chronicle
 
-    def extended(self, messages: Sequence[Message], *, repeats: bool = False) -> Chronicle:
+    def extended(
+        self, messages: Sequence[Message], *, repeats: bool = False, reads_lines: bool | None = None
+    ) -> Chronicle:
         """Return the chronicle of these messages too; this one stays as it is.
 
         With ``repeats`` the first message may be a request that was repeated after a summary, and is known already.
@@ -200,6 +207,8 @@ class Chronicle:
             errors=dict(self.errors),
             sources=dict(self.sources),
             said=set(self.said),
+            _ran={},
+            reads_lines=self.reads_lines if reads_lines is None else reads_lines,
         )
         longer.read(messages)
         return longer
@@ -216,22 +225,25 @@ class Chronicle:
         for index, message in enumerate(messages):
             role = message.get("role")
             if role == "user":
-                following = messages[index + 1] if index + 1 < len(messages) else {}
-                self._hear(message, was_run=read_message(following).is_local)
+                self._hear(message, messages[index + 1] if index + 1 < len(messages) else {})
             elif role == "assistant":
+                self.answers += 1
                 self._take_answer(text_of(message), at_message.get(index, []))
+        self._keep_outcomes()
         answered = [step.at for step in steps if step.result is not None]
         self.pending = tuple(s.title for s in steps if s.result is None and s.at >= (answered[-1] if answered else 0))
         while len(self.sources) > _MOST_SOURCES:
             del self.sources[next(iter(self.sources))]
 
-    def _hear(self, message: Message, *, was_run: bool) -> None:
+    def _hear(self, message: Message, following: Message) -> None:
         found = read_message(message)
+        was_run = found.is_command and read_message(following).is_local
         # Whoever wrote the first message in a user's name, it says what is to be done.
         typed = found.typed or (found.material if not self.count and not is_summary(message) else "")
-        if typed and not found.is_local and not (found.is_command and was_run):
+        if typed and not found.is_local and not was_run:
             self.count += 1
             if not _is_filler(typed) or (not self.turns and not typed.startswith("/")):
+                self._keep_outcomes()
                 self.turns.append(TurnEntry(self.count, _words_of(typed)))
             lines = without_fences(typed)
             self._keep_lines(f"turn {self.count}", f"turn {self.count}, the user:", lines, _USERS, is_said=True)
@@ -245,15 +257,25 @@ class Chronicle:
         if text.strip():
             turn.closing, turn.is_closed = text[:_LONGEST_CLOSING].strip(), not steps
             self._keep_lines(
-                f"said {self.count} {len(self.sources)}",
+                f"said {self.answers}",
                 f"said in turn {self.count}:",
                 text if steps else without_fences(text),
                 is_said=True,
             )
         for step in steps:
-            self._take_step(step, turn)
+            self._take_step(step)
 
-    def _take_step(self, step: Step, turn: TurnEntry) -> None:
+    def _keep_outcomes(self) -> None:
+        """Keep the outcomes of the commands that were read since the last call, for the turn that ran them."""
+        outcomes = self.turns[-1].outcomes if self.turns else {}
+        for subject, step in list(self._ran.items())[-_MOST_OUTCOMES:]:
+            outcomes.pop(subject, None)
+            outcomes[subject] = _outcome_line(step)
+        for subject in list(outcomes)[:-_MOST_OUTCOMES]:
+            del outcomes[subject]
+        self._ran.clear()
+
+    def _take_step(self, step: Step) -> None:
         for change in step.changes:
             known = self.files.pop(change.path, "")
             if change.how != "removed" and not change.path.startswith("/tmp/"):  # noqa: S108 - nothing is made there
@@ -266,11 +288,9 @@ class Chronicle:
             if step.failed:
                 self.errors[tried] = OpenError(step.title, step.error_lines, self.count)
             # Changed files have their own section.
-            if self.reads_lines and (step.command or not step.changes) and not step.only_looks:
-                turn.outcomes.pop(step.subject, None)
-                turn.outcomes[step.subject] = _outcome_line(step)
-                while len(turn.outcomes) > _MOST_OUTCOMES:
-                    del turn.outcomes[next(iter(turn.outcomes))]
+            if (step.command or not step.changes) and not step.only_looks:
+                self._ran.pop(step.subject, None)
+                self._ran[step.subject] = step
         source = f"$ {clip(step.title, _LONGEST_SOURCE)}" if step.command else f"{step.path or step.title}:"
         given = step.command or "\n".join(str(value) for value in step.arguments.values())
         self._keep_lines(f"{step.subject} given", source, given, is_said=True)
@@ -279,11 +299,12 @@ class Chronicle:
 
     def _keep_lines(self, subject: str, source: str, text: str, factor: float = 1.0, *, is_said: bool = False) -> None:
         """Keep the lines of a message that name something, in place of older ones on the same subject."""
+        self.sources.pop(subject, None)
         if not self.reads_lines:
             return
         if len(text) > _LOOK_AT:
             text = f"{text[: _LOOK_AT // 2]}\n{text[-_LOOK_AT // 2 :]}"
-        lines = [piece for line in text.splitlines() if "```" not in line for piece in _pieces(line)]
+        lines = _quotable_lines(text)
         named: dict[str, QuotedLine] = {}
         for before, line, names in zip(("", *lines), lines, names_by_line(lines), strict=False):
             if names and line not in source:
@@ -291,7 +312,6 @@ class Chronicle:
                 named[line] = QuotedLine(line, names, before if tells else "")
         if is_said:
             self.said.update(*(line.names for line in named.values()))
-        self.sources.pop(subject, None)
         if named:
             self.sources[subject] = SourceLines(source, _richest(tuple(named.values())), factor)
 
@@ -566,12 +586,17 @@ def _is_filler(words: str) -> bool:
     return (len(words) < 60 and all(word in _FILLERS for word in said)) or (words.startswith("/") and len(said) == 1)
 
 
-def _pieces(line: str) -> Iterable[str]:
-    """Return a line without its indentation, a long one by its records or sentences; nothing if it has no words."""
-    line = "\t".join(map(str.strip, line.split("\t"))).strip()  # the number of a line stands before a tab
-    if len(line) > _LONGEST_LINE:
-        return filter(_has_words, map(str.strip, _LINE_BREAK.split(line)))
-    return (line,) if _has_words(line) else ()
+def _quotable_lines(text: str) -> list[str]:
+    """Return the lines of a text that have words, without indentation; of a long one its records or sentences."""
+    found: list[str] = []
+    for whole in text.splitlines():
+        # The number of a line stands before a tab.
+        line = "\t".join(map(str.strip, whole.split("\t"))).strip() if "\t" in whole else whole.strip()
+        if len(line) > _LONGEST_LINE:
+            found += filter(_has_words, map(str.strip, _LINE_BREAK.split(line)))
+        elif _has_words(line) and "```" not in line:
+            found.append(line)
+    return found
 
 
 def _has_words(line: str) -> bool:
@@ -700,7 +725,10 @@ class _LineChoice:
     """The greedy choice of lines: again and again the one with the most new names for its length."""
 
     def __init__(self, sources: Sequence[SourceLines], known: set[str], said: set[str]) -> None:
-        self.sources, self.known, self.said = sources, known, said
+        self.sources = sources
+        names = {name for source in sources for line in source.lines for name in line.names}
+        self.values = {name: 0.0 if name in known else 1.0 if name in said else _UNSAID for name in names}
+        """The value of each name; 0 once it stands in the summary."""
         self.shown: set[str] = set()
         self.taken: dict[int, set[int]] = {}
         """The chosen lines by source, as indices."""
@@ -710,23 +738,28 @@ class _LineChoice:
     def choose(self, room: float, topic: frozenset[str] = frozenset()) -> None:
         """Choose lines until they take so many characters; with a topic, only those with one of its words."""
         self.spent += room
-        heap = [
-            (-self._worth(place, line), place, number)
-            for place, source in enumerate(self.sources)
-            for number, line in enumerate(source.lines)
-            if len(line.text) <= _LONGEST_LINE and (not topic or any(word in line.text.casefold() for word in topic))
-        ]
+        heap: list[tuple[float, int, int, float]] = []
+        for place, source in enumerate(self.sources):
+            recent = source.factor * (1 + _RECENT * (place + 1) / len(self.sources))
+            for number, line in enumerate(source.lines):
+                if len(line.text) > _LONGEST_LINE or (
+                    topic and not any(word in line.text.casefold() for word in topic)
+                ):
+                    continue
+                factor = recent * (1 + _PROSE * min(_MOST_WORDS, len(_PLAIN_WORD.findall(line.text))))
+                if worth := self._worth(place, line, factor):
+                    heap.append((-worth, place, number, factor))
         heapq.heapify(heap)
         while heap and room > 0:
-            negative, place, number = heapq.heappop(heap)
+            negative, place, number, factor = heapq.heappop(heap)
             line = self.sources[place].lines[number]
-            worth = self._worth(place, line)
+            worth = self._worth(place, line, factor)
             if 0 < worth < -negative * _SETTLED:  # a line chosen since then has some of its names
-                heapq.heappush(heap, (-worth, place, number))
+                heapq.heappush(heap, (-worth, place, number, factor))
             elif worth > 0 and (cost := self._cost(place, line)) <= room:
                 room -= cost
                 self.taken.setdefault(place, set()).add(number)
-                self.known.update(line.names, entities(line.before))
+                self.values.update(dict.fromkeys((*line.names, *entities(line.before)), 0.0))
                 self.shown.update((line.text, line.before))
         self.spent -= room
 
@@ -734,11 +767,9 @@ class _LineChoice:
         before = 0 if line.before in self.shown else len(line.before)
         return before + len(line.text) + 4 + (0 if place in self.taken else len(self.sources[place].source) + 2)
 
-    def _worth(self, place: int, line: QuotedLine) -> float:
-        value = sum(1.0 if name in self.said else _UNSAID for name in line.names if name not in self.known)
-        value *= 1 + _PROSE * min(_MOST_WORDS, len(_PLAIN_WORD.findall(line.text)))
-        recent = 1 + _RECENT * (place + 1) / len(self.sources)
-        return self.sources[place].factor * value * recent / (self._cost(place, line) + 8)
+    def _worth(self, place: int, line: QuotedLine, factor: float) -> float:
+        value = sum(map(self.values.__getitem__, line.names))
+        return value and factor * value / (self._cost(place, line) + 8)
 
     def items(self) -> list[str]:
         """Return the chosen lines under their sources, in order of time."""
@@ -753,19 +784,16 @@ class _LineChoice:
     def names_left(self) -> list[str]:
         """Return the names that no chosen line has: what somebody wrote before what outputs have, the newest first."""
         named = dict.fromkeys(name for source in reversed(self.sources) for line in source.lines for name in line.names)
-        return sorted((name for name in named if name not in self.known), key=lambda name: name not in self.said)
+        return sorted((name for name in named if self.values[name]), key=lambda name: -self.values[name])
 
 
 def _fit_names(names: Sequence[str], room: int, count: TextCount) -> list[str]:
     """Return as many names as fit, none that is a part of another."""
-    fitting: list[str] = []
     known: set[str] = set()
-    room -= 4
-    for name in names:
-        room -= 0 if name in known else count(name) + 1
-        if room < 0:
-            break
+    whole: list[str] = []
+    for name in names[: max(0, room)]:
         if name not in known:
-            fitting.append(name)
+            whole.append(name)
             known.update(entities(name))
-    return fitting
+    fitting = bisect_right(range(1, len(whole) + 1), room - 4, key=lambda many: count(", ".join(whole[:many])))
+    return whole[:fitting]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from everlong.context.names import names_by_line
-from everlong.context.text import TextCount, clip, one_line, shorten_text
+from everlong.context.text import TextCount, beginning, clip, one_line, shorten_text, without_middle
 from everlong.model import Message, calls_of, is_image, parts_of, readable_text
 from everlong.redaction import redact
 
@@ -105,36 +105,47 @@ def turn_pieces(turns: Sequence[Message], room: int, count: TextCount) -> Iterat
         extras = [f"[{images} image(s)]"] if images else []
         for call in calls_of(message):
             arguments, name = outgoing(call.arguments), clip(one_line(outgoing(call.name)), 60)
-            extras.append(f"[calls {name} with {shorten_text(arguments, _ARGUMENT_TOKENS, count)}]")
-            ran[call.id] = f"{name} {clip(one_line(arguments), 80)}"
+            is_short = len(arguments) <= _ARGUMENT_TOKENS
+            shown = arguments if is_short else shorten_text(arguments, _ARGUMENT_TOKENS, count)
+            extras.append(f"[calls {name} with {shown}]")
+            ran[call.id] = f"{name} {beginning(arguments, 80)}"
         label = clip(one_line(escaped(role)), 20)
+        tokens = count(text) + sum(map(count, extras))  # most texts were counted before
         if role == "tool":
             title = ran.pop(str(message.get("tool_call_id") or ""), "")
-            text = f"(result of {title})\n{_digest(text, count)}" if title else _digest(text, count)
-        for body in split("\n".join(part for part in [text, *extras] if part), min(room, SPOKEN_TOKENS), count):
+            text, tokens = _digest(text, tokens)
+            text = f"(result of {title})\n{text}" if title else text
+        whole, most = "\n".join(filter(None, [text, *extras])), min(room, SPOKEN_TOKENS)
+        tokens += len(extras) + _MARK_TOKENS
+        if whole and tokens <= most:
+            yield DigestPiece(label, whole, tokens)
+            continue
+        for body in split(whole, most, count):
             yield DigestPiece(label, body, count(body) + _MARK_TOKENS)
             label = label if label.endswith("continued") else f"{label}, continued"
 
 
-def _digest(text: str, count: TextCount) -> str:
-    """Return the beginning, the end and the lines with the most names of a tool output."""
-    if len(text) <= _RESULT_TOKENS or count(text) <= _RESULT_TOKENS:
-        return text
-    ends = shorten_text(text, int(_RESULT_TOKENS * (1 - _KEY_LINE_SHARE)), count)
+def _digest(text: str, tokens: int) -> tuple[str, int]:
+    """Return the beginning, the end and the lines with the most names of a tool output, and about its tokens."""
+    if tokens <= _RESULT_TOKENS:
+        return text, tokens
+    characters = len(text) * _RESULT_TOKENS / tokens
+    ends = without_middle(text, int(characters * (1 - _KEY_LINE_SHARE)))
     looked_at = text if len(text) <= _LOOK_AT else text[: _LOOK_AT // 2] + "\n" + text[-_LOOK_AT // 2 :]
-    lines = [line.strip()[:_LONGEST_LINE] for line in looked_at.splitlines() if len(line) > 3]
-    lines = [line for line in dict.fromkeys(lines) if line not in ends]
+    seen = set(map(str.strip, ends.splitlines()))
+    lines = [line[:_LONGEST_LINE] for line in dict.fromkeys(map(str.strip, looked_at.splitlines())) if line not in seen]
     worth = [len(names) / (len(line) + 40) for line, names in zip(lines, names_by_line(lines), strict=True)]
     order = sorted(range(len(lines)), key=worth.__getitem__, reverse=True)[:_MOST_KEY_LINES]
-    room = int(_RESULT_TOKENS * _KEY_LINE_SHARE)
+    room = characters * _KEY_LINE_SHARE
     chosen: list[int] = []
     for place in order:
-        room -= count(lines[place]) + 1
+        room -= len(lines[place]) + 4
         if room < 0:
             break
         chosen.append(place)
     key_lines = [lines[place] for place in sorted(chosen)]
-    return "\n".join([ends, *(["(lines from the part left out:)", *key_lines] if key_lines else [])])
+    digested = "\n".join([ends, *(["(lines from the part left out:)", *key_lines] if key_lines else [])])
+    return digested, len(digested) * tokens // len(text) + _MARK_TOKENS
 
 
 def split(text: str, room: int, count: TextCount) -> Iterator[str]:

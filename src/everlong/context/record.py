@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -261,32 +260,40 @@ def _ends(text: str) -> str:
 # -- shell commands ----------------------------------------------------------------------------------------------------
 
 _LONGEST_PARSED = 20_000
+_SHELL = re.compile(
+    r"(?P<space>[ \t\r]+)|(?P<sign>[();<>|&\n]+)|'(?P<single>[^']*)'|\"(?P<double>(?:[^\"\\]|\\.)*)\"|\\(?P<escaped>.)"
+    r"|(?P<plain>[^\s();<>|&'\"\\]+)|(?P<unclosed>['\"\\])|(?P<other>\s)",
+    re.DOTALL,
+)
+"""A piece of a command line; pieces without space or sign between them are one word."""
+_ESCAPED = re.compile(r"\\([\"\\])")
 
 
 def _simple_commands(command: str) -> Iterator[tuple[list[str], list[tuple[str, str]]]]:
     """Yield the words of each program in a command, and the files that its output goes to, with the operator."""
-    lexer = shlex.shlex(without_heredocs(command)[:_LONGEST_PARSED], posix=True, punctuation_chars="();<>|&\n")
-    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t\r", True, ""
     words: list[str] = []
     targets: list[tuple[str, str]] = []
-    operator = ""
-    try:
-        for token in lexer:
-            if token and all(sign in "();<>|&\n" for sign in token):
-                if token.startswith(("<", ">", "&>")):
-                    operator = token
-                    continue
-                operator = ""
-                if words := _without_runners(words):
-                    yield words, targets
-                words, targets = [], []
-            elif operator:
-                targets += [(operator, token)] if operator in (">", ">>", "&>") else []
-                operator = ""
-            else:
-                words.append(token)
-    except ValueError:  # a quotation without an end
-        pass
+    operator, word = "", None
+    for piece in _SHELL.finditer(f"{without_heredocs(command)[:_LONGEST_PARSED]}\n"):
+        kind, said = piece.lastgroup, piece[piece.lastgroup or 0]
+        if kind == "unclosed":  # a quotation without an end
+            break
+        if kind not in ("space", "sign"):
+            word = (word or "") + (_ESCAPED.sub(r"\1", said) if kind == "double" else said)
+            continue
+        if word is not None and operator:
+            targets += [(operator, word)] if operator in (">", ">>", "&>") else []
+            operator = ""
+        elif word is not None:
+            words.append(word)
+        word = None
+        if kind == "sign" and said.startswith(("<", ">", "&>")):
+            operator = said
+        elif kind == "sign":
+            operator = ""
+            if words := _without_runners(words):
+                yield words, targets
+            words, targets = [], []
     if words := _without_runners(words):
         yield words, targets
 

@@ -95,7 +95,7 @@ class SummaryRequest:
     @cached_property
     def chronicle_now(self) -> Chronicle:
         """The chronicle of the whole conversation; plan, files and errors are told as they stand there."""
-        return self.chronicle.extended(self._following())
+        return self.chronicle.extended(self._following(), reads_lines=False)
 
     @cached_property
     def state(self) -> Chronicle:

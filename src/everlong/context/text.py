@@ -25,7 +25,7 @@ def shorten_text(text: str, max_tokens: int, count: TextCount, otherwise: str = 
         return text
     keep = len(text)
     for _ in range(12):
-        shortened = _without_middle(text, keep)
+        shortened = without_middle(text, keep)
         tokens = count(shortened)
         if tokens <= max_tokens:
             return shortened
@@ -35,7 +35,8 @@ def shorten_text(text: str, max_tokens: int, count: TextCount, otherwise: str = 
     return otherwise
 
 
-def _without_middle(text: str, keep: int) -> str:
+def without_middle(text: str, keep: int) -> str:
+    """Return about so many characters of a text, two thirds of them from its beginning."""
     if keep >= len(text):
         return text
     front = _break_before(text, keep * 2 // 3)

@@ -18,11 +18,9 @@ from everlong.context.engine import MESSAGE_TAG
 from everlong.context.exchanges import CompactionEvidence, SummaryExchanges
 from everlong.context.literals import is_acknowledgement, summary_body, summary_indices
 from everlong.lossless.author import SummaryAuthor
-from everlong.lossless.builder import GraphBuilder
-from everlong.lossless.frontier import GraphBroken, GraphSizes, sizes_for
-from everlong.lossless.frontier_text import read_node_ids
+from everlong.lossless.frontier import GraphBroken, GraphSizes, read_node_ids, sizes_for
 from everlong.lossless.graph import EDITED, ROOT, MemoryGraph, SummaryGraph, SummaryNode, SummarySpan, tag_of
-from everlong.lossless.run import LosslessRun, mend
+from everlong.lossless.run import GraphBuilder, LosslessRun, mend
 from everlong.lossless.tools import SCHEMAS, answer_tool
 from everlong.model import Message, checked_messages, is_system
 
@@ -302,7 +300,7 @@ class LosslessEngine(ContextCompressor):
     def build(
         self, spans: Sequence[SummarySpan], last: str, on_leaf: Callable[[SummaryNode], None] = lambda _: None
     ) -> list[SummaryNode]:
-        """Summarize all messages up to ``last`` that no summary covers; see `everlong.lossless.builder`."""
+        """Summarize all messages up to ``last`` that no summary covers; see `GraphBuilder`."""
         with self._lock:
             return GraphBuilder(self._run_for(self.request_for([])), on_leaf).build(spans, last)
 

@@ -1,16 +1,20 @@
-"""The frontier of a graph: which runs of messages become leaves, and which summaries are condensed.
+"""The frontier of a graph: which runs of messages become leaves, which summaries are condensed, and its text.
 
-Pure arithmetic over sizes. A leaf covers whole groups, so that no call is parted from its results. Summaries of one
-level are condensed when there are many of them, and whenever the frontier has no room; the oldest go first, so that
-recent work is told in more detail.
+A leaf covers whole groups, so that no call is parted from its results. Summaries of one level are condensed when there
+are many of them, and whenever the frontier has no room; the oldest go first, so that recent work is told in more
+detail. In the summary message each summary stands under a heading with its id, by which a tool opens it, and by which
+the engine knows, at the next compaction or after a restart, on which summaries a conversation stands.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import NamedTuple
 
 from everlong.context.invariants import allows_cut
+from everlong.context.text import TextCount, shorten_text
 from everlong.errors import EverlongError
 from everlong.lossless.graph import ROOT, SummaryNode
 from everlong.model import Message
@@ -104,3 +108,67 @@ def frontier_problems(nodes: Sequence[SummaryNode], last: str) -> list[str]:
     if at != last:
         problems.append(f"the summaries end at message {at or 'none'}, and the newest messages follow {last or 'none'}")
     return problems
+
+
+# -- its text ----------------------------------------------------------------------------------------------------------
+
+INTRODUCTION = (
+    "Every earlier message is kept. These are summaries of them, oldest first; lcm_expand opens one by its id, down to "
+    "the original words, and lcm_grep searches all of them."
+)
+STATE_HEADING = "# Where the work stands"
+"""The line before the exact state of the work, which follows the summaries."""
+_NODE = re.compile(r"^# Summary (s-[0-9a-f]{12})\b.*$", re.MULTILINE)
+_POSING = re.compile(r"^# (?=Summary s-|Where the work)", re.MULTILINE)
+
+
+def render_node(node: SummaryNode, text: str | None = None) -> str:
+    """Return a summary under its heading; ``text`` stands for its own words where these have no room."""
+    return f"{heading_of(node)}\n{_POSING.sub('## ', node.made.text if text is None else text)}".rstrip()
+
+
+def heading_of(node: SummaryNode) -> str:
+    """Return the line that names a summary: its id, its size and its time."""
+    made = node.made
+    count = f"{made.messages:,} message{'' if made.messages == 1 else 's'}"
+    when = "" if node.started is None or node.ended is None else f", {_span(node.started, node.ended)}"
+    return f"# Summary {node.id} ({count}{when})"
+
+
+def _span(started: float, ended: float) -> str:
+    first, last = (datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M") for at in (started, ended))
+    if first == last:
+        return first
+    return f"{first} to {last[11:] if first[:10] == last[:10] else last}"
+
+
+def render_frontier(nodes: Sequence[SummaryNode], state: str, room: int, count: TextCount) -> str:
+    """Return the whole text of a frontier within so many tokens; what has no room is named by its id."""
+    end = [f"{STATE_HEADING}\n{state}"] if state else []
+    whole = "\n\n".join([INTRODUCTION, *map(render_node, nodes), *end])
+    if count(whole) <= room:
+        return whole
+    # A room this small has one summary at most; it is shown in part, and last of all only by its id.
+    frame = "\n\n".join([INTRODUCTION, *(heading_of(node) for node in nodes), *end])
+    left = room - count(frame)
+    if left > 0 and nodes:
+        share = left // len(nodes)
+        parts = [render_node(node, shorten_text(node.made.text, share, count, otherwise="")) for node in nodes]
+        shown = "\n\n".join([INTRODUCTION, *parts, *end])
+        if count(shown) <= room:
+            return shown
+    for shown in (frame, "\n".join(map(heading_of, nodes))):
+        if count(shown) <= room:
+            return shown
+    return "\n".join(f"# Summary {node.id}" for node in nodes)
+
+
+def read_node_ids(text: str) -> list[str]:
+    """Return the ids of the summaries that a text shows, oldest first."""
+    return _NODE.findall(text)
+
+
+def read_state(text: str) -> str:
+    """Return the state of the work that a text ends with; empty if it has none."""
+    _, found, state = text.rpartition(f"{STATE_HEADING}\n")
+    return state if found else ""

@@ -17,8 +17,7 @@ from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, or_, 
 
 from everlong.context.literals import is_summary, summary_body
 from everlong.errors import NotStored
-from everlong.lossless.frontier import GraphBroken
-from everlong.lossless.frontier_text import read_node_ids
+from everlong.lossless.frontier import GraphBroken, read_node_ids
 from everlong.lossless.graph import (
     ROOT,
     FoundPassage,
