@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from everlong.model import HashChain, Message, identity
 from everlong.store import Store
-from everlong.store.checkpoints import Checkpoints
+from everlong.store.core import Checkpoints
 from everlong.store.database import Database
 from tests.examples import examples
 from tests.wild import wild_conversations
