@@ -214,7 +214,7 @@ def test_a_content_that_is_used_again_meanwhile_stays(store: Store, monkeypatch:
 
     def after_use(connection: Connection, **given: Any) -> int:
         said_again = RecordRequest(
-            *(store.chain, store.chain.root("two"), said, [1.0] * 3, [None] * 3), root=store.chain.root("two").id
+            *(store.chain, store.chain.root("two"), said, [1.0] * 3), root=store.chain.root("two").id
         )
         start = Match(None, said_again.start.id, 0)
         store.recorder.add(said_again, start, list(said_again.additions(0)), 1.0, connection)

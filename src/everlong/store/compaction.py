@@ -244,7 +244,6 @@ def compact(
             system,
             derived.cover_depth if only_covered else at.depth,
             occasion.profile,
-            engine.last_prompt_tokens or None,
             state_after(engine),
         )
         facts = {**compaction_values(engine, seconds, occasion), "cost": spent()}

@@ -89,10 +89,8 @@ class Importer:
         self._store = store
         self._parents: dict[str, str | None] = {}
 
-    def add(
-        self, conversation: TranscriptConversation, origin: ImportOrigin, sizes: Sequence[int] | None = None
-    ) -> Imported:
-        """Record a conversation and give it a session, unless it has one; ``sizes`` are the tokens of its messages."""
+    def add(self, conversation: TranscriptConversation, origin: ImportOrigin) -> Imported:
+        """Record a conversation and give it a session, unless it has one."""
         body = conversation.body or {}
         is_own = body.get("kind") == KIND and _SESSION_ID.fullmatch(conversation.id or "") is not None
         root = ""
@@ -108,14 +106,13 @@ class Importer:
         said, broken = _split_off_broken(conversation.messages, times) if is_own else (list(conversation.messages), [])
         apart = {one.place for one in broken}
         when = [time for place, time in enumerate(times) if place not in apart]
-        tokens = None if sizes is None else [size for place, size in enumerate(sizes) if place not in apart]
         lead = leading_system_count(said)
         trace = self._store.chain.trace(said[lead:])
         if not trace.ids:
             return Imported("empty", None)
         key = f"session:{conversation.id}" if conversation.id else f"words:{trace.ids[0].hex()}"
         name, tools = _text(conversation.id), conversation.tools or None
-        at = self._store.record(said, tools=tools, times=when, tokens=tokens, ext_id=name, conversation=root)
+        at = self._store.record(said, tools=tools, times=when, ext_id=name, conversation=root)
         facts = _facts(self._store, conversation, origin, key, times, is_own=is_own)
         first = next((n for n, one in enumerate(said[lead:]) if one.get("role") == "assistant"), len(trace.ends))
         facts["opened"] = None if root else (trace.ends[first - 1] if first else 0)

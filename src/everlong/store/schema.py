@@ -58,7 +58,6 @@ node = Table(
     Column("depth", BigInteger, nullable=False),
     Column("role", String, nullable=False),
     Column("digest", _Digest, nullable=False),
-    Column("tokens", Integer),
     Column("ts", Float(53), nullable=False),
     Column("mark", _Id),  # the id by which stateless requests find it, where that is another one
     UniqueConstraint("branch", "depth"),
@@ -115,12 +114,10 @@ view = Table(
     Column("id", _Serial, primary_key=True, autoincrement=True),
     Column("tenant", String, nullable=False),
     Column("branch", _Serial, nullable=False),
-    Column("cover", _Id, nullable=False),
     Column("cover_depth", BigInteger, nullable=False),
     Column("saw_depth", BigInteger, nullable=False),
     Column("prev", _Serial),
     Column("profile", String, nullable=False),
-    Column("tokens", Integer),
     Column("system_suffix", Text),
     Column("preamble", _Digest),  # set where an engine rewrote the system messages rather than add to them
     Column("state", String, nullable=False),  # good, degraded or void

@@ -129,9 +129,7 @@ class Store(StoreCore):
         *,
         tools: Sequence[dict[str, Any]] | None = None,
         times: Sequence[float] | None = None,
-        tokens: Sequence[int | None] | None = None,
         ext_id: str | None = None,
-        known: Trace | None = None,
         conversation: str = "",
     ) -> Branch:
         """Store a conversation as far as it is not known; durable when this returns. Recording again adds nothing.
@@ -142,9 +140,7 @@ class Store(StoreCore):
             messages: The conversation from its first message on, with the system messages that it is sent with.
             tools: The tools that it is sent with.
             times: When each message was said, in seconds since 1970; now, if not given.
-            tokens: The size of each message, where the caller knows it.
             ext_id: The client's name for the conversation, which tells those that begin alike apart.
-            known: The chain over the messages without those system messages, as they are stored, where it is known.
             conversation: The name of the conversation: it goes on from what was recorded under the same name, and never
                 from another one, whatever it says.
         """
@@ -153,14 +149,11 @@ class Store(StoreCore):
         check_messages(given[:lead])
         said: list[Message] = given[lead:]
         root = self.chain.root(conversation)
-        if known is not None and len(known.ends) != len(said):  # of another list
-            known = None
-        if known is None and not self.database.in_batch:  # what is imported in a batch does not come again soon
-            known = self.checkpoints.traced(said, self.cleaned, root, skip=lead)
-        else:
+        known: Trace | None = None
+        if self.database.in_batch:  # what is imported in a batch does not come again soon
             check_messages(said, lead)
-            if conversation and known is not None:
-                known = Trace(self.chain.rechain(said, known, root.id), known.blocks, known.ends)
+        else:
+            known = self.checkpoints.traced(said, self.cleaned, root, skip=lead)
         preamble = None
         if lead or tools:
             sent = {"system": [self.cleaned(one) for one in given[:lead]], "tools": self.cleaned_tools(tools)}
@@ -170,7 +163,6 @@ class Store(StoreCore):
             root,
             said,
             times[lead:] if times else [time.time()] * len(said),
-            tokens[lead:] if tokens else [None] * len(said),
             preamble=preamble,
             ext_id=ext_id,
             clean=self.cleaned,
@@ -195,7 +187,6 @@ class Store(StoreCore):
             to.node,
             said,
             times or [time.time()] * len(said),
-            [None] * len(said),
             to.id,
             clean=self.cleaned,
         )

@@ -177,11 +177,11 @@ def _read_usage(told: str | None) -> dict[str, Any]:
 MOST_BLOCKS = 2_000
 """The blocks of a stretch whose messages are all looked at."""
 _BYTES_PER_TOKEN = 4
-"""Bytes of a message for each token, where nobody counted its tokens."""
+"""Bytes of a message for each token."""
 
 
 class StretchSize(NamedTuple):
-    """The size of a stretch of messages; tokens are estimated where they were not counted."""
+    """The size of a stretch of messages; its tokens are estimated."""
 
     messages: int
     tokens: int
@@ -194,7 +194,7 @@ def size_along(core: StoreCore, connection: Connection, path: Sequence[Segment],
     """
     entries = core.reader.entries(connection, list(path), max(low, high - MOST_BLOCKS), high)
     newest = [one for one in entries if one.id is not None]
-    tokens = sum(len(encoded(one.message)) // _BYTES_PER_TOKEN if one.tokens is None else one.tokens for one in newest)
+    tokens = sum(len(encoded(one.message)) // _BYTES_PER_TOKEN for one in newest)
     stretch = [one._replace(low=max(low, one.low), high=min(high, one.high)) for one in path]
     messages = sum(count_messages(connection, [one for one in stretch if one.low < one.high]))
     return StretchSize(messages, tokens * messages // max(1, len(newest)))

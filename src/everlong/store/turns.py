@@ -274,7 +274,8 @@ class Turns:
         newest = select(func.max(turn.c.id)).join(reply_name, reply_name.c.turn == turn.c.id).where(*mine)
         if before is not None:
             newest = newest.where(turn.c.ts < before)
-        return next(self._select(turn.c.id == newest.scalar_subquery()), None)
+        found = list(self._select(turn.c.id == newest.scalar_subquery()))
+        return found[0] if found else None
 
     def of_session(self, ident: str) -> list[Turn]:
         """Return the turns of a session, oldest first."""
@@ -308,7 +309,7 @@ class Turns:
             said = [*said, last]
         return (
             RecordRequest(
-                *(core.chain, at.node, said, [now] * len(said), [None] * len(said), at.id),
+                *(core.chain, at.node, said, [now] * len(said), at.id),
                 clean=core.cleaned,
                 known=trace,
                 marks=marks,
