@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 from sqlalchemy import Connection
 
-from everlong.store.content import encoded
 from everlong.store.database import in_batches
 from everlong.store.paths import Segment
 from everlong.store.sessions import usage_totals
@@ -20,6 +19,7 @@ from everlong.store.shown_path import ShownPath, count_messages
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
+    from everlong.tokens import MessageCounter
 
 
 _COLUMNS = "id, branch, depth, view_id, model, status, usage, cost, ts, ended, session, error"
@@ -174,27 +174,27 @@ def _read_usage(told: str | None) -> dict[str, Any]:
 
 # -- sizes -------------------------------------------------------------------------------------------------------------
 
-MOST_BLOCKS = 2_000
-"""The blocks of a stretch whose messages are all looked at."""
-_BYTES_PER_TOKEN = 4
-"""Bytes of a message for each token."""
+MOST_BLOCKS = 500
+"""The blocks of a stretch whose messages are all counted."""
 
 
 class StretchSize(NamedTuple):
-    """The size of a stretch of messages; its tokens are estimated."""
+    """The size of a stretch of messages."""
 
     messages: int
     tokens: int
 
 
-def size_along(core: StoreCore, connection: Connection, path: Sequence[Segment], low: int, high: int) -> StretchSize:
+def size_along(
+    core: StoreCore, connection: Connection, path: Sequence[Segment], low: int, high: int, counter: MessageCounter
+) -> StretchSize:
     """Return the size of the messages at depths in ``(low, high]`` of a path.
 
     Of a stretch longer than `MOST_BLOCKS`, the newest messages stand for all.
     """
     entries = core.reader.entries(connection, list(path), max(low, high - MOST_BLOCKS), high)
     newest = [one for one in entries if one.id is not None]
-    tokens = sum(len(encoded(one.message)) // _BYTES_PER_TOKEN for one in newest)
+    tokens = sum(counter.counts([one.message for one in newest]))
     stretch = [one._replace(low=max(low, one.low), high=min(high, one.high)) for one in path]
     messages = sum(count_messages(connection, [one for one in stretch if one.low < one.high]))
     return StretchSize(messages, tokens * messages // max(1, len(newest)))

@@ -133,8 +133,8 @@ def _parts(
     if shown is not None:
         cover = shown.cover_depth
         parts += _view_parts(store, connection, path, run, shown.id, counter)
-        parts += _pinned_part(store, connection, run, cover)
-    size = size_along(store, connection, run.path, cover, run.high)
+        parts += _pinned_part(store, connection, run, cover, counter)
+    size = size_along(store, connection, run.path, cover, run.high, counter)
     if size.messages:
         turns = path.turns_within(connection, run.branch, cover, run.high)
         parts.append(ContextPart("tail", size.tokens, size.messages, *turns, ()))
@@ -179,7 +179,7 @@ def _view_parts(
     for item in items_of(connection, store.reader, view_id):
         turns = path.turns_within(connection, run.branch, item.from_depth, item.to_depth)
         if item.kind == "keep":
-            size = size_along(store, connection, run.path, item.from_depth, item.to_depth)
+            size = size_along(store, connection, run.path, item.from_depth, item.to_depth, counter)
             made = ContextPart("kept", size.tokens, size.messages, *turns, ())
         elif item.message is None:
             continue
@@ -208,8 +208,10 @@ def _joined(parts: list[ContextPart], made: ContextPart) -> list[ContextPart]:
     return [*parts[:-1], whole]
 
 
-def _pinned_part(store: Store, connection: Connection, run: ShownRun, cover: int) -> Iterator[ContextPart]:
+def _pinned_part(
+    store: Store, connection: Connection, run: ShownRun, cover: int, counter: MessageCounter
+) -> Iterator[ContextPart]:
     depths = sorted(depth for _, depth in pinned_in(connection, store.tenant, run.path) if depth <= cover)
-    sizes = [size_along(store, connection, run.path, depth - 1, depth) for depth in depths]
+    sizes = [size_along(store, connection, run.path, depth - 1, depth, counter) for depth in depths]
     if sizes:
         yield ContextPart("pinned", sum(one.tokens for one in sizes), len(sizes), None, None, ())
