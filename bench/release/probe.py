@@ -156,7 +156,7 @@ def probe_mcp() -> None:
 
 def _make_platform(name: str) -> None:
     """Make the adapter of a messaging service, with a token that nobody has."""
-    from everlong.channels.platforms import make_platform
+    from everlong.channels import make_platform
     from everlong.config import Settings
 
     made = make_platform(name, "123456:AAnobodyAAnobodyAAnobodyAAnobodyAAn", Settings().channels)

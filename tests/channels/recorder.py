@@ -41,8 +41,8 @@ class RecordingPlatform:
 
     name = "telegram"
 
-    def __init__(self, *, text: int = 4_096, nonce_seconds: float = 0.0, download: int = 20_000_000) -> None:
-        self.limits = PlatformLimits(text, 50_000_000, download, 0.01, nonce_seconds)
+    def __init__(self, *, text: int = 4_096, download: int = 20_000_000) -> None:
+        self.limits = PlatformLimits(text, 50_000_000, download, 0.01)
         self.shown: dict[str, Shown] = {}
         self.requests: list[tuple[str, Any]] = []
         self.acknowledged: list[tuple[Inbound, str]] = []
@@ -52,7 +52,6 @@ class RecordingPlatform:
         self.is_closed = False
         self._ids = itertools.count(1_000)
         self._updates = itertools.count(1)
-        self._nonces: dict[str, str] = {}
         self.receive: Receive | None = None
 
     # -- what tests do -------------------------------------------------------------------------------------------------
@@ -108,9 +107,10 @@ class RecordingPlatform:
         return [markdown[at : at + size] for at in range(0, len(markdown), size)]
 
     async def send(
-        self, place: Place, text: str, *, buttons: Sequence[Button] = (), replies_to: str = "", nonce: str = ""
+        self, place: Place, text: str, *, buttons: Sequence[Button] = (), replies_to: str = "", nonce: str
     ) -> str:
-        return self._put("send", Shown(place, text, list(buttons), replies_to), nonce)
+        del nonce
+        return self._put("send", Shown(place, text, list(buttons), replies_to))
 
     async def edit(self, place: Place, message: str, text: str, *, buttons: Sequence[Button] = ()) -> None:
         self._begin("edit", (place, message, text))
@@ -124,11 +124,9 @@ class RecordingPlatform:
         self._begin("delete", (place, message))
         self.shown.pop(message, None)
 
-    async def send_file(
-        self, place: Place, name: str, data: bytes, *, caption: str = "", replies_to: str = "", nonce: str = ""
-    ) -> str:
-        del caption
-        return self._put("send_file", Shown(place, f"[{name}]", [], replies_to, data), nonce)
+    async def send_file(self, place: Place, name: str, data: bytes, *, caption: str = "", nonce: str) -> str:
+        del caption, nonce
+        return self._put("send_file", Shown(place, f"[{name}]", data=data))
 
     async def show_typing(self, place: Place) -> None:
         self._begin("show_typing", place)
@@ -156,12 +154,9 @@ class RecordingPlatform:
         self.requests.append((method, values))
         self.fault(method, "before")
 
-    def _put(self, method: str, shown: Shown, nonce: str) -> str:
+    def _put(self, method: str, shown: Shown) -> str:
         self._begin(method, shown)
-        if self.limits.nonce_seconds and nonce in self._nonces:
-            return self._nonces[nonce]
         message = str(next(self._ids))
-        self._nonces[nonce] = message
         self.shown[message] = shown
         self.fault(method, "after")
         return message

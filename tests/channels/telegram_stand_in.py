@@ -16,13 +16,14 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from html import unescape
 from typing import Any, Literal, TypeVar
 
 from aiohttp import web
 
 from tests.waiting import PATIENCE
 
-__all__ = ["BOT_ID", "BOT_NAME", "TOKEN", "Call", "Chat", "Fault", "Shown", "TelegramStandIn", "stand_in"]
+__all__ = ["BOT_ID", "BOT_NAME", "TOKEN", "Call", "Chat", "Fault", "Shown", "TelegramStandIn", "read_html", "stand_in"]
 
 TOKEN = "700000001:made-up-token-of-the-stand-in_0001"  # noqa: S105 - opens nothing but this stand-in
 BOT_ID, BOT_NAME = 700000001, "everlong_test_bot"
@@ -71,7 +72,8 @@ class Shown:
     by_bot: bool
     person: dict[str, Any]
     reply_to: int | None = None
-    entities: list[dict[str, Any]] = field(default_factory=list)
+    html: str = ""
+    """The text as the bot sent it."""
     markup: dict[str, Any] | None = None
     document: str = ""
     data: bytes = b""
@@ -307,8 +309,6 @@ class TelegramStandIn:
         }
         if shown.topic is not None:
             message |= {"message_thread_id": shown.topic, "is_topic_message": True}
-        if shown.entities:
-            message["entities"] = shown.entities
         if shown.markup:
             message["reply_markup"] = shown.markup
         if shown.document:
@@ -407,9 +407,8 @@ class TelegramStandIn:
     def _do_sendMessage(self, given: dict[str, Any]) -> Any:  # noqa: N802 - as above
         chat = self._writable(given)
         text = str(given.get("text", ""))
-        entities = _checked_text(text, given.get("entities", []), MOST_TEXT)
-        shown = self._sent(chat, given, text)
-        shown.entities, shown.markup = entities, _checked_markup(given.get("reply_markup"))
+        shown = self._sent(chat, given, _checked_text(given))
+        shown.html, shown.markup = text, _checked_markup(given.get("reply_markup"))
         self.on_words(shown)
         return self._as_message(shown)
 
@@ -430,10 +429,10 @@ class TelegramStandIn:
     def _do_editMessageText(self, given: dict[str, Any]) -> Any:  # noqa: N802 - as above
         shown = self._own(given, "edit")
         text = str(given.get("text", ""))
-        entities, markup = _checked_text(text, given.get("entities", []), MOST_TEXT), given.get("reply_markup")
-        if (text, entities, markup) == (shown.text, shown.entities, shown.markup):
+        markup = given.get("reply_markup")
+        if (text, markup) == (shown.html, shown.markup):
             raise Refusal(400, _NOT_MODIFIED)
-        shown.text, shown.entities, shown.markup = text, entities, _checked_markup(markup)
+        shown.text, shown.html, shown.markup = _checked_text(given), text, _checked_markup(markup)
         shown.edits += 1
         self.on_words(shown)
         return self._as_message(shown)
@@ -610,19 +609,30 @@ def _units(text: str) -> int:
     return len(text.encode("utf-16-le")) // 2
 
 
-def _checked_text(text: str, entities: list[dict[str, Any]], most: int) -> list[dict[str, Any]]:
+def _checked_text(given: dict[str, Any]) -> str:
+    """Return the text that a message shows."""
+    text = read_html(str(given.get("text", ""))) if given.get("parse_mode") == "HTML" else str(given.get("text", ""))
     if not text.strip():
         raise Refusal(400, "Bad Request: message text is empty")
-    if _units(text) > most:
+    if _units(text) > MOST_TEXT:
         raise Refusal(400, "Bad Request: message is too long")
-    for entity in entities:  # the server mends these silently; here they are faults of the adapter
-        if entity["offset"] < 0 or entity["length"] <= 0 or entity["offset"] + entity["length"] > _units(text):
-            raise Refusal(400, f"Bad Request: entity beyond the text: {entity}")
-    for one in entities:
-        for other in entities:
-            if one["offset"] < other["offset"] < one["offset"] + one["length"] < other["offset"] + other["length"]:
-                raise Refusal(400, f"Bad Request: entities cross: {one} {other}")
-    return entities
+    return text
+
+
+def read_html(text: str) -> str:
+    """Return the text of a message in Telegram's HTML; refuse tags that it does not know, or that nothing ends."""
+    opened: list[str] = []
+    for end, name in re.findall(r"<(/?)([a-z]+)[^<>]*>", text):
+        if not end:
+            opened.append(name)
+        elif not opened or opened.pop() != name:
+            raise Refusal(400, f"Bad Request: can't parse entities: unexpected end tag {name}")
+        if name not in {"a", "b", "blockquote", "code", "em", "pre", "s", "strong"}:
+            raise Refusal(400, f"Bad Request: can't parse entities: unsupported start tag {name}")
+    bare = re.sub(r"</?[a-z]+[^<>]*>", "", text)
+    if opened or "<" in bare:
+        raise Refusal(400, "Bad Request: can't parse entities: a tag is not closed")
+    return unescape(bare)
 
 
 def _checked_markup(markup: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -43,7 +43,7 @@ def heard(discord: DiscordStandIn, room: str) -> Iterator[Bot]:  # noqa: ARG001 
 def test_in_a_server_only_a_mention_or_a_reply_addresses_the_bot(
     discord: DiscordStandIn, ada: str, room: str, heard: Bot
 ) -> None:
-    own = heard.do(lambda platform: platform.send(Place("discord", room), "I am here"))
+    own = heard.do(lambda platform: platform.send(Place("discord", room), "I am here", nonce="n"))
     role = discord.roles[discord.channels[room]["guild_id"]][0]["id"]
     discord.say(ada, room, "among ourselves")
     discord.say(ada, room, "what is up?", mentions=True)

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from everlong.channels.markup import MarkupBlock, parse, split, utf16_length
-from everlong.channels.telegram_markup import read_piece, write_pieces
+from everlong.channels.markup import discord_pieces, telegram_pieces, utf16_length, visible_text
+from tests.channels.telegram_stand_in import read_html
 from tests.examples import examples
 
 ANSWER = """\
@@ -23,95 +25,73 @@ if a < b:
 
 > quoted
 """
+TABLE = "| a | b |\n|---|---|\n| 1 | 2 |"
 
 
-def shown(markdown: str, limit: int = 4096) -> list[str]:
-    return [read_piece(piece)[0] for piece in write_pieces(markdown, limit)]
-
-
-def styles(markdown: str) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for piece in write_pieces(markdown, 4096):
-        text, entities = read_piece(piece)
-        units = text.encode("utf-16-le")
-        for one in entities:
-            words = units[2 * one.offset : 2 * (one.offset + one.length)].decode("utf-16-le")
-            found.setdefault(one.type, []).append(words)
-    return found
-
-
-def test_an_answer_becomes_text_and_entities() -> None:
-    assert shown(ANSWER) == [
-        "Report\n\nAll good, see log.txt and the page.\n\n• first\n• second\n   1. inner\n\n"
-        'if a < b:\n    print("&")\n\nquoted'
+def test_an_answer_becomes_html_that_telegram_knows() -> None:
+    assert telegram_pieces(ANSWER, 4096) == [
+        "<b>Report</b>\n\nAll <strong>good</strong>, see <code>log.txt</code> and "
+        '<a href="https://example.org/?a=1&amp;b=2">the page</a>.\n\n• first\n• second\n   1. inner\n\n'
+        '<pre><code class="language-python">if a &lt; b:\n    print(&quot;&amp;&quot;)\n</code></pre>\n\n'
+        "<blockquote>quoted</blockquote>"
     ]
-    assert styles(ANSWER) == {
-        "bold": ["Report", "good"],
-        "underline": ["Report"],
-        "code": ["log.txt"],
-        "text_link": ["the page"],
-        "pre": ['if a < b:\n    print("&")'],
-        "blockquote": ["quoted"],
-    }
+
+
+def test_discord_gets_markdown_as_it_stands() -> None:
+    assert discord_pieces(ANSWER, 2000) == [ANSWER]
 
 
 def test_links_that_telegram_would_not_open_are_written_out() -> None:
-    assert shown("see [the file](docs/a.md)") == ["see the file (docs/a.md)"]
-    assert "text_link" not in styles("[x](javascript:alert(1))")
+    assert telegram_pieces("see [the file](docs/a.md)", 4096) == ["see the file (docs/a.md)"]
+    assert "<a" not in telegram_pieces("[x](javascript:alert(1))", 4096)[0]
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 20_000, "*a " * 10_000, ">" * 20_000, "- " * 5000, "|a" * 3000 + "\n" + "|-" * 3000]
-)
+def test_tables_stand_as_code() -> None:
+    assert discord_pieces(f"See:\n\n{TABLE}\n\nDone.", 2000) == [f"See:\n\n```\n{TABLE}\n```\n\nDone."]
+    assert discord_pieces(f"```\n{TABLE}\n```", 2000) == [f"```\n{TABLE}\n```"]
+
+
+def test_code_that_is_cut_goes_on_as_code_in_the_same_language() -> None:
+    code = "\n".join(f"print({number})" for number in range(40))
+    pieces = discord_pieces(f"```py\n{code}\n```", 100)
+    assert all(piece.startswith("```py\n") and piece.endswith("\n```") for piece in pieces)
+    assert "\n".join(piece[6:-4] for piece in pieces) == code
+
+
+def test_text_is_cut_after_a_paragraph_or_a_sentence() -> None:
+    assert discord_pieces(f"{'a' * 60}\n\n{'b' * 60}", 100) == ["a" * 60, "b" * 60]
+    assert discord_pieces(f"{'a' * 60}. {'b ' * 30}", 100)[0] == f"{'a' * 60}."
+
+
+@pytest.mark.parametrize("text", ["[" * 20_000, "*a " * 10_000, ">" * 20_000, "- " * 5000, "|a" * 3000 + "\n|-\n|a"])
 def test_hostile_text_is_shown_too(text: str) -> None:
-    assert all(utf16_length(piece) <= 4096 for piece in shown(text))
+    assert all(utf16_length(visible_text(piece)) <= 4096 for piece in telegram_pieces(text, 4096))
 
 
-MARKDOWN = st.lists(
-    st.sampled_from(
-        [
-            "# ",
-            "**",
-            "*",
-            "`",
-            "```\n",
-            "- ",
-            "1. ",
-            "> ",
-            "\n",
-            "\n\n",
-            "[a](http://b)",
-            "| a | b |\n|-|-|\n",
-            "word ",
-            "😀",
-            "ש",
-            "e\u0301",
-            "&lt;",
-            "<b>",
-            "~~",
-            "    ",
-        ]
-    ),
-    max_size=120,
-).map("".join)
+PARTS = [
+    "# ",
+    "**",
+    "*",
+    "`",
+    "```\n",
+    "```py\n",
+    "- ",
+    "1. ",
+    "> ",
+    "\n",
+    "\n\n",
+    "[a](http://b)",
+    "| a | b |\n|-|-|\n",
+]
+WORDS = ["word ", "😀", "ש", "e\u0301", "&lt;", "<b>", "~~", "    ", "\\", "x" * 40, "。"]
+MARKDOWN = st.lists(st.sampled_from([*PARTS, *WORDS]), max_size=120).map("".join)
 
 
 @settings(max_examples=examples(300), deadline=None)
-@given(MARKDOWN, st.sampled_from([20, 50, 300]))
-def test_no_piece_is_longer_than_the_limit_or_invisible(markdown: str, limit: int) -> None:
-    for piece in write_pieces(markdown, limit):
-        text, entities = read_piece(piece)
-        assert 0 < utf16_length(text) <= limit
-        assert text.strip()
-        assert all(one.offset + one.length <= utf16_length(text) for one in entities)
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(MARKDOWN, st.integers(8, 200))
-def test_splitting_loses_no_letter(markdown: str, limit: int) -> None:
-    def letters(blocks: list[MarkupBlock]) -> str:
-        return "".join("".join(block.text.split()) for block in blocks)
-
-    blocks = parse(markdown)
-    pieces = split(blocks, limit, lambda block: len(block.text))
-    assert letters([block for piece in pieces for block in piece]) == letters(blocks)
+@given(MARKDOWN, st.sampled_from([40, 50, 300]))
+def test_no_piece_is_longer_than_the_limit_or_invisible_and_no_letter_is_lost(markdown: str, limit: int) -> None:
+    shown = [read_html(piece) for piece in telegram_pieces(markdown, limit)]
+    written = discord_pieces(markdown, limit)
+    assert all(0 < utf16_length(piece) <= limit and piece.strip() for piece in [*shown, *written])
+    for pieces in (shown, written):
+        assert len(re.findall("[wש😀]", "".join(pieces))) >= len(re.findall("[wש😀]", markdown))

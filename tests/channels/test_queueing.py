@@ -6,12 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from everlong.channels import service
-from everlong.channels.places import ChatPlaces
-from everlong.channels.platform import Inbound, Person, Place
-from everlong.store import Store
+from everlong.channels.platform import Place
 from everlong.testing import Ask, ScriptedModel
-from tests.channels.conftest import ON_BOTH_DATABASES, Clock, Opened, run, until
-from tests.channels.recorder import ADA, RecordingPlatform
+from tests.channels.conftest import ON_BOTH_DATABASES, Opened, run, until
+from tests.channels.recorder import RecordingPlatform
 from tests.waiting import PATIENCE
 
 if TYPE_CHECKING:
@@ -127,40 +125,5 @@ def test_a_flood_gets_one_word_and_what_was_taken_is_answered(
         assert len([text for text in texts if "more than I can take in" in text]) == 1
         assert "m0\nm1\nm2\nm3\nm4" in texts
         assert len(texts) == 3
-
-    run(talk)
-
-
-def test_what_was_not_for_the_bot_is_not_fetched_again_after_a_restart(
-    opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, clock: Clock
-) -> None:
-    group, other = Place("telegram", "-5"), Place("telegram", "-6")
-
-    def said(text: str, chat: str, person: Person = ADA, *, is_addressed: bool = False) -> Inbound:
-        return platform.message(text, chat, person, is_private=False, is_addressed=is_addressed)
-
-    async def talk() -> None:
-        async with opened(serve("Yes?"), platform) as channel:
-            asked = said("bot, are you there?", "-5", is_addressed=True)
-            await channel.receive(asked)
-            await channel.settle()
-            assert channel.places.last_seen(group) == asked.message
-            chatter = said("not for you", "-5")
-            await channel.receive(chatter)
-            await channel.receive(said("elsewhere", "-6"))
-            await channel.tick()
-            assert channel.places.last_seen(group) == chatter.message
-            stranger = said("nor this", "-5", Person("666", "Mallory"))
-            await channel.receive(stranger)
-            await channel.tick()
-            assert channel.places.last_seen(group) == chatter.message
-            clock.time += 61
-            await channel.tick()
-            assert channel.places.last_seen(group) == stranger.message
-            last = said("the last words", "-5")
-            await channel.receive(last)
-        assert ChatPlaces(store).last_seen(group) == last.message
-        assert [record.place for record in ChatPlaces(store).all()] == [group]
-        assert ChatPlaces(store).last_seen(other) == ""
 
     run(talk)

@@ -102,8 +102,8 @@ def test_the_token_is_in_no_log(api: TelegramStandIn, caplog: pytest.LogCaptureF
     caplog.set_level(logging.DEBUG)
     api.faults = once("sendMessage", "before")
     with pytest.raises(PlatformUnreachable) as caught:
-        act(api, lambda bot: bot.send(HOME, "hello"))
-    act(api, lambda bot: bot.send(HOME, "hello"))
+        act(api, lambda bot: bot.send(HOME, "hello", nonce="n"))
+    act(api, lambda bot: bot.send(HOME, "hello", nonce="n"))
     assert TOKEN not in caplog.text
     assert TOKEN not in str(caught.value)
 
@@ -133,7 +133,7 @@ def test_updates_are_acknowledged_after_they_are_stored(api: TelegramStandIn) ->
 
 def test_in_a_group_only_some_messages_are_for_the_bot(api: TelegramStandIn) -> None:
     api.group(GROUP)
-    answer = act(api, lambda bot: bot.send(Place("telegram", str(GROUP)), "an answer"))
+    answer = act(api, lambda bot: bot.send(Place("telegram", str(GROUP)), "an answer", nonce="n"))
     api.say(GROUP, ANNA, "chatter")
     api.say(GROUP, ANNA, f"@{BOT_NAME.upper()}, what is this?")
     api.say(GROUP, ANNA, "and this?", reply_to=int(answer))
@@ -205,14 +205,14 @@ def test_files_are_named_with_their_kind_and_size(api: TelegramStandIn) -> None:
 def test_every_answer_is_taken(api: TelegramStandIn, text: str) -> None:
     async def job(bot: TelegramPlatform) -> None:
         for piece in bot.pieces(text):
-            await bot.send(HOME, piece)
+            await bot.send(HOME, piece, nonce="n")
 
     act(api, job)
     assert api.shown(ANNA)
 
 
 def test_links_are_not_previewed(api: TelegramStandIn) -> None:
-    act(api, lambda bot: bot.send(HOME, "https://example.org/?secret=1"))
+    act(api, lambda bot: bot.send(HOME, "https://example.org/?secret=1", nonce="n"))
     assert '"is_disabled":true' in str(api.called("sendMessage")[0]["link_preview_options"]).replace(" ", "")
 
 
@@ -228,7 +228,7 @@ def test_links_are_not_previewed(api: TelegramStandIn) -> None:
 def test_a_fault_is_told_and_nothing_is_sent_twice(api: TelegramStandIn, fault: Fault, error: type[Exception]) -> None:
     api.faults = once("sendMessage", fault)
     with pytest.raises(error) as caught:
-        act(api, lambda bot: bot.send(HOME, "hello"))
+        act(api, lambda bot: bot.send(HOME, "hello", nonce="n"))
     if isinstance(caught.value, PlatformBusy):
         assert caught.value.retry_after == 1
     assert len(api.shown(ANNA)) == (1 if fault == "after" else 0)

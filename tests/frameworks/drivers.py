@@ -91,34 +91,13 @@ def google_adk(setting: Setting) -> Iterator[Say]:
 
 
 @contextmanager
-def langgraph_model(setting: Setting) -> Iterator[Say]:
+def langgraph(setting: Setting) -> Iterator[Say]:
     from langgraph.checkpoint.memory import InMemorySaver  # noqa: PLC0415
 
     from everlong.integrations import KeptModel  # noqa: PLC0415
 
     model = KeptModel(_chat(setting), setting.make_engine, store=setting.store, recall=setting.recall)
     yield _graph(model.bind_tools([look_up]), InMemorySaver())
-
-
-@contextmanager
-def langgraph_checkpoints(setting: Setting) -> Iterator[Say]:
-    from langgraph.checkpoint.memory import InMemorySaver  # noqa: PLC0415
-
-    from everlong.integrations import trim_checkpoints  # noqa: PLC0415
-
-    saver = trim_checkpoints(InMemorySaver(), setting.make_engine, store=setting.store)
-    yield _graph(_chat(setting).bind_tools([look_up]), saver)
-
-
-@contextmanager
-def langgraph_both(setting: Setting) -> Iterator[Say]:
-    from langgraph.checkpoint.memory import InMemorySaver  # noqa: PLC0415
-
-    from everlong.integrations import KeptModel, trim_checkpoints  # noqa: PLC0415
-
-    model = KeptModel(_chat(setting), setting.make_engine)
-    saver = trim_checkpoints(InMemorySaver(), setting.make_engine, store=setting.store)
-    yield _graph(model.bind_tools([look_up]), saver)
 
 
 def _chat(setting: Setting) -> Any:
@@ -175,8 +154,6 @@ def llama_index(setting: Setting) -> Iterator[Say]:
 DRIVERS = {
     "pydantic-ai": pydantic_ai,
     "google-adk": google_adk,
-    "langgraph-model": langgraph_model,
-    "langgraph-checkpoints": langgraph_checkpoints,
-    "langgraph-both": langgraph_both,
+    "langgraph": langgraph,
     "llama-index": llama_index,
 }

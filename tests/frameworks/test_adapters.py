@@ -16,16 +16,10 @@ pytestmark = pytest.mark.filterwarnings("default")  # the frameworks warn about 
 
 WINDOW = 8_000
 TURNS = length(200, 26)
-ANSWERING = sorted(set(DRIVERS) - {"langgraph-checkpoints"})
-"""Drivers that stand beside the model; a checkpointer never sees a request."""
-OFFERING = sorted(set(ANSWERING) - {"langgraph-both"})
-"""Drivers that offer tools; of both parts for LangGraph, only the one without the store stands beside the model."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=[] if name == "langgraph-both" else pytest.mark.smoke) for name in sorted(DRIVERS)],
-)
+@pytest.mark.smoke
+@pytest.mark.parametrize("name", sorted(DRIVERS))
 def test_many_turns_go_through_a_window_that_holds_a_few_of_them(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     made: list[ContextCompressor] = []
 
@@ -47,7 +41,7 @@ def test_many_turns_go_through_a_window_that_holds_a_few_of_them(name: str, caps
             print(figures(name, TURNS, server))  # noqa: T201 - wanted
 
 
-@pytest.mark.parametrize("name", ANSWERING)
+@pytest.mark.parametrize("name", sorted(DRIVERS))
 def test_a_window_that_is_smaller_than_said_is_survived(name: str) -> None:
     with ModelServer(clerk, window=WINDOW, dialect="openai") as server:
         with DRIVERS[name](Setting(server, lambda: ContextCompressor(4 * WINDOW))) as say:
@@ -57,7 +51,7 @@ def test_a_window_that_is_smaller_than_said_is_survived(name: str) -> None:
         assert sum(record.status != 200 for record in server.requests) == 1, "the refusal told the real window"
 
 
-@pytest.mark.parametrize("name", OFFERING)
+@pytest.mark.parametrize("name", sorted(DRIVERS))
 def test_the_model_looks_up_what_was_compacted_away(name: str, tmp_path: Path) -> None:
     script = looking("everlong_recall")
     with ModelServer(script, window=WINDOW, dialect="openai") as server, Store.open(tmp_path / "talk.db") as store:
@@ -71,7 +65,7 @@ def test_the_model_looks_up_what_was_compacted_away(name: str, tmp_path: Path) -
         assert store.compactions()
 
 
-@pytest.mark.parametrize("name", OFFERING)
+@pytest.mark.parametrize("name", sorted(DRIVERS))
 def test_the_tools_of_an_engine_are_offered_and_answered(name: str, tmp_path: Path) -> None:
     script = looking("lcm_grep")
     with ModelServer(script, window=WINDOW, dialect="openai") as server, Store.open(tmp_path / "talk.db") as store:
@@ -81,15 +75,3 @@ def test_the_tools_of_an_engine_are_offered_and_answered(name: str, tmp_path: Pa
                 say(errand(number))
             assert say(QUESTION) == f"Looked up: {FACT}."
         assert server.rejections == []
-
-
-def test_checkpoints_stay_short_and_the_store_keeps_every_message_once(tmp_path: Path) -> None:
-    with ModelServer(clerk, window=WINDOW, dialect="openai") as server, Store.open(tmp_path / "talk.db") as store:
-        with DRIVERS["langgraph-checkpoints"](Setting(server, lambda: ContextCompressor(WINDOW), store)) as say:
-            for number in range(24):
-                say(errand(number))
-        assert server.rejections == []
-        assert store.compactions()
-        for number in (0, 11, 23):
-            asked = store.search(f'"page {number} of the ledger"').hits
-            assert len({hit.node for hit in asked if hit.role == "user"}) == 1

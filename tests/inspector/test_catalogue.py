@@ -8,7 +8,7 @@ from string import Formatter
 
 import pytest
 
-from everlong.inspector.catalogue import LANGUAGES, choose_language, load_texts
+from everlong.inspector.rendering import LANGUAGES, choose_language, load_texts
 
 TEMPLATES = {one.name: one.read_text(encoding="utf-8") for one in (files("everlong.inspector") / "templates").iterdir()}
 

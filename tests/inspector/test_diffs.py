@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from everlong.inspector.diffs import DiffLine, find_diff
+from everlong.inspector.pages.transcript import DiffLine, find_diff
 from everlong.store.transcripts import TranscriptPiece, pieces_of
 from tests.inspector.making import call
 

@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from everlong.inspector import live
+from everlong.inspector import app
 from tests.inspector.conftest import Site
 from tests.waiting import PATIENCE, until
 
@@ -26,8 +26,8 @@ def is_let_in(site: Site) -> bool:
 
 
 def test_closed_pages_do_not_count_as_open_ones(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "_MOST_READERS", 3)
-    monkeypatch.setattr(live, "_BEAT_SECONDS", 1_000.0)  # nothing is written to a page that hears of no change
+    monkeypatch.setattr(app, "_MOST_READERS", 3)
+    monkeypatch.setattr(app, "_BEAT_SECONDS", 1_000.0)  # nothing is written to a page that hears of no change
     open_pages = [ask(site, "/inspector/live") for _ in range(3)]
     for page in open_pages:
         assert page.recv(12) == b"HTTP/1.1 200"

@@ -5,16 +5,12 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import update
 
-from everlong.config import Settings
-from everlong.inspector.pages.cost import Ledgers, read_cost
+from everlong.inspector.pages.conversation_list import agents_cost
 from everlong.inspector.pages.search import marked_pieces
-from everlong.inspector.pages.tree import agents_cost
 from everlong.store.schema import session
 from everlong.store.search.snippets import Snippet
 from tests.context.builders import user
 from tests.inspector.making import MODEL, Ferry
-
-SETTINGS = Settings()
 
 
 def test_a_snippet_with_a_secret_shows_neither_marks_nor_secret() -> None:
@@ -31,7 +27,4 @@ def test_the_cost_of_sub_agents_stands_on_their_parent(ferry: Ferry) -> None:
     at = ferry.store.record([user("Scout")], conversation=agent.id)
     turn = ferry.store.turns.begin(at, model=MODEL, session=agent.id)
     ferry.store.turns.finish(turn.id, usage={"input_tokens": 100_000, "output_tokens": 5}, cost=0.3)
-    rows = {row.name: row for row in read_cost(ferry.store, SETTINGS, Ledgers(), {"by": "session", "age": "all"}).rows}
-    assert rows[ferry.ident].agents == rows[agent.id].cost
-    assert rows[agent.id].agents == 0
     assert agents_cost(ferry.store, ferry.ident) == pytest.approx(0.3)

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from everlong.inspector.markdown import render_markdown
+from everlong.inspector.rendering import render_markdown
 from everlong.inspector.security import Watch
 from everlong.store import Store
 from tests.examples import IS_THOROUGH

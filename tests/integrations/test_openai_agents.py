@@ -15,7 +15,7 @@ from openai import AsyncOpenAI
 from everlong import LosslessEngine
 from everlong.context.invariants import check_all
 from everlong.integrations import EverlongFilter
-from everlong.integrations.openai_agents import messages_of
+from everlong.integrations.client_formats import pairs_of
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.integrations import desk
@@ -171,7 +171,7 @@ def test_a_compacted_run_of_responses_items_has_whole_groups_and_a_note() -> Non
     fitted = asyncio.run(keep(call(items)))
     sent: list[Any] = list(fitted.input)
     assert len(sent) < len(items)
-    assert check_all([message for message, _ in messages_of(sent)]) == []
+    assert check_all([message for message, _ in pairs_of(sent)]) == []
     for place, item in enumerate(sent):
         if item.get("type") == "reasoning":
             assert sent[place + 1]["type"] == "function_call"

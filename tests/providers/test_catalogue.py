@@ -20,7 +20,7 @@ def test_a_known_model_has_the_window_and_the_prices_of_the_catalogue() -> None:
     info = Catalogue().info(OPUS, ENDPOINTS["anthropic"])
     assert (info.context_length, info.context_source) == (1_000_000, "catalogue")
     assert info.prices is not None
-    assert (info.prices.input, info.prices.output, info.prices.cache_read) == (5.0, 25.0, 0.5)
+    assert tuple(map(float, (info.prices.input, info.prices.output, info.prices.cache_read))) == (5.0, 25.0, 0.5)
     assert info.prices.cost(Usage(1_000_000, 1_000_000)) == 30.0
 
 

@@ -16,9 +16,9 @@ from sqlalchemy import insert
 from everlong.agent.attachments import file_part
 from everlong.agent.tools.files import save
 from everlong.agent.tools.workspace import RealPath, Workspace
+from everlong.channels.conversations import PromptFile
 from everlong.channels.delivery import Delivery
 from everlong.channels.platform import Attachment, Inbound, Place, Platform, PlatformError, PlatformRefused
-from everlong.channels.turns import PromptFile
 from everlong.errors import ToolError
 from everlong.store.schema import channel_file
 

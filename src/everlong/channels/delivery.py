@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import threading
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from everlong.channels.outbox import Outbox, OutboxAnswer
@@ -26,7 +24,7 @@ from everlong.channels.platform import (
     PlatformUnreachable,
 )
 
-__all__ = ["Delivery", "LiveText", "OutgoingFile", "Sleep", "split_files"]
+__all__ = ["Delivery", "LiveText", "Sleep"]
 
 T = TypeVar("T")
 Sleep = Callable[[float], Awaitable[None]]
@@ -36,58 +34,13 @@ _log = logging.getLogger("everlong.channels")
 PLACEHOLDER = "…"
 _MOST_PIECES = 4
 """Messages that one answer may take; a longer one goes out as a file."""
-_CODE_LINES = 60
-"""Lines of code that are shown in a message; longer code goes out as a file."""
+_FILE = "answer.md"
+"""The name of the file."""
 _FIRST_WAIT = 1.0
 _LONGEST_WAIT = 60.0
 _TOLD_AFTER = 3
 """Failures of a request after which the log tells of them."""
 _TYPING_SECONDS = 4.5
-_LINE = re.compile(r"[^\n]*\n|[^\n]+")
-_FENCE = re.compile(r"(`{3,}(?=[^`\n]*\n)|~{3,})[ \t]*([\w+#.-]*)")
-"""The line that opens a block of code, with its language."""
-_ENDINGS = {
-    "python": "py", "py": "py", "javascript": "js", "js": "js", "typescript": "ts", "ts": "ts", "bash": "sh",
-    "sh": "sh", "shell": "sh", "json": "json", "yaml": "yaml", "yml": "yaml", "toml": "toml", "html": "html",
-    "css": "css", "sql": "sql", "rust": "rs", "go": "go", "java": "java", "c": "c", "cpp": "cpp", "c++": "cpp",
-    "csv": "csv", "diff": "diff", "markdown": "md", "md": "md", "xml": "xml", "ruby": "rb", "php": "php",
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class OutgoingFile:
-    """A part of an answer that goes out as a file."""
-
-    name: str
-    data: bytes
-    caption: str = ""
-
-
-def split_files(markdown: str) -> tuple[str, list[OutgoingFile]]:
-    """Return an answer without its long code blocks, and these as files. A block that nothing ends stays."""
-    files: list[OutgoingFile] = []
-    kept: list[str] = []
-    block: list[str] = []
-    opening: re.Match[str] | None = None
-    for line in _LINE.findall(markdown):
-        if opening is None:
-            opening = _FENCE.match(line)
-            (kept if opening is None else block).append(line)
-            continue
-        block.append(line)
-        if _ends_block(line, opening[1]):
-            if len(block) - 2 > _CODE_LINES:
-                name = f"code-{len(files) + 1}.{_ENDINGS.get(opening[2].lower(), 'txt')}"
-                files.append(OutgoingFile(name, "".join(block[1:-1]).encode("utf-8", "replace")))
-                block = [f"(see the file {name})\n"]
-            kept += block
-            block, opening = [], None
-    return "".join([*kept, *block]), files
-
-
-def _ends_block(line: str, fence: str) -> bool:
-    bare = line.rstrip()
-    return len(bare) >= len(fence) and not bare.strip(fence[0])
 
 
 class LiveText:
@@ -223,18 +176,16 @@ class Delivery:
 
     # -- one message ---------------------------------------------------------------------------------------------------
 
-    def _units(self, text: str) -> list[str | OutgoingFile]:
-        """Return the messages that an answer takes; the same for the same text."""
-        words, files = split_files(text)
-        pieces = [piece for piece in self._platform.pieces(words) if piece.strip()]
+    def _units(self, text: str) -> list[str | bytes]:
+        """Return the messages that an answer takes, a file as bytes; the same for the same text."""
+        pieces = [piece for piece in self._platform.pieces(text) if piece.strip()]
         if len(pieces) <= _MOST_PIECES:
-            return [*(pieces or ([] if files else self._platform.pieces("(an empty answer)"))), *files]
-        whole = OutgoingFile("answer.md", text.encode("utf-8", "replace"), "The whole answer")
-        return [pieces[0], *self._platform.pieces("(The answer goes on in the file.)"), whole]
+            return [*(pieces or self._platform.pieces("(an empty answer)"))]
+        return [pieces[0], *self._platform.pieces("(The answer goes on in the file.)"), text.encode("utf-8", "replace")]
 
-    async def _deliver_unit(self, answer: OutboxAnswer, unit: str | OutgoingFile) -> OutboxAnswer:
+    async def _deliver_unit(self, answer: OutboxAnswer, unit: str | bytes) -> OutboxAnswer:
         try:
-            if isinstance(unit, OutgoingFile):
+            if isinstance(unit, bytes):
                 return await self._send_file(answer, unit)
             return await self._write(answer, unit)
         except PlatformMoved as moved:
@@ -276,30 +227,26 @@ class Delivery:
         )
         return await self._note(answer, (*answer.messages[: answer.done], message), answer.done)
 
-    async def _send_file(self, answer: OutboxAnswer, file: OutgoingFile) -> OutboxAnswer:
+    async def _send_file(self, answer: OutboxAnswer, data: bytes) -> OutboxAnswer:
         """Send a file, which cannot be edited later: its beginning is stored, so that it is never sent twice."""
-        if len(file.data) > self._platform.limits.upload:
-            return await self._write(answer, self._platform.pieces(f"({file.name} is too large to be sent here.)")[0])
-        was_begun = len(answer.messages) > answer.done and not answer.messages[answer.done]
-        before, can_repeat = answer.messages[: answer.done], self._platform.limits.nonce_seconds > 0
+        before = answer.messages[: answer.done]
         message = ""
-        if can_repeat or not was_begun:
+        if len(answer.messages) == answer.done:
             answer = await self._note(answer, (*before, ""), answer.done)
-            message = await self._send_once(answer, file, can_repeat=can_repeat)
+            message = await self._send_once(answer, data)
         if message:
             return await self._note(answer, (*before, message), answer.done + 1)
         answer = await self._note(answer, before, answer.done)
-        unclear = f"(The file {file.name} may be missing; ask me to send it again.)"
+        unclear = f"(The file {_FILE} may be missing; ask me to send it again.)"
         return await self._write(answer, self._platform.pieces(unclear)[0])
 
-    async def _send_once(self, answer: OutboxAnswer, file: OutgoingFile, *, can_repeat: bool) -> str:
-        """Send a file and return its message; empty if nobody knows whether it arrived and it must not come twice."""
-        place, nonce = answer.place, self._nonce(answer)
+    async def _send_once(self, answer: OutboxAnswer, data: bytes) -> str:
+        """Send a file and return its message; empty if nobody knows whether it arrived."""
+        nonce = self._nonce(answer)
         while True:
             try:
-                return await self.persist(
-                    lambda: self._platform.send_file(place, file.name, file.data, caption=file.caption, nonce=nonce),
-                    None if can_repeat else 1,
+                return await self._platform.send_file(
+                    answer.place, _FILE, data, caption="The whole answer", nonce=nonce
                 )
             except PlatformBusy as error:  # it was not taken, so it may be sent again
                 await self._sleep(error.retry_after)

@@ -8,25 +8,18 @@ command has one answer also if the program was killed in between.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
-import secrets
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from functools import partial
 from io import BytesIO
 from typing import Any, Literal
 
-import aiohttp
 import discord
 from discord.gateway import DiscordWebSocket
 from discord.http import Route
 from yarl import URL
 
-from everlong.channels.discord_errors import ALREADY_ACKNOWLEDGED, NO_INTENT, error_code, translate_errors
-from everlong.channels.discord_events import split_interaction
-from everlong.channels.discord_gateway import BotClient, Feed
-from everlong.channels.discord_markup import discord_pieces
+from everlong.channels.discord_gateway import NO_INTENT, BotClient, Feed, split_interaction, translate_errors
+from everlong.channels.markup import discord_pieces
 from everlong.channels.platform import (
     Attachment,
     Button,
@@ -51,15 +44,10 @@ DISCORD_API = "https://discord.com/api/v10"
 _DEFAULT_GATEWAY = DiscordWebSocket.DEFAULT_GATEWAY
 _LONGEST_PAUSE = 300.0
 """Seconds between two attempts to connect."""
-_NONCE = 25
-"""Characters of a nonce that Discord takes."""
-_LOADING = 1 << 7
 _EPHEMERAL = 1 << 6
 _NO_PREVIEWS = 1 << 2
 _REPLY, _DEFER_REPLY, _DEFER_UPDATE = 4, 5, 6
 """Kinds of an answer to an interaction."""
-_CHUNK = 64 * 1024
-_BUTTONS_IN_A_ROW = 5
 
 
 class DiscordPlatform:
@@ -73,9 +61,7 @@ class DiscordPlatform:
     """
 
     name = "discord"
-    limits = PlatformLimits(
-        text=2000, upload=10 * 1024**2, download=25 * 1024**2, edit_seconds=1.5, nonce_seconds=120.0
-    )
+    limits = PlatformLimits(text=2000, upload=10 * 1024**2, download=25 * 1024**2, edit_seconds=1.5)
 
     def __init__(self, token: str, settings: DiscordSettings) -> None:
         self._token = token
@@ -83,7 +69,6 @@ class DiscordPlatform:
         self._client: BotClient | None = None
         self._login_lock = asyncio.Lock()
         self._private_chats: dict[str, int] = {}
-        self._files: aiohttp.ClientSession | None = None
 
     async def identify(self) -> Identity:
         """Return who the bot is; `PlatformRefused` for a wrong token, and for a bot that may not read messages."""
@@ -137,19 +122,17 @@ class DiscordPlatform:
         *,
         buttons: Sequence[Button] = (),
         replies_to: str = "",
-        nonce: str = "",
+        nonce: str,
     ) -> str:
         """Send one piece, and return the id of the message. The answer to a command fills the waiting reply."""
-        if (interaction := split_interaction(replies_to)) and (
-            filled := await self._fill_reply(place, interaction, text, buttons)
-        ):
+        if (interaction := split_interaction(replies_to)) and (filled := await self._fill_reply(interaction[1], text)):
             return filled
         channel = await self._channel(place)
         with translate_errors():
             message = await channel.send(
                 text,
                 view=_view(buttons),
-                nonce=_nonce(nonce),
+                nonce=nonce,
                 reference=_reference(channel, replies_to),
                 mention_author=False,
                 suppress_embeds=True,  # or Discord fetches every link that a model writes; an edit keeps it so
@@ -162,24 +145,18 @@ class DiscordPlatform:
         with translate_errors():
             await channel.get_partial_message(_number(message)).edit(content=text, view=_view(buttons))
 
-    async def send_file(
-        self, place: Place, name: str, data: bytes, *, caption: str = "", replies_to: str = "", nonce: str = ""
-    ) -> str:
+    async def send_file(self, place: Place, name: str, data: bytes, *, caption: str = "", nonce: str) -> str:
         """Send a file, and return the id of the message."""
         if len(data) > self.limits.upload:
             raise PlatformRefused(
                 f"{name} has {len(data)} bytes; Discord takes files of at most {self.limits.upload} bytes from a bot"
             )
-        if interaction := split_interaction(replies_to):
-            await self._fill_reply(place, interaction, caption or name, ())
         channel = await self._channel(place)
         with translate_errors():
             message = await channel.send(
                 caption or None,
                 file=discord.File(BytesIO(data), filename=name),
-                nonce=_nonce(nonce),
-                reference=_reference(channel, replies_to),
-                mention_author=False,
+                nonce=nonce,
                 suppress_embeds=True,
             )
         return str(message.id)
@@ -201,30 +178,26 @@ class DiscordPlatform:
             answer = {"type": _REPLY, "data": {**shown, "flags": _EPHEMERAL | _NO_PREVIEWS}}
         number, token = interaction
         path = "/interactions/{webhook_id}/{webhook_token}/callback"
-        try:
-            await self._request(Route("POST", path, webhook_id=number, webhook_token=token), json=answer)
-        except PlatformRefused as error:
-            if error_code(error) != ALREADY_ACKNOWLEDGED:
-                raise
+        await self._request(Route("POST", path, webhook_id=number, webhook_token=token), json=answer)
 
     async def fetch(self, attachment: Attachment, limit: int) -> bytes:
         """Return the bytes of a file; `PlatformRefused` beyond ``limit`` bytes, without reading them all."""
-        if attachment.size > limit:
-            raise _too_large(attachment, limit)
-        where, _, url = attachment.reference.partition(" ")
-        with suppress(_LinkExpired):
-            return await self._download(attachment, url, limit)
-        return await self._download(attachment, await self._fresh_link(where), limit)
+        client = await self._log_in()
+        size = attachment.size
+        if size <= limit:
+            with translate_errors():
+                data = await client.http.get_from_cdn(attachment.reference)
+            size = len(data)
+        if size > limit:
+            raise PlatformRefused(f"{attachment.name} is larger than {limit} bytes")
+        return data
 
     async def register_commands(self, commands: Sequence[PlatformCommand]) -> None:
-        """Tell Discord which commands there are; nothing is sent if it knows them all."""
+        """Tell Discord which commands there are."""
         client = await self._log_in()
-        application = client.application_id or 0
-        wanted = [_command(command) for command in commands]
+        shown = [_command(command) for command in commands]
         with translate_errors():
-            known = await client.http.get_global_commands(application)
-            if [_comparable(command) for command in known] != [_comparable(command) for command in wanted]:
-                await client.http.bulk_upsert_global_commands(application, payload=wanted)
+            await client.http.bulk_upsert_global_commands(client.application_id or 0, payload=shown)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -232,9 +205,6 @@ class DiscordPlatform:
         if client is not None:
             client.feed = None
             await client.close()
-        files, self._files = self._files, None
-        if files is not None:
-            await files.close()
 
     async def _log_in(self) -> BotClient:
         """Return a client that may send requests; log in if there is none."""
@@ -290,78 +260,17 @@ class DiscordPlatform:
         with translate_errors():
             return await client.http.request(route, **options)
 
-    async def _fill_reply(
-        self, place: Place, interaction: tuple[int, str], text: str, buttons: Sequence[Button]
-    ) -> str | None:
-        """Answer in the waiting reply of a command, and return its id.
-
-        Returns:
-            None if there is no such reply any more, or if it has another text already: a second piece of the answer.
-        """
-        number, token = interaction
+    async def _fill_reply(self, token: str, text: str) -> str | None:
+        """Answer in the waiting reply of a command, and return its id; None if there is no such reply any more."""
         client = await self._log_in()
         path = "/webhooks/{webhook_id}/{webhook_token}/messages/@original"
-        reply_route = partial(Route, path=path, webhook_id=client.application_id, webhook_token=token)
+        route = Route("PATCH", path, webhook_id=client.application_id, webhook_token=token)
+        body = {"content": text, "allowed_mentions": {"parse": []}, "flags": _NO_PREVIEWS}
         try:
-            reply = await self._request(reply_route("GET"))
-        except PlatformRefused:
-            reply = await self._find_reply(place, number)
-        if reply is None:
-            return None
-        if not reply.get("flags", 0) & _LOADING:
-            return str(reply["id"]) if reply.get("content", "").strip() == text.strip() else None
-        view = _view(buttons)
-        body = {"content": text, "components": view.to_components() if view else [], "allowed_mentions": {"parse": []}}
-        body["flags"] = _NO_PREVIEWS
-        try:
-            filled = await self._request(reply_route("PATCH"), json=body)
+            return str((await self._request(route, json=body))["id"])
         except PlatformRefused as error:
             _log.info("discord: the reply to a command is sent as a message of its own: %s", error)
             return None
-        return str(filled["id"])
-
-    async def _find_reply(self, place: Place, interaction: int) -> dict[str, Any] | None:
-        """Return the reply to a command from the channel, after its token has expired."""
-        channel = await self._channel(place)
-        try:
-            with translate_errors():
-                async for message in channel.history(limit=50, after=discord.Object(interaction), oldest_first=True):
-                    cause = message.interaction_metadata
-                    if cause is not None and cause.id == interaction:
-                        # A reply that still waits cannot be filled without the token.
-                        return {"id": message.id, "content": message.content}
-        except PlatformRefused:
-            return None
-        return None
-
-    async def _download(self, attachment: Attachment, url: str, limit: int) -> bytes:
-        if self._files is None:
-            self._files = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=120, sock_read=30))
-        data = bytearray()
-        with translate_errors():
-            async with self._files.get(url) as response:
-                if response.status in {403, 404}:
-                    raise _LinkExpired(f"Discord no longer has {attachment.name} at its address")
-                if response.status != 200:
-                    raise PlatformUnreachable(f"Discord answered with status {response.status} for {attachment.name}")
-                async for chunk in response.content.iter_chunked(_CHUNK):
-                    data += chunk
-                    if len(data) > limit:
-                        raise _too_large(attachment, limit)
-        return bytes(data)
-
-    async def _fresh_link(self, where: str) -> str:
-        """Return a new address of an attachment: those of Discord expire after a day."""
-        channel_id, message_id, file_id = where.split("/")
-        client = await self._log_in()
-        channel = client.get_partial_messageable(int(channel_id))
-        with translate_errors():
-            message = await channel.fetch_message(int(message_id))
-        files = [*message.attachments, *(file for part in message.message_snapshots for file in part.attachments)]
-        for file in files:
-            if str(file.id) == file_id:
-                return file.url
-        raise PlatformRefused("the file was removed from its message")
 
 
 def _socket(client: BotClient) -> DiscordWebSocket | None:
@@ -369,25 +278,10 @@ def _socket(client: BotClient) -> DiscordWebSocket | None:
     return client.ws
 
 
-class _LinkExpired(PlatformRefused):
-    """The address of a file is not valid any more."""
-
-
-def _too_large(attachment: Attachment, limit: int) -> PlatformRefused:
-    return PlatformRefused(f"{attachment.name} is larger than {limit} bytes")
-
-
 def _number(text: str) -> int:
     if not text.isdecimal():
         raise PlatformRefused(f"{text!r} is not an id of Discord; ids are numbers")
     return int(text)
-
-
-def _nonce(key: str) -> str:
-    """Return a nonce that Discord takes; without a key a random one, so that the library's own retries are safe."""
-    if not key:
-        return secrets.token_hex(12)
-    return key if len(key) <= _NONCE else hashlib.sha256(key.encode()).hexdigest()[:_NONCE]
 
 
 def _reference(channel: discord.PartialMessageable, message: str) -> Any:
@@ -398,14 +292,12 @@ def _reference(channel: discord.PartialMessageable, message: str) -> Any:
 
 
 def _view(buttons: Sequence[Button]) -> Any:
-    """Return buttons in rows of five, as the library wants them."""
+    """Return buttons as the library wants them."""
     if not buttons:
         return None
     view = discord.ui.View(timeout=None)
-    for index, button in enumerate(buttons):
-        view.add_item(
-            discord.ui.Button(label=button.label[:80], custom_id=button.value, row=index // _BUTTONS_IN_A_ROW)
-        )
+    for button in buttons:
+        view.add_item(discord.ui.Button(label=button.label, custom_id=button.value))
     view.stop()  # the library need not wait for presses: they arrive as events
     return view
 
@@ -423,8 +315,3 @@ def _command(command: PlatformCommand) -> dict[str, Any]:
         option = {"type": 3, "name": command.argument, "description": command.argument, "required": False}
         shown["options"] = [option]
     return shown
-
-
-def _comparable(command: Any) -> tuple[Any, ...]:
-    options = [(option["name"], option["type"]) for option in command.get("options") or ()]
-    return command["name"], command["description"], command.get("contexts"), options

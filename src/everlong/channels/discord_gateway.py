@@ -1,45 +1,262 @@
-"""The connection to Discord's gateway: every event in order per channel, and the messages missed while it was down.
+"""Discord's gateway: events in order as `Inbound` values, the messages missed while it was down, and its errors.
 
 Discord repeats what a client missed if the client resumes its session. A new session (a restart, or a session that
 Discord gave up) starts with nothing: `Feed` then asks each known channel for the messages after the newest one that was
-read.
+read. Update ids begin with the kind of the event: ``m`` message, ``e`` edit, ``d`` deletion, ``i`` interaction. A
+message has the same id whether it came live or was fetched later, so a message that comes both ways is one event.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
+import aiohttp
 import discord
 
-from everlong.channels.discord_errors import translate_errors
-from everlong.channels.discord_events import (
-    Location,
-    deletion_event,
-    edit_event,
-    interaction_event,
-    locate_channel,
-    message_event,
-    split_interaction,
+from everlong.agent.text import outside_name
+from everlong.channels.platform import (
+    Attachment,
+    Inbound,
+    Person,
+    Place,
+    PlatformBusy,
+    PlatformRefused,
+    PlatformUnreachable,
+    Receive,
 )
-from everlong.channels.platform import Inbound, Place, PlatformRefused, Receive
 
-__all__ = ["BotClient", "Feed"]
+__all__ = ["NO_INTENT", "BotClient", "Feed", "split_interaction", "translate_errors"]
 
 _log = logging.getLogger(__name__)
 
-_KNOWN_CHANNELS = 10_000
-"""Locations kept in memory; others are asked for again."""
 _FETCHES = 8
 """Channels whose missed messages are fetched at the same time."""
+_MISSED = timedelta(days=1)
+"""The age up to which missed messages are fetched."""
 _LONGEST_PAUSE = 60.0
 """Seconds between two attempts to store an event."""
+_BAD_LOGIN = (
+    "Discord refuses the bot's token; copy a fresh one from the page Bot of your application "
+    "(https://discord.com/developers/applications) and store it with `everlong setup discord`"
+)
+NO_INTENT = (
+    "Discord does not let this bot read messages; switch on MESSAGE CONTENT INTENT on the page Bot of your application "
+    "(https://discord.com/developers/applications), then start again"
+)
+_BANNED_FOR = 60.0
+"""Seconds to wait where Discord's front refuses all requests and does not say for how long."""
+_CLOSED_FOR_GOOD = {4004: _BAD_LOGIN, 4014: NO_INTENT}
+_MENTION = re.compile(r"<@!?(\d+)>")
+_TALK = (discord.MessageType.default, discord.MessageType.reply)
+_VOICE = 1 << 13
+"""Discord's flag of a voice message."""
 
 Job = Callable[[], Awaitable[None]]
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def translate_errors() -> Iterator[None]:
+    """Raise the library's errors as `PlatformBusy`, `PlatformRefused` or `PlatformUnreachable`."""
+    try:
+        yield
+    except discord.LoginFailure as error:
+        raise PlatformRefused(_BAD_LOGIN) from error
+    except discord.PrivilegedIntentsRequired as error:
+        raise PlatformRefused(NO_INTENT) from error
+    except discord.RateLimited as error:
+        raise PlatformBusy("Discord asks to wait", error.retry_after) from error
+    except discord.ConnectionClosed as error:
+        if error.code in _CLOSED_FOR_GOOD:
+            raise PlatformRefused(_CLOSED_FOR_GOOD[error.code]) from error
+        raise PlatformUnreachable(f"Discord closed the connection with code {error.code}") from error
+    except discord.HTTPException as error:
+        raise _translate(error) from error
+    except (discord.GatewayNotFound, aiohttp.ClientError, TimeoutError, OSError) as error:
+        raise PlatformUnreachable(f"Discord cannot be reached: {str(error) or type(error).__name__}") from error
+
+
+def _translate(error: discord.HTTPException) -> PlatformBusy | PlatformRefused | PlatformUnreachable:
+    if error.status == 401:
+        return PlatformRefused(_BAD_LOGIN)
+    if error.status == 429:
+        return PlatformBusy("Discord asks to wait", _retry_after(error))
+    if error.status >= 500:
+        return PlatformUnreachable(f"Discord answered with status {error.status}")
+    reason = error.text or "no reason given"
+    return PlatformRefused(f"Discord refuses: {reason} (status {error.status}, code {error.code})")
+
+
+def _retry_after(error: discord.HTTPException) -> float:
+    try:
+        return max(1.0, float(error.response.headers.get("Retry-After", _BANNED_FOR)))
+    except ValueError:
+        return _BANNED_FOR
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A channel: the place it is for us, and the server it belongs to."""
+
+    place: Place
+    guild: str = ""
+
+    @property
+    def is_private(self) -> bool:
+        """True in a private chat with the bot."""
+        return not self.guild
+
+
+def locate_channel(channel: object, guild: int | None = None) -> Location | None:
+    """Return where a channel is; None if the object does not tell a thread from a channel."""
+    if isinstance(channel, discord.Thread):
+        return Location(Place("discord", str(channel.parent_id), str(channel.id)), str(channel.guild.id))
+    if isinstance(channel, discord.DMChannel):
+        return Location(Place("discord", str(channel.id)))
+    if isinstance(channel, discord.abc.GuildChannel):
+        return Location(Place("discord", str(channel.id)), str(guild or channel.guild.id))
+    return None
+
+
+def message_event(
+    message: discord.Message, where: Location, me: int, kind: Literal["message", "edit"] = "message"
+) -> Inbound | None:
+    """Return what a person wrote; None for the bot's own words and for notices such as pins and joins."""
+    if message.author.id == me or message.type not in _TALK:
+        return None
+    snapshots = message.message_snapshots
+    words = "\n".join(snapshot.content for snapshot in snapshots) if snapshots else message.content
+    files = [file for snapshot in snapshots for file in snapshot.attachments] if snapshots else message.attachments
+    reference = message.reference
+    return Inbound(
+        kind=kind,
+        update=f"m:{message.id}",
+        place=where.place,
+        person=_person(message.author, is_bot=message.webhook_id is not None),
+        message=str(message.id),
+        text=_read_words(words, message, me),
+        attachments=tuple(_attachment(file, message) for file in files),
+        guild=where.guild,
+        is_private=where.is_private,
+        is_addressed=where.is_private or _is_addressed(message, me),
+        is_forwarded=bool(snapshots),
+        replies_to=str(reference.message_id or "") if reference is not None and not snapshots else "",
+        sent_at=message.created_at.timestamp(),
+    )
+
+
+def edit_event(message: discord.Message, where: Location, me: int) -> Inbound | None:
+    """Return an edit; None where Discord only added a preview of a link."""
+    if message.edited_at is None:
+        return None
+    event = message_event(message, where, me, "edit")
+    if event is None:
+        return None
+    return replace(event, update=f"e:{message.id}:{message.edited_at.timestamp():.3f}")
+
+
+def deletion_event(message: int, where: Location) -> Inbound:
+    """Return a deletion. Discord does not say who deleted the message, nor whose it was."""
+    return Inbound(
+        kind="deletion",
+        update=f"d:{message}",
+        place=where.place,
+        person=Person(""),
+        message=str(message),
+        guild=where.guild,
+        is_private=where.is_private,
+    )
+
+
+def interaction_event(interaction: discord.Interaction[Any], where: Location) -> Inbound | None:
+    """Return a command as its text, or a pressed button; None for kinds that this bot does not offer."""
+    callback = f"{interaction.id}:{interaction.token}"
+    data: Any = interaction.data or {}
+    common = Inbound(
+        kind="message",
+        update=f"i:{interaction.id}",
+        place=where.place,
+        person=_person(interaction.user),
+        message=callback,
+        guild=where.guild,
+        is_private=where.is_private,
+        callback=callback,
+        sent_at=interaction.created_at.timestamp(),
+    )
+    if interaction.type is discord.InteractionType.application_command:
+        words = [str(option.get("value", "")) for option in data.get("options", ())]
+        return replace(common, text=" ".join([f"/{data.get('name', '')}", *words]).strip())
+    if interaction.type is discord.InteractionType.component and interaction.message is not None:
+        pressed = str(data.get("custom_id", ""))
+        return replace(common, kind="button", message=str(interaction.message.id), button=pressed)
+    return None
+
+
+def split_interaction(text: str) -> tuple[int, str] | None:
+    """Return the id and the token of an interaction from an event's ``message`` or ``callback``; None for other ids."""
+    number, colon, token = text.partition(":")
+    return (int(number), token) if colon and number.isdigit() and token else None
+
+
+def _person(user: discord.User | discord.Member, *, is_bot: bool = False) -> Person:
+    return Person(str(user.id), user.display_name, user.bot or is_bot)
+
+
+def _is_addressed(message: discord.Message, me: int) -> bool:
+    """Return True for a mention of the bot or of its own role, and for a reply to it; ``@everyone`` is no mention."""
+    if any(user.id == me for user in message.mentions):
+        return True
+    if any(
+        role.is_bot_managed() and role.tags is not None and role.tags.bot_id == me for role in message.role_mentions
+    ):
+        return True
+    answered = message.reference.resolved if message.reference is not None else None
+    return isinstance(answered, discord.Message) and answered.author.id == me
+
+
+def _read_words(words: str, message: discord.Message, me: int) -> str:
+    """Return the words without the mention that calls the bot, and with names where Discord has numbers."""
+    names = {user.id: user.display_name for user in message.mentions}
+
+    def name(found: re.Match[str]) -> str:
+        number = int(found[1])
+        if number == me:
+            return ""
+        return f"@{outside_name(names[number])}" if number in names else found[0]
+
+    text = _MENTION.sub(name, words)
+    for role in message.role_mentions:
+        is_own = role.tags is not None and role.tags.bot_id == me
+        text = text.replace(role.mention, "" if is_own else f"@{outside_name(role.name)}")
+    if not text.strip() and message.stickers:
+        text = " ".join(f"[sticker: {outside_name(sticker.name)}]" for sticker in message.stickers)
+    return text.strip()
+
+
+def _attachment(file: discord.Attachment, message: discord.Message) -> Attachment:
+    media_type = (file.content_type or "application/octet-stream").partition(";")[0].strip().lower()
+    kind: Literal["image", "document", "voice"] = "document"
+    if message.flags.value & _VOICE or file.is_voice_message():
+        kind = "voice"
+    elif media_type.startswith("image/"):
+        kind = "image"
+    return Attachment(kind, file.filename, media_type, file.size, file.url)
+
+
+# -- the connection ----------------------------------------------------------------------------------------------------
 
 
 class BotClient(discord.Client):
@@ -74,7 +291,9 @@ class BotClient(discord.Client):
 
 
 class Feed:
-    """The events of one client, handed on in order per channel. A job that fails is tried again until it succeeds.
+    """The events of one client, handed on in order. A job that fails is tried again until it succeeds.
+
+    Interactions do not wait for messages, because Discord waits for three seconds only.
 
     Args:
         client: A client that is logged in.
@@ -90,104 +309,45 @@ class Feed:
         last_seen: Callable[[Place], str],
         places: Callable[[], Sequence[Place]],
     ) -> None:
-        self._client = client
-        self._receive = receive
-        self._last_seen = last_seen
-        self._places = places
-        self._lanes = Lanes()
-        self._locations: OrderedDict[int, Location] = OrderedDict()
-        self._fetching = asyncio.Semaphore(_FETCHES)
-        self._newest = 0
-        """The newest stored message of all places when the session began."""
-        self._is_listed = asyncio.Event()
-        """Set once it is known which channels may have missed something."""
-        self._behind: dict[int, tuple[Location | None, int]] = {}
-        """Channels that may have missed messages: where they are, if that is known, and after which message."""
-        self._looked_after: set[int] = set()
+        self._client, self._receive = client, receive
+        self._last_seen, self._places = last_seen, places
+        self._messages: asyncio.Queue[Job] = asyncio.Queue()
+        self._interactions: asyncio.Queue[Job] = asyncio.Queue()
+        self._workers = [asyncio.ensure_future(_work(queue)) for queue in (self._messages, self._interactions)]
+        self._locations: dict[int, Location] = {}
 
     async def close(self) -> None:
         """Stop; what is not stored yet is fetched by the next session."""
-        await self._lanes.close()
+        for worker in self._workers:
+            worker.cancel()
+        await asyncio.gather(*self._workers, return_exceptions=True)
 
     def on_connect(self) -> None:
         """Fetch the messages that known channels missed, before anything that they say in this new session."""
-        self._is_listed.clear()
-        self._lanes.put("catch up", self._list_channels)
-
-    def on_ready(self) -> None:
-        """Fetch what was said since the newest stored message in channels that have none, such as a new thread."""
-        self._lanes.put("catch up", self._list_new_channels)
-
-    async def _list_channels(self) -> None:
-        seen = await asyncio.to_thread(self._read_last_seen)
-        self._newest = max(seen.values(), default=0)
-        self._behind = {channel: (None, message) for channel, message in seen.items()}
-        self._looked_after = set(seen)
-        self._is_listed.set()
-        for channel in seen:
-            self._lanes.put(channel, partial(self._fetch_missed, channel))
-
-    def _read_last_seen(self) -> dict[int, int]:
-        """Return the newest stored message of each channel; read in a thread of its own."""
-        places = {_channel_id(place): place for place in self._places() if place.platform == "discord"}
-        seen = {channel: _snowflake(self._last_seen(place)) for channel, place in places.items()}
-        return {channel: message for channel, message in seen.items() if channel and message}
-
-    async def _list_new_channels(self) -> None:
-        if not self._newest:
-            return
-        for guild in self._client.guilds:
-            channels: list[Any] = [*guild.text_channels, *guild.voice_channels, *guild.threads]
-            for channel in channels:
-                where = locate_channel(channel)
-                is_new = (channel.last_message_id or 0) > self._newest and channel.id not in self._looked_after
-                if where is not None and is_new:
-                    self._looked_after.add(channel.id)
-                    self._behind[channel.id] = (where, self._newest)
-                    self._lanes.put(channel.id, partial(self._fetch_missed, channel.id))
+        self._messages.put_nowait(self._catch_up)
 
     def on_message(self, message: discord.Message) -> None:
         """Queue a message."""
-
-        async def hand_on() -> None:
-            await self._fetch_missed(message.channel.id)
-            where = await self._locate(message.channel.id, message.channel, _guild_id(message))
-            await self._hand_on(lambda: message_event(message, where, self._me))
-
         if message.author.id != self._me:
-            self._lanes.put(message.channel.id, hand_on)
+            self._put_message(message, message_event)
 
     def on_raw_message_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
         """Queue an edit."""
         message = payload.message
-
-        async def hand_on() -> None:
-            await self._fetch_missed(message.channel.id)
-            where = await self._locate(message.channel.id, message.channel, _guild_id(message))
-            await self._hand_on(lambda: edit_event(message, where, self._me))
-
         if message.author.id != self._me and message.edited_at is not None:
-            self._lanes.put(message.channel.id, hand_on)
+            self._put_message(message, edit_event)
 
     def on_raw_message_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
         """Queue a deletion."""
-        self._put_deletions(payload.channel_id, payload.guild_id, [payload.message_id])
+        self._put_deletion(payload.channel_id, payload.guild_id, payload.message_id)
 
     def on_raw_bulk_message_delete(self, payload: discord.RawBulkMessageDeleteEvent) -> None:
         """Queue the deletion of several messages."""
-        self._put_deletions(payload.channel_id, payload.guild_id, sorted(payload.message_ids))
-
-    def _put_deletions(self, channel: int, guild: int | None, messages: Sequence[int]) -> None:
-        async def hand_on() -> None:
-            await self._fetch_missed(channel)
-            where = await self._locate(channel, None, guild)
-            for message in messages:
-                await self._hand_on(partial(deletion_event, message, where))
-
-        self._lanes.put(channel, hand_on)
+        for message in sorted(payload.message_ids):
+            self._put_deletion(payload.channel_id, payload.guild_id, message)
 
     def on_interaction(self, interaction: discord.Interaction[Any]) -> None:
-        """Queue a command or a button, apart from messages: Discord waits for three seconds only."""
+        """Queue a command or a button."""
         channel = interaction.channel
         if channel is None:
             return
@@ -196,11 +356,29 @@ class Feed:
             where = await self._locate(channel.id, channel, interaction.guild_id)
             await self._hand_on(lambda: interaction_event(interaction, where))
 
-        self._lanes.put(("interaction", channel.id), hand_on)
+        self._interactions.put_nowait(hand_on)
 
     @property
     def _me(self) -> int:
         return self._client.user.id if self._client.user is not None else 0
+
+    def _put_message(
+        self, message: discord.Message, read: Callable[[discord.Message, Location, int], Inbound | None]
+    ) -> None:
+        guild = message.guild.id if message.guild is not None else getattr(message.channel, "guild_id", None)
+
+        async def hand_on() -> None:
+            where = await self._locate(message.channel.id, message.channel, guild)
+            await self._hand_on(lambda: read(message, where, self._me))
+
+        self._messages.put_nowait(hand_on)
+
+    def _put_deletion(self, channel: int, guild: int | None, message: int) -> None:
+        async def hand_on() -> None:
+            where = await self._locate(channel, None, guild)
+            await self._hand_on(lambda: deletion_event(message, where))
+
+        self._messages.put_nowait(hand_on)
 
     async def _hand_on(self, read: Callable[[], Inbound | None]) -> None:
         """Read an event and hand it on; one that cannot be read is left out, because others wait behind it."""
@@ -215,7 +393,6 @@ class Feed:
     async def _locate(self, channel_id: int, channel: object, guild: int | None) -> Location:
         """Return where a channel is; ask Discord if neither the object nor the library's cache tells."""
         if known := self._locations.get(channel_id):
-            self._locations.move_to_end(channel_id)
             return known
         where = locate_channel(channel, guild) or locate_channel(self._client.get_channel(channel_id), guild)
         if where is None and guild is None:
@@ -226,27 +403,30 @@ class Feed:
         if where is None:
             raise PlatformRefused(f"discord: channel {channel_id} is of a kind in which nobody writes")
         self._locations[channel_id] = where
-        while len(self._locations) > _KNOWN_CHANNELS:
-            self._locations.popitem(last=False)
         return where
 
-    async def _fetch_missed(self, channel_id: int) -> None:
-        """Hand on the messages of a channel that came while nobody listened, oldest first, if that is not done yet."""
-        await self._is_listed.wait()
-        if channel_id not in self._behind:
-            return
-        where, seen = self._behind[channel_id]
-        try:
-            async with self._fetching:
-                await self._fetch_after(channel_id, where, seen)
-        except PlatformRefused as error:
-            _log.warning("discord: missed messages of channel %d cannot be fetched: %s", channel_id, error)
-        self._behind.pop(channel_id, None)
+    async def _catch_up(self) -> None:
+        """Hand on the messages of known channels that came while nobody listened, oldest first in each channel."""
+        seen = await asyncio.to_thread(self._read_last_seen)
+        oldest = discord.utils.time_snowflake(discord.utils.utcnow() - _MISSED)
+        limit = asyncio.Semaphore(_FETCHES)
 
-    async def _fetch_after(self, channel_id: int, where: Location | None, seen: int) -> None:
+        async def fetch(channel: int, message: int) -> None:
+            async with limit:
+                await _run_until_done(partial(self._fetch_after, channel, max(message, oldest)))
+
+        await asyncio.gather(*(fetch(channel, message) for channel, message in seen.items()))
+
+    def _read_last_seen(self) -> dict[int, int]:
+        """Return the newest stored message of each channel; read in a thread of its own."""
+        places = {place.topic or place.chat: place for place in self._places() if place.platform == "discord"}
+        seen = {channel: self._last_seen(place).partition(":")[0] for channel, place in places.items()}
+        return {int(channel): int(last) for channel, last in seen.items() if channel.isdigit() and last.isdigit()}
+
+    async def _fetch_after(self, channel_id: int, seen: int) -> None:
         with translate_errors():
             channel: Any = self._client.get_channel(channel_id) or await self._client.fetch_channel(channel_id)
-        where = where or locate_channel(channel)
+        where = locate_channel(channel)
         if where is None or not hasattr(channel, "history"):
             return
         history = channel.history(limit=None, after=discord.Object(seen), oldest_first=True)
@@ -258,37 +438,9 @@ class Feed:
             await self._hand_on(partial(message_event, message, where, self._me))
 
 
-class Lanes:
-    """Jobs that run in order per key; different keys do not wait for each other."""
-
-    def __init__(self) -> None:
-        self._jobs: dict[Hashable, deque[Job]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def put(self, key: Hashable, job: Job) -> None:
-        """Queue a job behind the others of its key."""
-        if key in self._jobs:
-            self._jobs[key].append(job)
-            return
-        self._jobs[key] = deque([job])
-        task = asyncio.get_running_loop().create_task(self._work(key))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def close(self) -> None:
-        """Stop all jobs."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self._jobs.clear()
-
-    async def _work(self, key: Hashable) -> None:
-        jobs = self._jobs[key]
-        while jobs:
-            await _run_until_done(jobs[0])
-            jobs.popleft()
-        self._jobs.pop(key, None)
+async def _work(jobs: asyncio.Queue[Job]) -> None:
+    while True:
+        await _run_until_done(await jobs.get())
 
 
 async def _run_until_done(job: Job) -> None:
@@ -305,22 +457,3 @@ async def _run_until_done(job: Job) -> None:
             pause = min(2 * pause, _LONGEST_PAUSE)
             continue
         return
-
-
-def _guild_id(message: discord.Message) -> int | None:
-    if message.guild is not None:
-        return message.guild.id
-    found = getattr(message.channel, "guild_id", None)
-    return int(found) if found is not None else None
-
-
-def _snowflake(message: str) -> int:
-    """Return the number of a message id or of an interaction; 0 if there is none."""
-    if interaction := split_interaction(message):
-        return interaction[0]
-    return int(message) if message.isdigit() else 0
-
-
-def _channel_id(place: Place) -> int | None:
-    found = place.topic or place.chat
-    return int(found) if found.isdigit() else None

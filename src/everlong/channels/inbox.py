@@ -162,17 +162,12 @@ class Inbox:
                 return self._replace(connection, original, event)
             if event.kind == "deletion":
                 return "dropped"
-            was_kept = original.state != "dropped" if original is not None else self._is_old(event)
-            if was_kept:
+            if original is not None and original.state != "dropped":
                 told = replace(event, text=f"{_EDITED}\n{event.text}")
                 self._set(connection, [number], data=_pack(told))
             elif not event.is_addressed:
                 return "dropped"
         return "full" if self._count(connection, event.place) > most else "new"
-
-    def _is_old(self, event: Inbound) -> bool:
-        """Return whether the message of an edit is so old that it may have been here and is not kept any more."""
-        return event.is_addressed and 0 < event.sent_at < self._clock() - KEPT_SECONDS
 
     def _original(self, connection: Connection, event: Inbound, number: int) -> Any:
         """Return the newest row of the message that an edit or a deletion is about."""

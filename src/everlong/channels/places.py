@@ -5,7 +5,6 @@ A place is bound to a conversation, not to a session: compactions change session
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,6 @@ from everlong.store.schema import (
     channel_answer,
     channel_conversation,
     channel_place,
-    channel_question,
     channel_update,
 )
 
@@ -94,18 +92,6 @@ class ChatPlaces:
         with self._database.read() as connection:
             return connection.execute(query).scalar() or ""
 
-    def pass_over(self, messages: Mapping[Place, str]) -> None:
-        """Note the newest messages that were not for the bot, so that they are not fetched again after a restart.
-
-        Nothing is noted of places that are not stored yet.
-        """
-
-        def work(connection: Connection) -> None:
-            for place, message in messages.items():
-                _move_seen(connection, self._tenant, place, message)
-
-        self._database.write(work)
-
     def bind(self, place: Place, conversation: str | None, now: float) -> None:
         """Bind a place to a conversation, or to none yet."""
         self._database.write(lambda connection: bind_in(connection, self._tenant, place, conversation, now))
@@ -148,7 +134,7 @@ class ChatPlaces:
         for row in connection.execute(select(known).where(mine)).all():
             _remember(connection, self._tenant, Place(platform, new, row.topic), row.conversation, row.ts)
         connection.execute(delete(known).where(mine))
-        for each in (channel_update, channel_answer, channel_question):
+        for each in (channel_update, channel_answer):
             here = and_(each.c.tenant == self._tenant, each.c.platform == platform, each.c.chat == old)
             connection.execute(update(each).where(here).values(chat=new))
 
@@ -164,11 +150,6 @@ def bind_in(connection: Connection, tenant: str, place: Place, conversation: str
 def note_seen(connection: Connection, tenant: str, place: Place, message: str) -> None:
     """Note the newest message of a place, in a transaction that is under way."""
     _ensure(connection, tenant, place)
-    _move_seen(connection, tenant, place, message)
-
-
-def _move_seen(connection: Connection, tenant: str, place: Place, message: str) -> None:
-    """Move the mark of a place to a newer message; a place that is not stored has none."""
     before = connection.execute(select(channel_place.c.seen).where(is_at(channel_place, tenant, place))).scalar() or ""
     # Ids grow as numbers do; a missed message that is fetched later must not move the mark back.
     if not (before.isdigit() and message.isdigit() and int(message) < int(before)):

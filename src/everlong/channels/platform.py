@@ -179,8 +179,6 @@ class PlatformLimits:
     """Bytes of a file that the bot may fetch."""
     edit_seconds: float
     """Seconds between two edits of one message that the platform bears for long."""
-    nonce_seconds: float = 0.0
-    """Seconds for which a nonce keeps a message from appearing twice; 0 where the platform knows none."""
 
 
 Receive = Callable[[Inbound], Awaitable[None]]
@@ -231,7 +229,7 @@ class Platform(Protocol):
         *,
         buttons: Sequence[Button] = (),
         replies_to: str = "",
-        nonce: str = "",
+        nonce: str,
     ) -> str:
         """Send one piece of `pieces`, and return the id of the message.
 
@@ -248,9 +246,7 @@ class Platform(Protocol):
         """Replace the text and the buttons of a message of the bot. The same text again is no error."""
         ...
 
-    async def send_file(
-        self, place: Place, name: str, data: bytes, *, caption: str = "", replies_to: str = "", nonce: str = ""
-    ) -> str:
+    async def send_file(self, place: Place, name: str, data: bytes, *, caption: str = "", nonce: str) -> str:
         """Send a file, and return the id of the message."""
         ...
 

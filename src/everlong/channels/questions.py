@@ -1,7 +1,7 @@
 """Questions: a tool call that a person allows or refuses with a button.
 
 Only the person who asked may press; for somebody who is one of many in a group, a person who was let in by name. A
-question runs out, and after a restart it is closed with a word.
+question runs out, and a restart closes it.
 """
 
 from __future__ import annotations
@@ -13,21 +13,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
-
-from sqlalchemy import and_, insert, select, update
 
 from everlong.agent.approval import ApprovalRefused, ApprovalRequest, Decision
 from everlong.agent.text import unmistakable
 from everlong.agent.watch import Interrupted
 from everlong.channels.access import Access
 from everlong.channels.delivery import Delivery
-from everlong.channels.places import delete_some, place_columns
 from everlong.channels.platform import Button, Inbound, Place, Platform, PlatformError, PlatformRefused
-from everlong.store.schema import channel_question
-
-if TYPE_CHECKING:
-    from everlong.store import Store
 
 __all__ = ["Questions"]
 
@@ -65,18 +57,16 @@ class Questions:
 
     def __init__(
         self,
-        store: Store,
         platform: Platform,
         delivery: Delivery,
         access: Access,
         seconds: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._database, self._tenant = store.database, store.tenant
         self._platform, self._delivery, self._access = platform, delivery, access
         self._seconds, self._clock = seconds, clock
         self._open: dict[str, _Open] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop = asyncio.get_running_loop()
 
     # -- in the thread of a turn ---------------------------------------------------------------------------------------
 
@@ -87,7 +77,6 @@ class Questions:
             ApprovalRefused: the answer is no, or none came in time.
             Interrupted: the turn was stopped meanwhile.
         """
-        assert self._loop is not None  # noqa: S101 - set before any turn begins
         ident = secrets.token_hex(6)
         is_owner = self._access.is_owner(event)
         if not is_owner:
@@ -98,17 +87,14 @@ class Questions:
         one = _Open(event.place, event.person.id, is_owner, self._clock() + self._seconds, text, file)
         self._open[ident] = one
         try:
-            self._insert(ident, one)
-            try:
-                asyncio.run_coroutine_threadsafe(self._send(ident, one, request), self._loop).result()
-            except PlatformRefused as error:
-                raise ApprovalRefused(f"the question could not be shown: {error}") from error
+            asyncio.run_coroutine_threadsafe(self._send(ident, one, request), self._loop).result()
             one.is_over.wait()
+        except PlatformRefused as error:
+            raise ApprovalRefused(f"the question could not be shown: {error}") from error
         finally:
             del self._open[ident]
-            self._set(ident, state="closed")
         note = _NOTES.get(one.code, "not answered in time" if one.code == "late" else "stopped")
-        asyncio.run_coroutine_threadsafe(self._settle(one.place, one.message, f"{one.text}\n\n→ {note}"), self._loop)
+        asyncio.run_coroutine_threadsafe(self._settle(one, note), self._loop)
         if one.code == "late":
             raise ApprovalRefused(RAN_OUT)
         if one.code not in _CODES:
@@ -128,14 +114,6 @@ class Questions:
         return _ask_about(request.tool, f"{unmistakable(request.summary)}\n{told}") + who, whole.encode()
 
     # -- in the loop ---------------------------------------------------------------------------------------------------
-
-    async def start(self) -> None:
-        """Close the questions that an earlier process left open."""
-        self._loop = asyncio.get_running_loop()
-        for ident, place, message in await asyncio.to_thread(self._left_open):
-            await asyncio.to_thread(self._set, ident, state="closed")
-            if message:
-                await self._settle(place, message, f"{CLOSED} I was restarted; ask again if it still matters.")
 
     async def press(self, event: Inbound) -> None:
         """Take in a press on a button."""
@@ -182,47 +160,20 @@ class Questions:
         one.message = await self._delivery.persist(
             lambda: self._platform.send(one.place, text, buttons=buttons, nonce=nonce)
         )
-        await asyncio.to_thread(self._set, ident, message=one.message)
 
-    async def _settle(self, place: Place, message: str, text: str) -> None:
+    async def _settle(self, one: _Open, note: str) -> None:
         """Put the outcome in the place of a question's buttons; it is only for the eye."""
         try:
-            await self._delivery.persist(
-                lambda: self._platform.edit(place, message, self._platform.pieces(text)[0]), tries=3
-            )
+            text = self._platform.pieces(f"{one.text}\n\n→ {note}")[0]
+            await self._delivery.persist(lambda: self._platform.edit(one.place, one.message, text), tries=3)
         except PlatformError as error:
-            _log.info("a question in %s keeps its buttons: %s", place.platform, error)
+            _log.info("a question in %s keeps its buttons: %s", one.place.platform, error)
 
     async def _acknowledge(self, event: Inbound, text: str) -> None:
         try:
             await self._platform.acknowledge(event, text)
         except PlatformError as error:
             _log.info("a press on a button could not be acknowledged: %s", error)
-
-    # -- in the store --------------------------------------------------------------------------------------------------
-
-    def _insert(self, ident: str, one: _Open) -> None:
-        values = {"id": ident, **place_columns(self._tenant, one.place), "person": one.person, "expires": one.expires}
-        row = insert(channel_question).values(**values, message="", state="open")
-        self._database.write(lambda connection: connection.execute(row))
-
-    def _set(self, ident: str, **values: str) -> None:
-        changed = update(channel_question).where(channel_question.c.id == ident).values(**values)
-        self._database.write(lambda connection: connection.execute(changed))
-
-    def prune(self, before: float, most: int) -> int:
-        """Remove questions that were closed and ran out before a time; return how many."""
-        c = channel_question.c
-        mine = and_(c.tenant == self._tenant, c.platform == self._platform.name)
-        old = and_(mine, c.state == "closed", c.expires < before)
-        return self._database.write(lambda connection: delete_some(connection, channel_question, old, most))
-
-    def _left_open(self) -> list[tuple[str, Place, str]]:
-        table = channel_question
-        mine = and_(table.c.tenant == self._tenant, table.c.platform == self._platform.name, table.c.state == "open")
-        with self._database.read() as connection:
-            rows = connection.execute(select(table).where(mine)).all()
-        return [(row.id, Place(row.platform, row.chat, row.topic), row.message) for row in rows]
 
 
 def _ask_about(tool: str, call: str) -> str:

@@ -24,18 +24,25 @@ from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.history import HITS, show_passages
 from everlong.agent.tools.signature import tool
 from everlong.agent.watch import Interrupted
+from everlong.channels import channel_settings
 from everlong.channels.access import Access
 from everlong.channels.attachments import Attachments
 from everlong.channels.commands import CHANNEL_COMMANDS, CommandReply, CommandRunner, command_of, may_repeat
-from everlong.channels.conversations import ChatConversations, Seat, conversation_of
+from everlong.channels.conversations import (
+    STOPPED,
+    ChatConversations,
+    ChatTurns,
+    PromptFile,
+    Seat,
+    conversation_of,
+    failure_text,
+)
 from everlong.channels.delivery import Delivery, Sleep
 from everlong.channels.inbox import KEPT_SECONDS, Inbox
 from everlong.channels.outbox import Outbox, OutboxAnswer
 from everlong.channels.places import ChatPlaces
 from everlong.channels.platform import Inbound, Place, Platform, PlatformError
-from everlong.channels.platforms import channel_settings
 from everlong.channels.questions import Questions
-from everlong.channels.turns import STOPPED, ChatTurns, PromptFile, failure_text
 from everlong.errors import EverlongError, NotStored, StoreError
 from everlong.store import leases
 from everlong.store.recall import Passage, find_passages
@@ -68,8 +75,6 @@ _BUG_WAIT = 60.0
 """Seconds before something is tried again that failed in the program itself."""
 _DRAIN_SECONDS = 10.0
 """Seconds that turns under way get when the service stops; the next start goes on with those that take longer."""
-_PASS_OVER_SECONDS = 60.0
-"""Seconds between two notes of how far chats were read that talk without the bot."""
 _PRUNE_SECONDS = 3_600.0
 _PRUNED_AT_ONCE = 500
 """Rows of a table that are removed in one transaction."""
@@ -126,7 +131,7 @@ class Channel:
         self.places, self.outbox = ChatPlaces(store), Outbox(store, platform.name, self._clock.now)
         self.access = Access(store, platform.name, channel, self._clock.now)
         self.delivery = Delivery(platform, self.outbox, self.places, self._clock.sleep)
-        self.questions = Questions(store, platform, self.delivery, self.access, _APPROVAL_SECONDS, self._clock.now)
+        self.questions = Questions(platform, self.delivery, self.access, _APPROVAL_SECONDS, self._clock.now)
         self.conversations = ChatConversations(
             store, settings, self.questions.ask, lambda place: [search_tool(store, self.places, place)], opener=opener
         )
@@ -137,9 +142,6 @@ class Channel:
         self._inbox: Inbox | None = None
         self._is_connected = False
         self._prune_at = 0.0
-        self._passed_over: dict[Place, str] = {}
-        """The newest message of each place that was not for the bot, until that is stored."""
-        self._pass_over_at = 0.0
 
     # -- the life of a channel -----------------------------------------------------------------------------------------
 
@@ -148,7 +150,6 @@ class Channel:
         identity = await self.delivery.persist(self.platform.identify)
         self._inbox = Inbox(self._store, self.platform.name, identity.id, self._clock.now)
         _log.info("%s: connected as %s", self.platform.name, identity.name)
-        await self.questions.start()
         for place in await asyncio.to_thread(self._unfinished_places):
             self.wake(place)
         self._is_connected = True
@@ -171,14 +172,6 @@ class Channel:
             self.wake(place)
         if self._clock.now() >= self._prune_at:
             await asyncio.to_thread(self._prune)
-        if self._clock.now() >= self._pass_over_at:
-            self._pass_over_at = self._clock.now() + _PASS_OVER_SECONDS
-            await self._store_passed_over()
-
-    async def _store_passed_over(self) -> None:
-        passed, self._passed_over = self._passed_over, {}
-        if passed:
-            await asyncio.to_thread(self.places.pass_over, passed)
 
     async def settle(self) -> None:
         """Wait until no lane has anything to do."""
@@ -194,8 +187,6 @@ class Channel:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.to_thread(self.conversations.close)
-        with suppress(StoreError):  # they are fetched again then
-            await self._store_passed_over()
         with suppress(PlatformError):
             await self.platform.close()
 
@@ -215,17 +206,10 @@ class Channel:
             if await asyncio.to_thread(self.access.admit, event):
                 await asyncio.to_thread(self.outbox.add, event.place, "notice", _WELCOME)
                 self.wake(event.place)
-            self._pass_over(event)
         elif event.kind == "button":
             await self.questions.press(event)
         elif event.kind == "deletion" or event.is_addressed or self._section.groups == "all":
             await self._keep(event)
-        else:
-            self._pass_over(event)
-
-    def _pass_over(self, event: Inbound) -> None:
-        if event.kind == "message" and not event.is_private:
-            self._passed_over[event.place] = event.message
 
     async def _keep(self, event: Inbound) -> None:
         assert self._inbox is not None  # noqa: S101 - `start` comes first
@@ -389,8 +373,7 @@ class Channel:
         """Remove what was dealt with long ago, some at a time, so that nobody waits for the database."""
         assert self._inbox is not None  # noqa: S101 - `start` comes first
         now = self._clock.now()
-        prunes = (self._inbox.prune, self.outbox.prune, self.questions.prune)
-        most = max(prune(now - KEPT_SECONDS, _PRUNED_AT_ONCE) for prune in prunes)
+        most = max(prune(now - KEPT_SECONDS, _PRUNED_AT_ONCE) for prune in (self._inbox.prune, self.outbox.prune))
         self._prune_at = now + (0.0 if most == _PRUNED_AT_ONCE else _PRUNE_SECONDS)
 
     async def _run_in_thread(self, work: Callable[[], T]) -> T:

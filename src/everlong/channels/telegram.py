@@ -14,21 +14,24 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import httpx
 from telegram import (
     Bot,
     BotCommand,
+    CallbackQuery,
+    Chat,
     InlineKeyboardButton,
     InlineKeyboardMarkup,
     InputFile,
     LinkPreviewOptions,
-    MessageEntity,
+    Message,
     ReplyParameters,
     Update,
 )
+from telegram.constants import ChatType, ParseMode
 from telegram.error import (
     BadRequest,
     ChatMigrated,
@@ -40,12 +43,14 @@ from telegram.error import (
 )
 from telegram.request import HTTPXRequest
 
-from everlong.channels.markup import utf16_length
+from everlong.agent.text import outside_name
+from everlong.channels.markup import telegram_pieces
 from everlong.channels.platform import (
     Attachment,
     Button,
     Identity,
     Inbound,
+    Person,
     Place,
     PlatformBusy,
     PlatformCommand,
@@ -56,19 +61,18 @@ from everlong.channels.platform import (
     PlatformUnreachable,
     Receive,
 )
-from everlong.channels.telegram_markup import Entity, read_piece, write_pieces
-from everlong.channels.telegram_updates import ALLOWED_UPDATES, PLATFORM, read_update
 from everlong.config.settings import TelegramSettings
 
 __all__ = ["API_BASE", "TelegramPlatform"]
 
 API_BASE = "https://api.telegram.org"
-_LIMITS = PlatformLimits(text=4096, upload=50_000_000, download=20_000_000, edit_seconds=3.0)
-_MOST_CAPTION = 1024
 _MOST_ANSWER = 200
 _MOST_COMMANDS = 100
 _ROW_LETTERS = 30
 """Letters of the labels in one row of buttons."""
+ALLOWED_UPDATES = ("message", "edited_message", "callback_query")
+"""The kinds of updates that Telegram is asked for."""
+_COMMAND = re.compile(r"/([A-Za-z0-9_]{1,32})(?:@([A-Za-z0-9_]+))?(?=\s|$)")
 _POLL_SECONDS = 30
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _TOKEN = re.compile(r"[0-9]+:[A-Za-z0-9_-]+")
@@ -92,8 +96,8 @@ class TelegramPlatform:
         poll_seconds: How long Telegram may hold a request for updates.
     """
 
-    name = PLATFORM
-    limits = _LIMITS
+    name = "telegram"
+    limits = PlatformLimits(text=4096, upload=50_000_000, download=20_000_000, edit_seconds=3.0)
 
     def __init__(
         self, token: str, settings: TelegramSettings | None = None, *, poll_seconds: float = _POLL_SECONDS
@@ -189,66 +193,44 @@ class TelegramPlatform:
                 failures = 0
 
     async def _take_updates(self, receive: Receive) -> None:
-        if self._identity is None:
-            await self.identify()
+        me = self._identity or await self.identify()
         if self._has_webhook:
             with self._translate_errors("ending an earlier webhook"):
                 await self._bot.delete_webhook()
             self._has_webhook = False
-        for update in await self._updates(self._offset):
-            event = self._event(update)
+        for raw in await self._fetch_updates():
+            try:
+                update = Update.de_json(raw, self._bot)
+                event = read_update(update, int(me.id), me.name)
+            except Exception as error:  # noqa: BLE001 - whatever it is, others wait behind it
+                number = raw["update_id"]
+                _log.warning("telegram: update %s cannot be read, and is left out (%s)", number, type(error).__name__)
+                event = None
             if event is not None:
                 await receive(event)
-            self._offset = update.update_id + 1
+            self._offset = raw["update_id"] + 1
 
-    async def _updates(self, offset: int) -> list[Update]:
-        """Return the updates from an offset on; wait for some if there are none."""
+    async def _fetch_updates(self) -> list[dict[str, Any]]:
+        """Return the updates from the offset on, as Telegram sends them; wait for some if there are none."""
         bot, _, request = self._open()
         with self._translate_errors("asking for updates"):
             try:
-                return list(
-                    await bot.get_updates(
-                        offset=offset or None,
-                        timeout=timedelta(seconds=self._poll_seconds),
-                        read_timeout=10.0,
-                        allowed_updates=list(ALLOWED_UPDATES),
-                    )
+                await bot.get_updates(
+                    offset=self._offset or None,
+                    timeout=timedelta(seconds=self._poll_seconds),
+                    read_timeout=10.0,
+                    allowed_updates=list(ALLOWED_UPDATES),
                 )
             except (TelegramError, asyncio.CancelledError):
                 raise
             except Exception:  # noqa: BLE001 - one update that the library cannot read must not stop all others
-                return self._parse_readable(request.last_payload)
-
-    def _parse_readable(self, payload: bytes) -> list[Update]:
-        """Return the updates of an answer without those that the library cannot read."""
-        found: list[Update] = []
-        for raw in json.loads(payload)["result"]:
-            update = self._parse(raw)
-            if update is not None:
-                found.append(update)
-        return found
-
-    def _parse(self, raw: Any) -> Update | None:
-        """Return an update; for one that cannot be read an update without contents, None without an id."""
-        try:
-            return Update.de_json(raw, self._bot)
-        except Exception as error:  # noqa: BLE001 - whatever it is, others wait behind it
-            number = raw.get("update_id") if isinstance(raw, dict) else None
-            _log.warning("telegram: update %s cannot be read, and is left out (%s)", number, type(error).__name__)
-            return Update(number) if isinstance(number, int) else None
-
-    def _event(self, update: Update) -> Inbound | None:
-        assert self._identity is not None  # noqa: S101 - `run` asks first
-        try:
-            return read_update(update, int(self._identity.id), self._identity.name)
-        except Exception as error:  # noqa: BLE001 - as above
-            _log.warning("telegram: update %s cannot be read (%s)", update.update_id, type(error).__name__)
-            return None
+                _log.debug("telegram: an update cannot be read", exc_info=True)
+        return list(json.loads(request.last_payload)["result"])
 
     # -- sending -------------------------------------------------------------------------------------------------------
     def pieces(self, markdown: str) -> list[str]:
         """Return Markdown as messages of Telegram; none where there is nothing to see."""
-        return write_pieces(markdown, self.limits.text)
+        return telegram_pieces(markdown, self.limits.text)
 
     async def send(
         self,
@@ -257,15 +239,14 @@ class TelegramPlatform:
         *,
         buttons: Sequence[Button] = (),
         replies_to: str = "",
-        nonce: str = "",  # noqa: ARG002 - Telegram has no such key
+        nonce: str,  # noqa: ARG002 - Telegram has no such key
     ) -> str:
         """Send one piece, and return the id of the message."""
-        words, entities = read_piece(text)
         with self._translate_errors("sending a message"):
             message = await self._bot.send_message(
                 place.chat,
-                words,
-                entities=_entities(entities),
+                text,
+                parse_mode=ParseMode.HTML,
                 message_thread_id=_topic(place),
                 reply_parameters=_reply_to(replies_to),
                 reply_markup=_keyboard(buttons),
@@ -275,13 +256,12 @@ class TelegramPlatform:
 
     async def edit(self, place: Place, message: str, text: str, *, buttons: Sequence[Button] = ()) -> None:
         """Replace the text and the buttons of a message of the bot."""
-        words, entities = read_piece(text)
         with self._translate_errors("editing a message", no_error=("message is not modified",)):
             await self._bot.edit_message_text(
-                words,
+                text,
                 place.chat,
                 int(message),
-                entities=_entities(entities),
+                parse_mode=ParseMode.HTML,
                 reply_markup=_keyboard(buttons),
                 link_preview_options=LinkPreviewOptions(is_disabled=True),
             )
@@ -293,25 +273,19 @@ class TelegramPlatform:
         data: bytes,
         *,
         caption: str = "",
-        replies_to: str = "",
-        nonce: str = "",  # noqa: ARG002 - Telegram has no such key
+        nonce: str,  # noqa: ARG002 - Telegram has no such key
     ) -> str:
-        """Send a file, and return the id of the message. A caption that is too long is shortened."""
+        """Send a file, and return the id of the message."""
         if len(data) > self.limits.upload:
             raise PlatformRefused(f"{name} has {len(data):,} bytes; Telegram takes {self.limits.upload:,}")
         if not data:
             raise PlatformRefused(f"{name} is empty; Telegram takes no empty file")
-        words, entities = read_piece(caption)
-        if utf16_length(words) > _MOST_CAPTION:
-            words, entities = words[: _MOST_CAPTION // 2 - 1] + "…", []
         with self._translate_errors("sending a file"):
             message = await self._bot.send_document(
                 place.chat,
                 InputFile(data, filename=name),
-                caption=words or None,
-                caption_entities=_entities(entities),
+                caption=caption or None,
                 message_thread_id=_topic(place),
-                reply_parameters=_reply_to(replies_to),
             )
         return str(message.message_id)
 
@@ -446,19 +420,6 @@ def _reply_to(message: str) -> ReplyParameters | None:
     return ReplyParameters(int(message), allow_sending_without_reply=True) if message else None
 
 
-def _entities(entities: list[Entity]) -> list[MessageEntity] | None:
-    return [
-        MessageEntity(
-            one.type,
-            one.offset,
-            one.length,
-            url=one.detail if one.type == "text_link" else None,
-            language=one.detail or None if one.type == "pre" else None,
-        )
-        for one in entities
-    ] or None
-
-
 def _keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
     """Return buttons in rows that a phone shows without cutting the labels."""
     rows: list[list[InlineKeyboardButton]] = []
@@ -470,3 +431,179 @@ def _keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
             letters = len(button.label)
         rows[-1].append(InlineKeyboardButton(button.label, callback_data=button.value))
     return InlineKeyboardMarkup(rows) if rows else None
+
+
+# -- updates as events -------------------------------------------------------------------------------------------------
+
+# Telegram's fields have traps: replies in plain groups carry a thread id that is no topic, every message of a topic
+# seems to reply to the message that opened it, and a group that becomes a supergroup goes on under another id.
+
+
+def read_update(update: Update, bot_id: int, bot_name: str) -> Inbound | None:
+    """Return the event of an update; None for one that says nothing: somebody joined, a message was pinned.
+
+    Args:
+        update: as the library reads it.
+        bot_id: the bot's own id.
+        bot_name: the bot's user name, without ``@``.
+    """
+    if update.callback_query is not None:
+        return _read_button(update.update_id, update.callback_query)
+    message = update.message or update.edited_message
+    if message is None:
+        return None
+    if message.migrate_to_chat_id or message.migrate_from_chat_id:
+        return _read_move(update.update_id, message)
+    return _read_message(update.update_id, message, update.edited_message is not None, (bot_id, bot_name))
+
+
+def _read_button(update: int, query: CallbackQuery) -> Inbound | None:
+    message = query.message
+    if message is None or not query.data:
+        return None  # a button of an inline message or a game: this bot makes neither
+    return Inbound(
+        kind="button",
+        update=f"{update}:{message.chat.id}:{message.message_id}",
+        place=_place(message.chat, message if isinstance(message, Message) else None),
+        person=Person(str(query.from_user.id), query.from_user.full_name, query.from_user.is_bot),
+        message=str(message.message_id),
+        guild=_guild(message.chat),
+        is_private=message.chat.type == ChatType.PRIVATE,
+        button=query.data,
+        callback=query.id,
+        sent_at=_seconds(message.date) if isinstance(message, Message) else 0.0,
+    )
+
+
+def _read_move(update: int, message: Message) -> Inbound:
+    """Return the move of a group. Telegram tells it twice: in the old chat, and in the new one."""
+    old = message.chat.id if message.migrate_to_chat_id else message.migrate_from_chat_id
+    new = message.migrate_to_chat_id or message.chat.id
+    return Inbound(
+        kind="move",
+        update=f"{update}:{message.chat.id}:{message.message_id}",
+        place=Place("telegram", str(old)),
+        person=_person(message),
+        message=str(message.message_id),
+        guild=str(old),
+        is_addressed=False,
+        moved_to=str(new),
+        sent_at=_seconds(message.date),
+    )
+
+
+def _read_message(update: int, message: Message, is_edit: bool, bot: tuple[int, str]) -> Inbound | None:
+    text = (message.text or message.caption or "").replace("\x00", "")
+    attachments = tuple(_attachments(message))
+    is_forwarded = message.forward_origin is not None or message.via_bot is not None
+    if not text and not attachments:
+        text, is_forwarded = _describe(message), True  # the name of a contact or place is nobody's sentence
+        if not text:
+            return None
+    is_private = message.chat.type == ChatType.PRIVATE
+    text, is_addressed = _read_address(message, text, bot)
+    reply = _reply(message)
+    return Inbound(
+        kind="edit" if is_edit else "message",
+        update=f"{update}:{message.chat.id}:{message.message_id}",
+        place=_place(message.chat, message),
+        person=_person(message),
+        message=str(message.message_id),
+        text=text,
+        attachments=attachments,
+        guild=_guild(message.chat),
+        is_private=is_private,
+        is_addressed=is_private or is_addressed,
+        is_forwarded=is_forwarded,
+        replies_to="" if reply is None else str(reply.message_id),
+        sent_at=_seconds(message.edit_date if is_edit and message.edit_date else message.date),
+    )
+
+
+def _place(chat: Chat, message: Message | None) -> Place:
+    # A reply in a group without topics has a thread id too; only a message of a topic is marked as one.
+    is_topic = message is not None and message.is_topic_message and message.message_thread_id is not None
+    return Place("telegram", str(chat.id), str(message.message_thread_id) if message is not None and is_topic else "")
+
+
+def _guild(chat: Chat) -> str:
+    return "" if chat.type == ChatType.PRIVATE else str(chat.id)
+
+
+def _person(message: Message) -> Person:
+    """Return the author. Who speaks as a group or channel is that group or channel: nobody knows the person."""
+    chat = message.sender_chat
+    if chat is not None:
+        return Person(str(chat.id), chat.title or chat.full_name or "")
+    user = message.from_user
+    return Person("") if user is None else Person(str(user.id), user.full_name, user.is_bot)
+
+
+def _reply(message: Message) -> Message | None:
+    """Return the message that a person chose to answer."""
+    reply = message.reply_to_message
+    if reply is None or reply.forum_topic_created is not None:
+        return None
+    if message.is_topic_message and reply.message_id == message.message_thread_id:
+        return None  # it stands in the topic; nobody pressed "reply"
+    return reply
+
+
+def _read_address(message: Message, text: str, bot: tuple[int, str]) -> tuple[str, bool]:
+    """Return the text without the bot's own name, and whether the message is for the bot."""
+    bot_id, bot_name = bot
+    command = _COMMAND.match(text)
+    if command is not None:
+        named = command[2]
+        if named and named.casefold() != bot_name.casefold():
+            return text, False  # a command for another bot
+        return f"/{command[1]}{text[command.end() :]}", True
+    reply = _reply(message)
+    if reply is not None and reply.from_user is not None and reply.from_user.id == bot_id:
+        return text, True
+    entities = message.parse_entities() if message.text else message.parse_caption_entities()
+    for entity, words in entities.items():
+        is_bot = entity.type == "mention" and words.casefold() == f"@{bot_name}".casefold()
+        if is_bot or (entity.type == "text_mention" and entity.user is not None and entity.user.id == bot_id):
+            without = text.removeprefix(words).lstrip(" ,:") if text.startswith(words) else text
+            return without or text, True
+    return text, False
+
+
+def _attachments(message: Message) -> list[Attachment]:
+    found: list[Attachment] = []
+    if message.photo:
+        best = max(message.photo, key=lambda size: size.width * size.height)
+        name = f"photo-{message.message_id}.jpg"
+        found.append(Attachment("image", name, "image/jpeg", best.file_size or 0, best.file_id))
+    sticker = message.sticker
+    if sticker is not None and not (sticker.is_animated or sticker.is_video):
+        name = f"sticker-{message.message_id}.webp"
+        found.append(Attachment("image", name, "image/webp", sticker.file_size or 0, sticker.file_id))
+    spoken = message.voice or message.audio or message.video_note
+    if spoken is not None:
+        media = getattr(spoken, "mime_type", None) or "video/mp4"
+        name = getattr(spoken, "file_name", None) or f"voice-{message.message_id}"
+        found.append(Attachment("voice", name, media, spoken.file_size or 0, spoken.file_id))
+    file = message.animation or message.video or message.document  # an animation is in `document` too
+    if file is not None:
+        media = file.mime_type or "application/octet-stream"
+        name = file.file_name or f"file-{message.message_id}"
+        size = file.file_size or 0
+        is_image = media.startswith("image/")
+        found.append(Attachment("image" if is_image else "document", name, media, size, file.file_id))
+    return found
+
+
+def _describe(message: Message) -> str:
+    """Return in words what was sent without any: a place or a contact."""
+    if message.location is not None:
+        return f"[location: {message.location.latitude}, {message.location.longitude}]"
+    if message.contact is not None:
+        name = " ".join(filter(None, (message.contact.first_name, message.contact.last_name)))
+        return f"[contact: {outside_name(name)}, {outside_name(message.contact.phone_number)}]"
+    return ""
+
+
+def _seconds(moment: datetime) -> float:
+    return moment.timestamp()

@@ -61,7 +61,7 @@ def _input_price(result: Replay) -> float | None:
         return None
     models = config.load_settings().settings.models
     prices = Catalogue(models).info(ModelName(provider, result.model), endpoint).prices
-    return prices.input / 1_000_000 if prices is not None and prices.input else None
+    return float(prices.input) / 1_000_000 if prices is not None and prices.input else None
 
 
 _ABOUT = {

@@ -16,15 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
+from everlong.channels import TOKEN_VARIABLES, channel_settings, find_token, make_platform, store_token, token_source
 from everlong.channels.platform import Inbound, PlatformError, PlatformRefused
-from everlong.channels.platforms import (
-    TOKEN_VARIABLES,
-    channel_settings,
-    find_token,
-    make_platform,
-    store_token,
-    token_source,
-)
 from everlong.cli.output import say
 from everlong.config import load_settings, set_value
 from everlong.config.paths import user_config_path

@@ -43,7 +43,7 @@ def run_command(until_eof: bool) -> None:
 
     Messages under way when it stops are answered after the next start.
     """
-    from everlong.channels.platforms import find_token, make_platform  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.channels import find_token, make_platform  # noqa: PLC0415 - keeps `--help` quick
     from everlong.channels.service import ChannelService  # noqa: PLC0415 - as above
 
     loaded = config.load_settings()
@@ -67,9 +67,9 @@ def run_command(until_eof: bool) -> None:
 @store_option
 def list_command(as_json: bool) -> None:
     """List the channels, who may talk to them, and the chats with their conversations."""
+    from everlong.channels import token_source  # noqa: PLC0415 - as above
     from everlong.channels.access import Access  # noqa: PLC0415 - keeps `--help` quick
     from everlong.channels.places import ChatPlaces  # noqa: PLC0415 - as above
-    from everlong.channels.platforms import token_source  # noqa: PLC0415 - as above
 
     settings = config.load_settings().settings
     listed: dict[str, Any] = {}
@@ -116,8 +116,8 @@ def list_command(as_json: bool) -> None:
 @store_option
 def pair_command(platform: str, remove: str | None) -> None:
     """Show a code; whoever sends it to the bot in a private chat within ten minutes is let in."""
+    from everlong.channels import token_source  # noqa: PLC0415 - as above
     from everlong.channels.access import Access  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.channels.platforms import token_source  # noqa: PLC0415 - as above
 
     section = _section(config.load_settings().settings, platform)
     with open_chosen_store(new=True) as store:
@@ -140,7 +140,7 @@ def pair_command(platform: str, remove: str | None) -> None:
 
 
 def _section(settings: Settings, name: str) -> Any:
-    from everlong.channels.platforms import channel_settings  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.channels import channel_settings  # noqa: PLC0415 - keeps `--help` quick
 
     return channel_settings(name, settings.channels)
 

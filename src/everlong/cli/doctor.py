@@ -294,7 +294,7 @@ def check_embeddings(situation: DoctorSituation) -> Iterator[Finding]:
 
 def check_channels(situation: DoctorSituation) -> Iterator[Finding]:
     """Check the packages and the token of each channel that is switched on; `everlong setup` asks the platform."""
-    from everlong.channels.platforms import PLATFORMS, channel_settings, find_token, token_source  # noqa: PLC0415 - may be broken  # noqa: PLC0415 - as above
+    from everlong.channels import PLATFORMS, channel_settings, find_token, token_source  # noqa: PLC0415 - may be broken  # noqa: PLC0415 - as above
 
     channels = situation.settings.channels
     enabled = {name: own for name in PLATFORMS if (own := channel_settings(name, channels)).enabled}

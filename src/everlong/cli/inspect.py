@@ -73,7 +73,7 @@ def inspect_command(
 def inspect_conversation(conversation: TranscriptConversation, counter: MessageCounter) -> dict[str, Any]:
     """Return the figures of one conversation as JSON-ready data."""
     from everlong.cli.picture import headline  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.inspector.pages.tools import path_of, share_tokens  # noqa: PLC0415 - as above
+    from everlong.inspector.pages.now import path_of, share_tokens  # noqa: PLC0415 - as above
 
     messages = conversation.messages
     counts = counter.counts(messages)

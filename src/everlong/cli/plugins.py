@@ -108,7 +108,6 @@ class ListedPlugin:
             "where": found.where,
             "version": manifest.version,
             "description": manifest.description,
-            "author": manifest.author,
             "provides": list(manifest.provides),
             "active": self.is_active,
             "trusted": self.is_trusted,

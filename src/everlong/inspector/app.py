@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -14,22 +15,25 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from aiohttp import web
 
 from everlong.errors import EverlongError, NotStored, StoreError
-from everlong.inspector.catalogue import LANGUAGES, choose_language, translator
 from everlong.inspector.handlers import Answer, ConversationHandlers, Reader, StoreHandlers, Visit
-from everlong.inspector.live import LiveHandler
-from everlong.inspector.rendering import BASE, render, stream
+from everlong.inspector.rendering import BASE, LANGUAGES, choose_language, render, stream, translator
 from everlong.inspector.security import HEADERS, VISITOR, Watch, WrongVisitor
+from everlong.store.turn_figures import newest_change
 
 if TYPE_CHECKING:
+    from everlong.inspector.handlers import Reader
     from everlong.store import Store
 
-__all__ = ["make_app"]
+__all__ = [
+    "make_app",
+]
 
 _LANGUAGE = "everlong_language"
 """The cookie that keeps a reader's language."""
 _YEAR = 31_536_000
 _THREADS = 4
 _BODY_BYTES = 65_536
+_CHUNK = 65_536
 _INDEXED_AT_ONCE = 200
 _INDEX_SECONDS = 5.0
 _TYPES = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
@@ -167,7 +171,7 @@ class _Pages:
         return handle
 
     def export(self, conversation: ConversationHandlers) -> Handler:
-        """Return the handler that sends a conversation as a file, piece by piece."""
+        """Return the handler that sends a conversation as a file."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
             visit = self._visit(request, {})
@@ -180,8 +184,9 @@ class _Pages:
             response.content_type = file.content_type
             response.charset = "utf-8"
             await response.prepare(request)
-            while chunk := await loop.run_in_executor(self._workers, next, file.chunks, b""):
-                await response.write(chunk)
+            with file.data:
+                while chunk := await loop.run_in_executor(self._workers, file.data.read, _CHUNK):
+                    await response.write(chunk)
             await response.write_eof()
             return response
 
@@ -253,3 +258,76 @@ async def _static(request: web.Request) -> web.Response:
         raise web.HTTPNotFound
     keep = {"Cache-Control": f"max-age={_YEAR}, immutable"} if "v" in request.query else {}
     return web.Response(body=file.read_bytes(), content_type=kind, charset="utf-8", headers=keep)
+
+
+# -- live updates: a stream of events that says when the database has changed, so that pages look again ----------------
+
+
+_SECONDS = 1.0
+"""Seconds between two looks at the store, for all open pages together."""
+_BEAT_SECONDS = 15.0
+_MOST_READERS = 50
+
+
+class LiveHandler:
+    """Looks at the store once a second while a page is open, and tells every open page of a change."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._readers = 0
+        self._seen: tuple[float, tuple[int, int, int]] | None = None
+        self._looking = asyncio.Lock()
+        self._closing = asyncio.Event()
+
+    async def close(self, _app: web.Application) -> None:
+        """End every stream, because the process stops."""
+        self._closing.set()
+
+    async def listen(self, request: web.Request) -> web.StreamResponse:
+        """Send an event for each change until the page is closed."""
+        if self._readers >= _MOST_READERS:
+            return web.Response(status=503, text="too many open pages")
+        self._readers += 1
+        try:
+            return await self._send(request, request[VISITOR].tenant)
+        finally:
+            self._readers -= 1
+
+    async def _send(self, request: web.Request, tenant: str) -> web.StreamResponse:
+        response = web.StreamResponse(headers={**HEADERS, "X-Accel-Buffering": "no"})
+        response.content_type = "text/event-stream"
+        await response.prepare(request)
+        seen, beat = await self._look(tenant), time.monotonic()
+        await response.write(b"retry: 3000\n\n")
+        try:
+            while not self._closing.is_set() and not _has_left(request):
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._closing.wait(), _SECONDS)
+                now = await self._look(tenant)
+                if now != seen:
+                    seen = now
+                    await response.write(b"event: change\ndata: 1\n\n")
+                elif time.monotonic() - beat > _BEAT_SECONDS:
+                    beat = time.monotonic()
+                    await response.write(b": still here\n\n")
+        except ConnectionError:
+            pass  # the page was closed
+        return response
+
+    async def _look(self, tenant: str) -> tuple[int, int, int]:
+        """Return the numbers of the newest change; pages that ask in the same second share one look."""
+        async with self._looking:
+            now = time.monotonic()
+            if self._seen is not None and now - self._seen[0] < _SECONDS / 2:
+                return self._seen[1]
+            try:
+                found = await asyncio.to_thread(newest_change, self._reader.store(tenant))
+            except StoreError:
+                found = self._seen[1] if self._seen is not None else (0, 0, 0)
+            self._seen = (now, found)
+            return found
+
+
+def _has_left(request: web.Request) -> bool:
+    """Return whether the page was closed; nothing may be written for long, so nothing else would tell."""
+    return request.transport is None or request.transport.is_closing()

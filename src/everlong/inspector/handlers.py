@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import threading
-from collections.abc import Callable, Iterator, Mapping
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from everlong.context import ContextCompressor
 from everlong.errors import NotStored
-from everlong.inspector.pages import compactions, conversation_list, cost, message, now, search, sources, timeline
+from everlong.inspector.pages import compactions, conversation_list, cost, now, search, timeline, transcript
 from everlong.inspector.pages.compactions import CompactionPage
-from everlong.inspector.pages.tools import read_tools
-from everlong.inspector.pages.transcript import page_of_turn, read_transcript
-from everlong.inspector.pages.tree import agents_cost, read_tree
 from everlong.inspector.rendering import BASE
 from everlong.redaction import redact
 from everlong.store import Occasion, Store
@@ -32,8 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "ConversationHandlers", "ExportFile", "Reader", "StoreHandlers", "Visit"]
 
 _MOST_STORES = 1_000
-_QUEUED = 64
-_CHUNK = 32_768
 _LEAST_WINDOW = 1_000
 """The least tokens of a window in which a compaction is tried."""
 _CONTENT_TYPES = {"html": "text/html", "markdown": "text/markdown", "json": "application/json"}
@@ -96,11 +89,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ExportFile:
-    """A file to be saved, in pieces."""
+    """A file to be saved."""
 
     disposition: str
     content_type: str
-    chunks: Iterator[bytes]
+    data: IO[bytes]
 
 
 def _page(visit: Visit, reader: Reader, template: str, section: str, **values: Any) -> Answer:
@@ -143,7 +136,7 @@ class StoreHandlers:
 
     def message(self, visit: Visit) -> Answer:
         """Show one message and what has become of it."""
-        page = message.read_message_page(visit.store, visit.names["node"])
+        page = transcript.read_message_page(visit.store, visit.names["node"])
         return _page(visit, self._reader, "message.html", "list", page=page)
 
     def pin(self, visit: Visit) -> Answer:
@@ -169,7 +162,7 @@ class ConversationHandlers:
         """Show the context as the model gets it."""
         found = self._found(visit)
         page = now.read_now(visit.store, self._reader.settings, found.id)
-        return self._tab(visit, found, "now.html", "now", page=page, load=partial(read_tools, visit.store, found))
+        return self._tab(visit, found, "now.html", "now", page=page, load=partial(now.read_tools, visit.store, found))
 
     def timeline(self, visit: Visit) -> Answer:
         """Show the size of each request."""
@@ -186,10 +179,10 @@ class ConversationHandlers:
         found = self._found(visit)
         turn = visit.number("turn")
         if turn is not None:
-            place = f"transcript?page={page_of_turn(turn)}#t{turn}"
+            place = f"transcript?page={transcript.page_of_turn(turn)}#t{turn}"
             return Answer(location=f"{BASE}/c/{quote(found.id, safe='')}/{place}")
         number, after = visit.number("page") or (1 if "page" in visit.query else None), visit.number("after")
-        page = read_transcript(visit.store, found.id, number, after if visit.is_part else None)
+        page = transcript.read_transcript(visit.store, found.id, number, after if visit.is_part else None)
         template = "transcript_page.html" if visit.is_part else "transcript.html"
         if visit.is_part and after is not None:
             template = "transcript_lines.html"
@@ -199,8 +192,7 @@ class ConversationHandlers:
         """Show all compactions."""
         found = self._found(visit)
         rows = compactions.compaction_rows(visit.store, found.id)
-        paybacks = compactions.read_paybacks(visit.store, self._reader.settings, found.id)
-        shown: dict[str, Any] = {"rows": rows, "paybacks": paybacks}
+        shown: dict[str, Any] = {"rows": rows}
         if self._reader.is_copy:  # half of the context is a window in which there is something to see
             tokens = now.read_now(visit.store, self._reader.settings, found.id).tokens
             shown["window"] = max(_LEAST_WINDOW, tokens // 2 // 1_000 * 1_000)
@@ -211,15 +203,15 @@ class ConversationHandlers:
         found = self._found(visit)
         page = self._compaction(visit, found)
         turn = visit.number("turn")
-        focus = None if turn is None else message.message_at(visit.store, found.id, turn)
+        focus = None if turn is None else transcript.message_at(visit.store, found.id, turn)
         return self._tab(visit, found, "compaction.html", "compactions", page=page, focus=focus)
 
     def sources(self, visit: Visit) -> Answer:
         """Show the messages that a line of a summary came from."""
         found = self._found(visit)
         page = self._compaction(visit, found)
-        line = sources.line_at(page, visit.number("line") or 0)
-        hits = sources.find_sources(visit.store, found.id, page, line)
+        line = compactions.line_at(page, visit.number("line") or 0)
+        hits = compactions.find_sources(visit.store, found.id, page, line)
         template = "source_list.html" if visit.is_part else "sources.html"
         return self._tab(visit, found, template, "compactions", page=page, line=line, sources=hits)
 
@@ -232,7 +224,7 @@ class ConversationHandlers:
     def tree(self, visit: Visit) -> Answer:
         """Show sub-agents and forks."""
         found = self._found(visit)
-        return self._tab(visit, found, "tree.html", "tree", page=read_tree(visit.store, found.id))
+        return self._tab(visit, found, "tree.html", "tree", page=conversation_list.read_tree(visit.store, found.id))
 
     def try_compaction(self, visit: Visit) -> Answer:
         """Compact a conversation of a copy as in a window of so many tokens, and show what came of it."""
@@ -272,59 +264,22 @@ class ConversationHandlers:
         chosen: Format = form
         name = f"{found.id}{suffix_of(chosen)}"
         kind = _CONTENT_TYPES.get(form, "application/x-ndjson")
-        return ExportFile(f'attachment; filename="{name}"', kind, _written(visit.store, found, chosen))
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - read and closed by whoever sends it
+        write_transcript(
+            visit.store, [found], chosen, lambda text: file.write(text.encode("utf-8", "replace")), clean=redact
+        )
+        file.seek(0)
+        return ExportFile(f'attachment; filename="{name}"', kind, file)
 
     def _found(self, visit: Visit) -> Conversation:
         return visit.store.conversations.get(visit.names["ident"])
 
     def _compaction(self, visit: Visit, found: Conversation) -> CompactionPage:
         number = visit.number("number") or 0
-        return compactions.read_compaction(visit.store, self._reader.settings, found.id, number)
+        return compactions.read_compaction(visit.store, found.id, number)
 
     def _tab(self, visit: Visit, found: Conversation, template: str, tab: str, **values: Any) -> Answer:
         row = conversation_list.row_of(found, is_waiting=found.id in visit.store.conversations.waiting([found]))
         link = f"{BASE}/c/{quote(found.id, safe='')}"
-        values["agents_cost"] = agents_cost(visit.store, found.id) if found.agents else 0.0
+        values["agents_cost"] = conversation_list.agents_cost(visit.store, found.id) if found.agents else 0.0
         return _page(visit, self._reader, template, "list", tab=tab, conversation=found, row=row, link=link, **values)
-
-
-class _Stopped(Exception):  # noqa: N818 - no error: nobody reads on
-    """The reader of an export has gone away."""
-
-
-def _written(store: Store, found: Conversation, form: Format) -> Iterator[bytes]:
-    """Yield an export as it is written; the writer waits while nobody reads, and ends with its reader."""
-    ready: queue.Queue[bytes | None] = queue.Queue(_QUEUED)
-    is_over = threading.Event()
-
-    def put(data: bytes | None) -> None:
-        while not is_over.is_set():
-            with contextlib.suppress(queue.Full):
-                ready.put(data, timeout=0.5)
-                return
-        raise _Stopped
-
-    def work() -> None:
-        held = bytearray()
-
-        def write(text: str) -> None:
-            held.extend(text.encode("utf-8", "replace"))
-            if len(held) >= _CHUNK:
-                put(bytes(held))
-                held.clear()
-
-        with contextlib.suppress(_Stopped):
-            try:
-                write_transcript(store, [found], form, write, clean=redact)
-            finally:
-                if held:
-                    put(bytes(held))
-                put(None)
-
-    writer = threading.Thread(target=work, name="inspector-export", daemon=True)
-    writer.start()
-    try:
-        while (chunk := ready.get()) is not None:
-            yield chunk
-    finally:
-        is_over.set()

@@ -7,7 +7,9 @@ which takes secrets out.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache, lru_cache
@@ -16,16 +18,27 @@ from importlib.resources import files
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import nh3
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
-from everlong.inspector.catalogue import LANGUAGES, translator
-from everlong.inspector.markdown import render_markdown
 from everlong.inspector.pages.transcript import page_of_turn
 from everlong.redaction import redact
 from everlong.store.transcripts import one_line, plain
 
-__all__ = ["BASE", "render", "said", "stream"]
+__all__ = [
+    "BASE",
+    "LANGUAGES",
+    "Translate",
+    "choose_language",
+    "load_texts",
+    "render",
+    "render_markdown",
+    "said",
+    "stream",
+    "translator",
+]
 
 BASE = "/inspector"
 """The path under which all pages lie."""
@@ -149,3 +162,88 @@ def format_query(**values: Any) -> str:
     """Return the query of an address, without values that are empty."""
     told = urlencode({name: str(value) for name, value in values.items() if value not in (None, "")})
     return f"?{told}" if told else ""
+
+
+# -- texts in every language -------------------------------------------------------------------------------------------
+
+
+LANGUAGES: Mapping[str, str] = {"en": "English", "zh": "中文"}
+"""The languages, by the name that addresses and cookies use."""
+
+Translate = Callable[..., str]
+
+
+@cache
+def load_texts() -> dict[str, dict[str, str]]:
+    """Return all texts by ``section.name``, each in every language."""
+    data = tomllib.loads((files("everlong.inspector") / "texts.toml").read_text(encoding="utf-8"))
+    return {f"{section}.{name}": texts for section, entries in data.items() for name, texts in entries.items()}
+
+
+def translator(language: str) -> Translate:
+    """Return the function that gives a text in a language, with its names filled in."""
+    texts = load_texts()
+
+    def translate(key: str, **values: Any) -> str:
+        return texts[key][language].format(**values)  # a value that is missing is an error, never `{name}` on a page
+
+    return translate
+
+
+def choose_language(asked: str | None, kept: str | None, accepted: str) -> str:
+    """Return the language for a reader: the one asked for, else the one kept, else the first that the browser wants."""
+    for wanted in (asked, kept):
+        if wanted is not None and wanted in LANGUAGES:
+            return wanted
+    ranked: list[tuple[float, int, str]] = []
+    for place, item in enumerate(accepted.split(",")[:20]):
+        name, _, quality = item.strip().partition(";q=")
+        try:
+            weight = float(quality) if quality else 1.0
+        except ValueError:
+            weight = 0.0
+        ranked.append((-weight, place, name.strip().lower().partition("-")[0]))
+    return next((name for _, _, name in sorted(ranked) if name in LANGUAGES), "en")
+
+
+# -- Markdown made safe: parsed without HTML, pictures or foreign schemes, and sanitised once more ---------------------
+
+
+LONGEST = 20_000
+"""Longer texts are shown as they are: to parse one would take longer than a reader waits."""
+_REMEMBERED = 4_000
+_TAGS = {
+    *("a", "blockquote", "br", "code", "del", "em", "h5", "hr", "li", "ol", "p", "pre"),
+    *("s", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul"),
+}
+_ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}}
+_SCHEMES = {"http", "https", "mailto"}
+_SYNTAX = re.compile(r"[`*_~#\[\]<>|&\\]|^\s*(?:[-+]\s|\d+[.)]\s|={3,}|-{3,})|^ {4}|\t", re.MULTILINE)
+"""Characters without which a text has no Markdown in it."""
+_PARAGRAPH = re.compile(r"\n\s*\n")
+
+
+@lru_cache(maxsize=1)
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False, "linkify": False}).enable(["table", "strikethrough"])
+    return parser.disable(["image", "html_block", "html_inline"])
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def render_markdown(text: str) -> Markup:
+    """Return a text as HTML without anything that could run, load or leave the page unasked."""
+    shown = plain(text)
+    if len(shown) > LONGEST:
+        return Markup(f'<div class="plain">{escape(shown)}</div>')  # noqa: S704 - escaped
+    if not _SYNTAX.search(shown):
+        paragraphs = (escape(one.strip("\n")) for one in _PARAGRAPH.split(shown) if one.strip())
+        return Markup("".join(f"<p>{one}</p>" for one in paragraphs))  # noqa: S704 - escaped
+    tokens = _parser().parse(shown)
+    for token in tokens:
+        if token.type in {"heading_open", "heading_close"}:
+            token.tag = "h5"  # the headings above belong to the page
+    made = _parser().renderer.render(tokens, _parser().options, {})
+    cleaned = nh3.clean(
+        made, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes=_SCHEMES, link_rel="noopener noreferrer nofollow"
+    )
+    return Markup(cleaned)  # noqa: S704 - sanitised

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from everlong.integrations.clients import wrap_client
     from everlong.integrations.google_adk import EverlongPlugin
     from everlong.integrations.langchain import EverlongMiddleware
-    from everlong.integrations.langgraph import KeptModel, trim_checkpoints
+    from everlong.integrations.langgraph import KeptModel
     from everlong.integrations.llama_index import EverlongMemory
     from everlong.integrations.openai_agents import EverlongFilter
     from everlong.integrations.pydantic_ai import EverlongHistory
@@ -26,7 +26,6 @@ __all__ = [
     "EverlongMiddleware",
     "EverlongPlugin",
     "KeptModel",
-    "trim_checkpoints",
     "wrap_client",
 ]
 
@@ -37,7 +36,6 @@ _HOMES = {
     "EverlongMiddleware": ("langchain", "langchain"),
     "EverlongPlugin": ("google_adk", "google-adk"),
     "KeptModel": ("langgraph", "langgraph"),
-    "trim_checkpoints": ("langgraph", "langgraph"),
     "wrap_client": ("clients", "openai"),
 }
 """The module of each name, and the extra that it needs."""

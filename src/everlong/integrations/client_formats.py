@@ -14,7 +14,7 @@ from everlong.agent.tools.hidden_calls import ANTHROPIC, OPENAI, RESPONSES, tool
 from everlong.caching.markers import strip_markers
 from everlong.errors import EverlongError
 from everlong.integrations.history import Originals
-from everlong.model import Message, checked_messages, leading_system_count, text_of
+from everlong.model import Message, calls_of, checked_messages, leading_system_count, text_of
 from everlong.providers.anthropic_api import anthropic_reply
 from everlong.providers.openai_api import openai_reply, responses_reply
 from everlong.wire import from_items, sendable, to_anthropic, to_items, to_openai
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from everlong.agent.tools.recall import HiddenTool
     from everlong.providers.base import Reply
 
-__all__ = ["Body", "ClientFormat", "ReadBody", "format_of"]
+__all__ = ["Body", "ClientFormat", "ReadBody", "format_of", "items_of", "pairs_of"]
 
 Body = dict[str, Any]
 
@@ -150,14 +150,7 @@ class _ResponsesFormat(ClientFormat):
     list_name = "input"
 
     def _read(self, body: Mapping[str, Any]) -> ReadBody:
-        items, prompt = _items(body), body.get("instructions")
-        pairs: list[tuple[Message, Any]] = []
-        waiting: list[Any] = []
-        for item, ended in zip(items, from_items(items), strict=True):
-            waiting.append(item)
-            if ended:
-                pairs.append((ended[-1], waiting))
-                waiting = []
+        pairs, prompt = pairs_of(_items(body)), body.get("instructions")
         own: list[Message] = [{"role": "system", "content": prompt}] if isinstance(prompt, str) and prompt else []
         return ReadBody([*own, *(message for message, _ in pairs)], Originals(pairs))
 
@@ -167,14 +160,11 @@ class _ResponsesFormat(ClientFormat):
         return any(isinstance(item, Mapping) and item.get("type") == "compaction_trigger" for item in _items(body))
 
     def write(self, body: Mapping[str, Any], read: ReadBody, messages: Sequence[Message]) -> Body:
-        originals, written = read.originals, dict(body)
+        written = dict(body)
         if written.get("instructions") and leading_system_count(messages):
             written["instructions"], messages = text_of(messages[0]), messages[1:]
-        items: list[Any] = []
-        for message in messages:
-            kept = originals.of(message) if originals is not None else None
-            items += to_items([message]) if kept is None else kept
-        return {**written, "input": items}
+        originals = read.originals or Originals(())
+        return {**written, "input": [item for message in messages for item in items_of(message, originals)]}
 
     def answer_tokens(self, body: Mapping[str, Any]) -> int:
         return _number(body.get("max_output_tokens"))
@@ -190,13 +180,38 @@ _FORMATS: Mapping[str, ClientFormat] = {
     "/chat/completions": _ChatFormat(),
     "/responses": _ResponsesFormat(),
     "/v1/messages": _MessagesFormat(),
-    "/v1/messages/count_tokens": _MessagesFormat(),
 }
 
 
 def format_of(url: str) -> ClientFormat | None:
     """Return the format of the requests to a path; None for those that carry no conversation."""
     return _FORMATS.get(url.partition("?")[0])
+
+
+def pairs_of(items: Sequence[Any]) -> list[tuple[Message, list[Any]]]:
+    """Return items of the Responses API as messages, each with the items that it stands for."""
+    pairs: list[tuple[Message, list[Any]]] = []
+    waiting: list[Any] = []
+    for item, ended in zip(items, from_items(items), strict=True):
+        waiting.append(item)
+        if ended:
+            pairs.append((ended[-1], waiting))
+            waiting = []
+    return pairs
+
+
+def items_of(message: Message, originals: Originals[list[Any]]) -> list[Any]:
+    """Return the items of a message, or new ones for a message that the compaction wrote."""
+    if (kept := originals.of(message)) is not None:
+        return kept
+    if (result := originals.result_of(message)) is not None:
+        return [{**result[-1], "output": text_of(message)}]
+    if message["role"] != "assistant":
+        return to_items([message])
+    text = text_of(message)
+    said: list[Any] = [{"role": "assistant", "content": text}] if text else []
+    calls = calls_of(message)
+    return said + [{"type": "function_call", "call_id": c.id, "name": c.name, "arguments": c.arguments} for c in calls]
 
 
 def _items(body: Mapping[str, Any]) -> list[Any]:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -25,8 +25,7 @@ from everlong.caching import PromptCache
 from everlong.context import ContextCompressor, ContextEngine
 from everlong.errors import ConfigError
 from everlong.integrations.client_formats import Body, ClientFormat, ReadBody, format_of
-from everlong.integrations.history import Fitted, HistoryKeeper, MakeEngine, OverflowRescue
-from everlong.integrations.tools import OfferedTools
+from everlong.integrations.history import Fitted, HistoryKeeper, MakeEngine, OfferedTools, OverflowRescue
 from everlong.tokens import MessageCounter
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ Client = TypeVar("Client")
 
 _log = logging.getLogger(__name__)
 
-_NAME_HEADER, _SWITCH_HEADER = "x-everlong-session", "x-everlong"
 _RAW_HEADER = "x-stainless-raw-response"
 """Set by the clients themselves where the answer is to be the bare HTTP response."""
 _SYNC, _ASYNC = "SyncAPIClient", "AsyncAPIClient"
@@ -60,7 +58,7 @@ def wrap_client(
     """Return a client of OpenAI or Anthropic whose conversations never outgrow the window.
 
     It is used like the client itself: pass the whole history at every call. Conversations are recognized by their
-    words, or by a name: ``conversation``, or the header ``x-everlong-session`` of a request.
+    words, or by the name ``conversation``.
 
     Args:
         client: an ``OpenAI``, ``AsyncOpenAI``, ``Anthropic`` or ``AsyncAnthropic``; it stays as it is.
@@ -104,7 +102,6 @@ def wrap_client(
     conversations = ClientConversations(make_engine, window, store, conversation, OfferedTools(store, recall=recall))
     conversations.places_markers = cache
     library = import_module(package)
-    conversations.omit = library.omit
     conversations.absent = (library.Omit, library.NotGiven)
     wrapped._everlong = conversations  # noqa: SLF001 - an attribute of our own class
     return wrapped  # type: ignore[no-any-return]
@@ -171,7 +168,7 @@ def _wrapped_class(kind: Any, is_async: bool) -> Any:
         conversations = self._everlong
         if conversations is None:
             return send(options)
-        steps = conversations.steps(options, self.default_headers, send, is_stream=stream)
+        steps = conversations.steps(options, send, is_stream=stream)
         return _carry_out(steps, send)
 
     async def request_async(
@@ -181,7 +178,7 @@ def _wrapped_class(kind: Any, is_async: bool) -> Any:
         conversations = self._everlong
         if conversations is None:
             return await send(options)
-        steps = conversations.steps(options, self.default_headers, send, is_stream=stream)
+        steps = conversations.steps(options, send, is_stream=stream)
         return await _carry_out_async(steps, send)
 
     def copy(self: Any, **options: Any) -> Any:
@@ -206,7 +203,6 @@ class _Draft:
     tools: tuple[HiddenTool, ...]
     messages: list[Any]
     """The whole conversation that it stands for."""
-    conversation: str
     keeper: HistoryKeeper
 
     @property
@@ -226,8 +222,6 @@ class ClientConversations:
         offered: OfferedTools,
     ) -> None:
         self.places_markers = True
-        self.omit: Any = None
-        """The value by which the client leaves out a header that it would send."""
         self.absent: tuple[type, ...] = ()
         """The types whose values stand for fields that the caller has not given."""
         self._make_engine = make_engine
@@ -239,23 +233,19 @@ class ClientConversations:
         self._keepers: dict[str, HistoryKeeper] = {}
         self._caches: WeakKeyDictionary[ContextEngine, PromptCache] = WeakKeyDictionary()
 
-    def steps(self, options: Any, defaults: Mapping[str, Any], send: Send, *, is_stream: bool) -> Steps:
+    def steps(self, options: Any, send: Send, *, is_stream: bool) -> Steps:
         """Carry a request to its answer; any other request of the client goes out as it is."""
         form, given = format_of(str(options.url)), options.json_data
-        headers = _headers(options, defaults)
-        options = self._drop_own_headers(options, headers)
         if form is None or not isinstance(given, Mapping):
             return (yield _Send(options))
         body: Body = yield _Work(partial(_whole_body, given, options.extra_json, self.absent))  # it may read files
         options = _replace_body(options, body)
-        is_off = str(headers.get(_SWITCH_HEADER, "")).lower() == "off"
-        read = None if is_off else form.read(body)
+        read = form.read(body)
         if read is None:
             return (yield _Send(options))
-        conversation = str(headers.get(_NAME_HEADER) or self._conversation)
-        is_plain = _RAW_HEADER not in headers and not str(options.url).partition("?")[0].endswith("/count_tokens")
+        is_plain = not _is_raw(options)
         rescue = OverflowRescue()
-        make = partial(self._draft, form, options, read, conversation, rescue, hides=is_plain)
+        make = partial(self._draft, form, options, read, rescue, hides=is_plain)
         while True:
             draft = yield _Work(make)
             try:
@@ -299,7 +289,6 @@ class ClientConversations:
         form: ClientFormat,
         options: Any,
         read: ReadBody,
-        conversation: str,
         rescue: OverflowRescue,
         *,
         hides: bool,
@@ -310,7 +299,7 @@ class ClientConversations:
         tools = body.get("tools") if isinstance(body.get("tools"), list) else []
         fitted = keeper.fit(
             read.messages,
-            conversation=conversation,
+            conversation=self._conversation,
             model=model,
             overhead=self._counter.count_tools(tools),
             answer_tokens=form.answer_tokens(body),
@@ -327,7 +316,7 @@ class ClientConversations:
         if form.takes_markers and hides:
             body = self._mark(body, options.json_data, fitted.engine, model, is_view=is_view)
         sent = _replace_body(options, body)
-        return _Draft(sent, body, fitted, hidden, read.messages, conversation, keeper)
+        return _Draft(sent, body, fitted, hidden, read.messages, keeper)
 
     def answered(self, form: ClientFormat, draft: _Draft, whole: dict[str, Any]) -> _Draft:
         """Return the request to send after an answer that only called hidden tools."""
@@ -336,15 +325,7 @@ class ClientConversations:
         used = sum(self._counter.count_text(text) for text in results.values())
         body = form.with_entries(draft.body, lookup_entries(form.api, whole, results))
         fitted = draft.fitted._replace(room=max(0, draft.fitted.room - used))
-        return _Draft(
-            _replace_body(draft.options, body),
-            body,
-            fitted,
-            draft.tools,
-            draft.messages,
-            draft.conversation,
-            draft.keeper,
-        )
+        return replace(draft, options=_replace_body(draft.options, body), body=body, fitted=fitted)
 
     def finish(self, draft: _Draft, reply: Reply | None) -> None:
         """Report an answer: its tokens to the engine, its words to the store."""
@@ -352,7 +333,7 @@ class ClientConversations:
             return
         if reply.usage.prompt_tokens:
             draft.fitted.engine.update_from_response(reply.usage.to_dict())
-        draft.keeper.take_reply(draft.messages, reply.message, conversation=draft.conversation)
+        draft.keeper.take_reply(draft.messages, reply.message, conversation=self._conversation)
 
     def _keeper(self, model: str, provider: str) -> HistoryKeeper:
         """Return the keeper of a model's conversations; with engines of the caller's own there is one for all."""
@@ -387,17 +368,6 @@ class ClientConversations:
             self._caches[engine] = cache
         return cache.apply(body)
 
-    def _drop_own_headers(self, options: Any, headers: Mapping[str, Any]) -> Any:
-        """Return the options without the headers that are for Everlong."""
-        own = [name for name in (_NAME_HEADER, _SWITCH_HEADER) if name in headers]
-        if not own:
-            return options
-        given = dict(options.headers) if isinstance(options.headers, Mapping) else {}
-        kept = {name: value for name, value in given.items() if name.lower() not in own}
-        changed = options.model_copy()
-        changed.headers = {**kept, **dict.fromkeys(own, self.omit)}
-        return changed
-
 
 def _markers_in(value: Any) -> Iterator[Any]:
     """Yield the cache markers of a body."""
@@ -412,9 +382,9 @@ def _markers_in(value: Any) -> Iterator[Any]:
             yield from _markers_in(inner)
 
 
-def _headers(options: Any, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    given = options.headers if isinstance(options.headers, Mapping) else {}
-    return {name.lower(): value for name, value in {**defaults, **given}.items() if isinstance(value, str)}
+def _is_raw(options: Any) -> bool:
+    """Return whether the answer is to be the bare HTTP response."""
+    return isinstance(options.headers, Mapping) and _RAW_HEADER in {str(name).lower() for name in options.headers}
 
 
 def _whole_body(body: Mapping[str, Any], extra: Mapping[str, Any] | None, absent: tuple[type, ...]) -> Body:

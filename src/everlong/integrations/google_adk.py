@@ -24,11 +24,11 @@ from everlong.integrations.history import (
     HistoryKeeper,
     MakeEngine,
     Newest,
+    OfferedTools,
     Originals,
     OverflowRescue,
     arguments_of,
 )
-from everlong.integrations.tools import OfferedTools
 from everlong.model import Message, calls_of, text_of
 from everlong.tokens import MessageCounter
 

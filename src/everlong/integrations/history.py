@@ -8,22 +8,25 @@ the OpenAI format.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from everlong.context import ContextCompressor, ContextEngine, repair_messages
 from everlong.context.oversized import SpillLimits
 from everlong.context.policy import OVERFLOW_MARGIN, OVERFLOW_TRIES, overflow_target, room_in
-from everlong.errors import EverlongError, TargetUnreachable
+from everlong.errors import ConfigError, EverlongError, TargetUnreachable
 from everlong.model import HashChain, Message, leading_system_count, text_of, with_part_appended, without_thinking
 from everlong.providers.failures import overflow_numbers
-from everlong.tokens import MessageCounter
+from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
+    from everlong.agent.tools.recall import HiddenTool, RecallLookup
     from everlong.store import Branch, Store
 
 __all__ = [
@@ -31,10 +34,14 @@ __all__ = [
     "HistoryKeeper",
     "MakeEngine",
     "Newest",
+    "OfferedTools",
     "Originals",
     "OverflowRescue",
     "arguments_of",
+    "begin_stream",
     "refused_window",
+    "send_fitting",
+    "send_fitting_async",
 ]
 
 MakeEngine = Callable[[], ContextEngine]
@@ -49,6 +56,8 @@ _GROWTH = 1.05
 
 _Original = TypeVar("_Original")
 _Value = TypeVar("_Value")
+_Sent = TypeVar("_Sent")
+_Answer = TypeVar("_Answer")
 
 
 class Fitted(NamedTuple):
@@ -69,10 +78,7 @@ class Fitted(NamedTuple):
 
 
 class OverflowRescue:
-    """The refusals of one request as too long: each says how to fit it into the window once more.
-
-    Send ``keeper.fit(…, rescue=rescue)`` again for as long as `takes` accepts the errors.
-    """
+    """The refusals of one request as too long: each says how to fit it into the window once more."""
 
     def __init__(self) -> None:
         self.window: int | None = None
@@ -86,6 +92,51 @@ class OverflowRescue:
             return False
         self.window, self.refusals = window, self.refusals + 1
         return True
+
+
+def send_fitting(fit: Callable[[OverflowRescue], _Sent], send: Callable[[_Sent], _Answer]) -> tuple[_Answer, _Sent]:
+    """Return the answer to a request and the request; one that is refused as too long is fitted and sent once more."""
+    rescue = OverflowRescue()
+    while True:
+        sent = fit(rescue)
+        try:
+            return send(sent), sent
+        except Exception as error:  # each provider's client has its own
+            if not rescue.takes(error):
+                raise
+
+
+async def send_fitting_async(
+    fit: Callable[[OverflowRescue], _Sent], send: Callable[[_Sent], Awaitable[_Answer]]
+) -> tuple[_Answer, _Sent]:
+    """Do the same on an event loop; fitting, which may ask a model, runs in a thread."""
+    rescue = OverflowRescue()
+    while True:
+        sent = await asyncio.to_thread(fit, rescue)
+        try:
+            return await send(sent), sent
+        except Exception as error:
+            if not rescue.takes(error):
+                raise
+
+
+async def begin_stream(stream: AsyncIterable[_Value]) -> AsyncIterator[_Value]:
+    """Return a stream whose first piece has come: a refusal is raised only then."""
+    pieces = aiter(stream)
+    first = [piece async for piece in _take_one(pieces)]
+
+    async def whole() -> AsyncIterator[_Value]:
+        for piece in first:
+            yield piece
+        async for piece in pieces:
+            yield piece
+
+    return whole()
+
+
+async def _take_one(pieces: AsyncIterator[_Value]) -> AsyncIterator[_Value]:
+    with suppress(StopAsyncIteration):
+        yield await anext(pieces)
 
 
 class _Turns:
@@ -289,6 +340,51 @@ class HistoryKeeper:
         known = {"platform": self._platform, "conversation_id": conversation, "context_length": engine.context_length}
         engine.on_session_start(conversation or self._platform, **known)
         return engine
+
+
+class OfferedTools:
+    """The tools of an adapter's conversations, and the answers to their calls.
+
+    Args:
+        store: the store of the conversations, if there is one.
+        recall: offer the tools that look things up in the store.
+
+    Raises:
+        ConfigError: recall is asked for without a store.
+    """
+
+    def __init__(self, store: Store | None, *, recall: bool = False) -> None:
+        if recall and store is None:
+            raise ConfigError("recall reads from a store, and none is given; pass store=Store.open(PATH)", key="recall")
+        self._store = store
+        self._recall = recall
+        self._counter = counter_for()
+
+    def of(self, engine: ContextEngine) -> tuple[HiddenTool, ...]:
+        """Return the tools to offer beside an engine; always the same, because a changed prompt is not cached."""
+        from everlong.agent.tools.recall import TOOLS, engine_tools  # noqa: PLC0415 - only requests load the agent's
+
+        return engine_tools(engine, _log.warning) or (TOOLS if self._recall else ())
+
+    def answer(self, fitted: Fitted, lookups: Sequence[RecallLookup]) -> dict[str, str]:
+        """Return the answers to calls of these tools, in what room the window has left; blocks."""
+        from everlong.agent.tools.recall import look_up_all  # noqa: PLC0415 - as above
+
+        engine = fitted.engine
+
+        def call(name: str, arguments: Mapping[str, Any]) -> str:
+            return engine.handle_tool_call(name, dict(arguments), messages=fitted.messages)
+
+        room, window = fitted.room, engine.context_length
+        return look_up_all(self._store, fitted.at, list(lookups), room, self._counter, call, window)
+
+    def call(self, fitted: Fitted | None, name: str, arguments: Mapping[str, Any]) -> str:
+        """Return the answer to one call, for frameworks that run tools themselves."""
+        from everlong.agent.tools.recall import RecallLookup  # noqa: PLC0415 - as above
+
+        if fitted is None:
+            return "[nothing of this conversation is known yet; all of it is in sight]"
+        return self.answer(fitted, [RecallLookup("call", name, arguments)])["call"]
 
 
 class Newest(Generic[_Value]):

@@ -6,8 +6,8 @@ The agent runs the tools of the engine, or of recall, like tools of its own. Nee
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
@@ -16,9 +16,18 @@ from langchain_core.messages import AIMessage, SystemMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from everlong.integrations.history import Fitted, HistoryKeeper, MakeEngine, Newest, Originals, OverflowRescue
-from everlong.integrations.langchain_messages import message_of, original_of
-from everlong.integrations.tools import OfferedTools
+from everlong.integrations.history import (
+    Fitted,
+    HistoryKeeper,
+    MakeEngine,
+    Newest,
+    OfferedTools,
+    Originals,
+    OverflowRescue,
+    send_fitting,
+    send_fitting_async,
+)
+from everlong.integrations.langgraph import message_of, original_of
 from everlong.tokens import MessageCounter
 
 if TYPE_CHECKING:
@@ -53,33 +62,17 @@ class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         """Send a request that fits; if the provider refuses it as too long, compact and send it again."""
-        rescue = OverflowRescue()
-        while True:
-            shorter, fitted = self._fit(request, rescue)
-            try:
-                response = handler(shorter)
-            except Exception as error:  # each provider's client has its own
-                if not rescue.takes(error):
-                    raise
-                continue
-            self._take_answer(request, fitted, response)
-            return response
+        response, (_, fitted) = send_fitting(partial(self._fit, request), lambda sent: handler(sent[0]))
+        self._take_answer(request, fitted, response)
+        return response
 
     async def awrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]]
     ) -> ModelResponse[Any]:
         """Do the same for asynchronous agents; compacting, which may ask a model, runs in a thread."""
-        rescue = OverflowRescue()
-        while True:
-            shorter, fitted = await asyncio.to_thread(self._fit, request, rescue)
-            try:
-                response = await handler(shorter)
-            except Exception as error:
-                if not rescue.takes(error):
-                    raise
-                continue
-            self._take_answer(request, fitted, response)
-            return response
+        response, (_, fitted) = await send_fitting_async(partial(self._fit, request), lambda sent: handler(sent[0]))
+        self._take_answer(request, fitted, response)
+        return response
 
     def _fit(self, request: ModelRequest[Any], rescue: OverflowRescue) -> tuple[ModelRequest[Any], Fitted]:
         own = [] if request.system_message is None else [request.system_message]

@@ -1,133 +1,44 @@
-"""LangGraph: checkpoints that stay short, and a model whose requests fit, for graphs of one's own.
-
-`trim_checkpoints` works on the side of the checkpointer: what a thread goes on from is the compacted list. `KeptModel`
-works on the side of the model, inside a run. Needs ``everlong[langgraph]``.
-"""
+"""LangGraph: a model whose requests fit, for graphs of one's own. Needs ``everlong[langgraph]``."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+import json
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import AIMessage, BaseMessage, ToolMessage, convert_to_messages
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+    convert_to_messages,
+)
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.utils.function_calling import convert_to_openai_tool
-from langgraph.checkpoint.base import BaseCheckpointSaver
 
 from everlong.agent.tools.recall import ROUNDS, RecallLookup
-from everlong.integrations.history import Fitted, HistoryKeeper, MakeEngine, Originals, OverflowRescue
-from everlong.integrations.langchain_messages import message_of, original_of
-from everlong.integrations.tools import OfferedTools
+from everlong.integrations.history import (
+    Fitted,
+    HistoryKeeper,
+    MakeEngine,
+    OfferedTools,
+    Originals,
+    OverflowRescue,
+    arguments_of,
+    send_fitting,
+)
+from everlong.model import Message, calls_of
 from everlong.tokens import MessageCounter
 
 if TYPE_CHECKING:
     from everlong.store import Store
 
-__all__ = ["KeptModel", "trim_checkpoints"]
-
-Saver = TypeVar("Saver", bound=BaseCheckpointSaver[Any])
-
-_MARK = "everlong"
-"""The key in a message under which a trimmed list says what it stands for."""
-
-
-# -- checkpoints -------------------------------------------------------------------------------------------------------
-
-
-def trim_checkpoints(
-    saver: Saver, make_engine: MakeEngine, *, store: Store | None = None, channel: str = "messages"
-) -> Saver:
-    """Return a checkpointer that saves a thread's messages compacted once they are too many.
-
-    It is a copy of the checkpointer, over the same data. A thread goes on from the compacted list, so every node sees
-    it, and checkpoints do not grow without end. Without a store the compacted messages are gone for good.
-
-    Args:
-        saver: the checkpointer, of any kind.
-        make_engine: makes an engine for each thread, such as ``lambda: ContextCompressor(128_000)``.
-        store: keeps every message and compaction, if given.
-        channel: the name of the messages in the graph's state.
-    """
-    kind: Any = type(saver)
-    made: Any = copy.copy(saver)
-    made.__class__ = _trimming_class(kind)
-    made.everlong = CheckpointTrimmer(make_engine, store, channel)
-    return made  # type: ignore[no-any-return]
-
-
-@lru_cache(maxsize=64)
-def _trimming_class(kind: Any) -> Any:
-    def put(self: Any, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
-        return kind.put(self, config, self.everlong.trim(config, checkpoint, new_versions), metadata, new_versions)
-
-    async def aput(self: Any, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
-        shorter = await asyncio.to_thread(self.everlong.trim, config, checkpoint, new_versions)
-        # The asynchronous method of some calls the other one; what is trimmed already stays as it is.
-        return await kind.aput(self, config, shorter, metadata, new_versions)
-
-    own = {"put": put, "aput": aput, "__module__": kind.__module__, "__doc__": kind.__doc__}
-    return type(kind.__name__, (kind,), own)
-
-
-class CheckpointTrimmer:
-    """The compaction of the messages in checkpoints."""
-
-    def __init__(self, make_engine: MakeEngine, store: Store | None, channel: str) -> None:
-        self._keeper = HistoryKeeper(make_engine, store=store, platform="langgraph")
-        self._store = store
-        self._channel = channel
-
-    def trim(self, config: Mapping[str, Any], checkpoint: Any, new_versions: Mapping[str, Any]) -> Any:
-        """Return a checkpoint with compacted messages; the same one if they fit; blocks."""
-        values = checkpoint.get("channel_values") or {}
-        given = values.get(self._channel)
-        if self._channel not in new_versions or not isinstance(given, list) or not given:
-            return checkpoint
-        if not all(isinstance(message, BaseMessage) for message in given):
-            return checkpoint
-        where = config.get("configurable") or {}
-        name = f"{where.get('thread_id', '')}/{where.get('checkpoint_ns', '')}"
-        pairs = [(message_of(message), message) for message in given]
-        before, start = self._find_stored(given)
-        fitted = self._keeper.fit([*before, *(message for message, _ in pairs[start:])], conversation=name)
-        if len(fitted.messages) >= len(given):
-            return checkpoint
-        originals = Originals(pairs)
-        shorter = [original_of(message, originals) for message in fitted.messages]
-        return {**checkpoint, "channel_values": {**values, self._channel: self._mark(shorter, fitted)}}
-
-    def _find_stored(self, given: Sequence[BaseMessage]) -> tuple[list[Any], int]:
-        """Return the stored messages that a trimmed list stands for, and the number of its messages."""
-        from everlong.store import Branch  # noqa: PLC0415 - only those with a store load it
-
-        mark = next((m.additional_kwargs[_MARK] for m in given if _MARK in m.additional_kwargs), None)
-        if self._store is None or mark is None or len(given) < mark["messages"]:
-            return [], 0
-        at = Branch(mark["branch"], bytes.fromhex(mark["head"]), mark["depth"])
-        return [entry.message for entry in self._store.entries(at)], mark["messages"]
-
-    def _mark(self, shorter: list[Any], fitted: Fitted) -> list[Any]:
-        """Return a trimmed list whose first message says where the whole of it is stored."""
-        if fitted.at is None:
-            return shorter
-        at = {"branch": fitted.at.id, "head": fitted.at.head.hex(), "depth": fitted.at.depth}
-        plain = [_strip_mark(message) for message in shorter]
-        first = plain[0]
-        told = {**first.additional_kwargs, _MARK: {**at, "messages": len(plain)}}
-        return [first.model_copy(update={"additional_kwargs": told}), *plain[1:]]
-
-
-def _strip_mark(message: Any) -> Any:
-    if _MARK not in message.additional_kwargs:
-        return message
-    rest = {name: value for name, value in message.additional_kwargs.items() if name != _MARK}
-    return message.model_copy(update={"additional_kwargs": rest})
-
-
-# -- models ------------------------------------------------------------------------------------------------------------
+__all__ = ["KeptModel", "message_of", "original_of"]
 
 
 class KeptModel(Runnable[Any, AIMessage]):
@@ -139,7 +50,7 @@ class KeptModel(Runnable[Any, AIMessage]):
     Args:
         model: the chat model.
         make_engine: makes an engine for each conversation, such as ``lambda: ContextCompressor(128_000)``.
-        store: keeps every message and compaction, if given. Give it to `trim_checkpoints` instead if you use both.
+        store: keeps every message and compaction, if given.
         recall: offer the model tools that look things up in the store.
     """
 
@@ -165,24 +76,22 @@ class KeptModel(Runnable[Any, AIMessage]):
     def invoke(self, input: Any, config: RunnableConfig | None = None, **options: Any) -> AIMessage:  # noqa: A002 - the framework's name
         """Return the model's answer to a whole history."""
         messages = input.to_messages() if hasattr(input, "to_messages") else convert_to_messages(input)
-        rescue, behind = OverflowRescue(), list[BaseMessage]()
+        behind: list[BaseMessage] = []
         names = {tool.name for tool in self._hidden}
         left = ROUNDS
+
+        def send(fitting: tuple[list[Any], Fitted]) -> AIMessage:
+            return self._bound.invoke([*fitting[0], *behind], config, **options)  # type: ignore[no-any-return]
+
         while True:
-            sent, fitted = self._fit(messages, config, rescue)
-            try:
-                answer = self._bound.invoke([*sent, *behind], config, **options)
-            except Exception as error:
-                if not rescue.takes(error):
-                    raise
-                continue
+            answer, (_, fitted) = send_fitting(partial(self._fit, messages, config), send)
             if answer.usage_metadata is not None:
                 fitted.report(answer.usage_metadata["input_tokens"], answer.usage_metadata["output_tokens"])
             own = [call for call in answer.tool_calls if call["name"] in names]
             left -= 1
             if not own or not left or len(own) < len(answer.tool_calls):
                 kept = [call for call in answer.tool_calls if call["name"] not in names]
-                return answer.model_copy(update={"tool_calls": kept}) if own else answer  # type: ignore[no-any-return]
+                return answer.model_copy(update={"tool_calls": kept}) if own else answer
             lookups = [RecallLookup(str(call["id"]), call["name"], call["args"]) for call in own]
             told = self._offered.answer(fitted, lookups)
             behind += [answer, *(ToolMessage(told[str(call["id"])], tool_call_id=call["id"]) for call in own)]
@@ -210,3 +119,61 @@ class KeptModel(Runnable[Any, AIMessage]):
 def _schema(tool: Any) -> dict[str, Any]:
     function = {"name": tool.name, "description": tool.about, "parameters": dict(tool.takes)}
     return {"type": "function", "function": function}
+
+
+# -- messages of LangChain and LangGraph in the OpenAI format, and back ------------------------------------------------
+
+
+_ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "function"}
+
+
+def message_of(original: BaseMessage) -> Message:
+    """Return a message of LangChain in the OpenAI format, for planning."""
+    message: Message = {"role": _ROLES.get(original.type, "user"), "content": _content(original.content)}
+    if isinstance(original, ToolMessage):
+        message["tool_call_id"] = original.tool_call_id
+    if isinstance(original, AIMessage):
+        calls = [(c["id"], c["name"], json.dumps(c["args"], ensure_ascii=False)) for c in original.tool_calls]
+        calls += [(c["id"], c["name"] or "", c["args"] or "") for c in original.invalid_tool_calls]
+        if calls:
+            message["tool_calls"] = [_call(*call) for call in calls]
+    return message
+
+
+def _content(content: Any) -> Any:
+    """Return content without the calls that some providers repeat there."""
+    if not isinstance(content, list):
+        return content
+    parts = ({"type": "text", "text": part} if isinstance(part, str) else part for part in content)
+    return [part for part in parts if part.get("type") not in ("tool_use", "tool_call", "function_call")]
+
+
+def _call(ident: str | None, name: str, arguments: str) -> dict[str, Any]:
+    return {"id": ident or "", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def original_of(message: Message, originals: Originals[Any]) -> AnyMessage:
+    """Return the original of a message, or a new one for a message that the compaction wrote."""
+    content = message.get("content") or ""
+    if (original := originals.of(message)) is not None:
+        return original  # type: ignore[no-any-return]
+    if (result := originals.result_of(message)) is not None:
+        return result.model_copy(update={"content": content})  # type: ignore[no-any-return]
+    if message["role"] == "tool":
+        return ToolMessage(content=content, tool_call_id=message["tool_call_id"])
+    if message["role"] == "assistant":
+        return _answer(content, message)
+    return SystemMessage(content=content) if message["role"] == "system" else HumanMessage(content=content)
+
+
+def _answer(content: Any, message: Message) -> AIMessage:
+    """Return an answer of the model; calls whose arguments are no JSON object are invalid ones, as they were."""
+    calls: list[Any] = []
+    invalid: list[Any] = []
+    for ident, name, arguments in calls_of(message):
+        read = arguments_of(arguments)
+        if read is None:
+            invalid.append({"id": ident, "name": name, "args": arguments, "error": None, "type": "invalid_tool_call"})
+        else:
+            calls.append({"id": ident, "name": name, "args": read, "type": "tool_call"})
+    return AIMessage(content=content, tool_calls=calls, invalid_tool_calls=invalid)

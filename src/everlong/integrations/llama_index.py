@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import suppress
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,8 +19,17 @@ from llama_index.core.memory.types import DEFAULT_CHAT_STORE_KEY, BaseChatStoreM
 from llama_index.core.storage.chat_store import BaseChatStore, SimpleChatStore
 from llama_index.core.tools import FunctionTool, ToolMetadata
 
-from everlong.integrations.history import Fitted, HistoryKeeper, MakeEngine, Originals, OverflowRescue
-from everlong.integrations.tools import OfferedTools
+from everlong.integrations.history import (
+    Fitted,
+    HistoryKeeper,
+    MakeEngine,
+    OfferedTools,
+    Originals,
+    OverflowRescue,
+    begin_stream,
+    send_fitting,
+    send_fitting_async,
+)
 from everlong.model import Message, calls_of, text_of
 
 if TYPE_CHECKING:
@@ -109,6 +117,10 @@ class EverlongMemory(BaseChatStoreMemory):
         object.__setattr__(guarded, "everlong_memory", self)
         return guarded  # type: ignore[no-any-return]
 
+    def fit_again(self, messages: list[ChatMessage], rescue: OverflowRescue) -> list[ChatMessage]:
+        """Return messages as `get` made them, or shorter ones after a refusal; blocks."""
+        return messages if rescue.window is None else self.fit(messages, rescue)
+
     def fit(self, messages: Sequence[ChatMessage], rescue: OverflowRescue) -> list[ChatMessage]:
         """Return the messages to send in place of others; blocks."""
         pairs = [(_message(original), original) for original in messages]
@@ -151,15 +163,11 @@ def _make_send(kind: Any, method: str) -> Any:
     """Return a method of a model's class that compacts a refused request and sends it again."""
 
     def send(self: Any, messages: Any, *args: Any, **options: Any) -> Any:
-        rescue, given = OverflowRescue(), list(messages)
-        while True:
-            fitting = given if rescue.window is None else self.everlong_memory.fit(given, rescue)
-            try:
-                answer = getattr(kind, method)(self, fitting, *args, **options)
-                return _wait_for_first_piece(answer) if "stream" in method else answer
-            except Exception as error:
-                if not rescue.takes(error):
-                    raise
+        def ask(fitting: Any) -> Any:
+            answer = getattr(kind, method)(self, fitting, *args, **options)
+            return _wait_for_first_piece(answer) if "stream" in method else answer
+
+        return send_fitting(partial(self.everlong_memory.fit_again, list(messages)), ask)[0]
 
     return send
 
@@ -168,16 +176,11 @@ def _make_send_async(kind: Any, method: str) -> Any:
     """Return the same for an asynchronous method."""
 
     async def send(self: Any, messages: Any, *args: Any, **options: Any) -> Any:
-        rescue, given = OverflowRescue(), list(messages)
-        while True:
-            memory = self.everlong_memory
-            fitting = given if rescue.window is None else await asyncio.to_thread(memory.fit, given, rescue)
-            try:
-                answer = await getattr(kind, method)(self, fitting, *args, **options)
-                return await _wait_for_first_piece_async(answer) if "stream" in method else answer
-            except Exception as error:
-                if not rescue.takes(error):
-                    raise
+        async def ask(fitting: Any) -> Any:
+            answer = await getattr(kind, method)(self, fitting, *args, **options)
+            return await begin_stream(answer) if "stream" in method else answer
+
+        return (await send_fitting_async(partial(self.everlong_memory.fit_again, list(messages)), ask))[0]
 
     return send
 
@@ -186,25 +189,6 @@ def _wait_for_first_piece(stream: Iterable[Any]) -> Iterator[Any]:
     """Return a stream whose first piece has come: a refusal is raised only then."""
     pieces = iter(stream)
     return chain(list(islice(pieces, 1)), pieces)
-
-
-async def _wait_for_first_piece_async(stream: AsyncIterable[Any]) -> AsyncIterator[Any]:
-    """Return an asynchronous stream whose first piece has come."""
-    pieces = aiter(stream)
-    first = [piece async for piece in _first(pieces)]
-
-    async def whole() -> AsyncIterator[Any]:
-        for piece in first:
-            yield piece
-        async for piece in pieces:
-            yield piece
-
-    return whole()
-
-
-async def _first(pieces: AsyncIterator[Any]) -> AsyncIterator[Any]:
-    with suppress(StopAsyncIteration):
-        yield await anext(pieces)
 
 
 def _message(original: ChatMessage) -> Message:

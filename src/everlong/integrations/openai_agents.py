@@ -9,25 +9,34 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agents import FunctionTool
 from agents.run import CallModelData, ModelInputData
 
-from everlong.integrations.history import Fitted, HistoryKeeper, MakeEngine, Originals, OverflowRescue
-from everlong.integrations.tools import OfferedTools
-from everlong.model import Message, calls_of, text_of
+from everlong.integrations.client_formats import items_of, pairs_of
+from everlong.integrations.history import (
+    Fitted,
+    HistoryKeeper,
+    MakeEngine,
+    OfferedTools,
+    Originals,
+    OverflowRescue,
+    begin_stream,
+    send_fitting_async,
+)
+from everlong.model import Message, text_of
 from everlong.tokens import MessageCounter
 
 if TYPE_CHECKING:
     from everlong.agent.tools.recall import HiddenTool
     from everlong.store import Store
 
-__all__ = ["EverlongFilter", "messages_of"]
+__all__ = ["EverlongFilter"]
 
 Model = TypeVar("Model")
 
@@ -76,12 +85,12 @@ class EverlongFilter:
         guarded.everlong_filter = self
         return guarded  # type: ignore[no-any-return]
 
-    async def fit_again(self, error: Exception, rescue: OverflowRescue) -> ModelInputData | None:
-        """Return the shorter request to send after a refusal; None if the error is another, or was met too often."""
+    def fit_again(self, given: ModelInputData, rescue: OverflowRescue) -> ModelInputData:
+        """Return a request as the filter made it, or a shorter one after a refusal; blocks."""
         call = self._current()
-        if call is None or not rescue.takes(error):
-            return None
-        sent, call.fitted = await asyncio.to_thread(self._fit, call.data, rescue)
+        if call is None or rescue.window is None:
+            return given
+        sent, call.fitted = self._fit(call.data, rescue)
         return sent
 
     def take_usage(self, usage: Any) -> None:
@@ -95,7 +104,7 @@ class EverlongFilter:
         return call if call is not None and call.owner is self else None
 
     def _fit(self, data: CallModelData[Any], rescue: OverflowRescue) -> tuple[ModelInputData, Fitted]:
-        pairs = messages_of([dict(item) for item in data.model_data.input])
+        pairs = pairs_of([dict(item) for item in data.model_data.input])
         prompt = data.model_data.instructions
         own: list[Message] = [{"role": "system", "content": prompt}] if prompt else []
         fitted = self._keeper.fit(
@@ -145,18 +154,14 @@ def _guarded_class(kind: Any) -> Any:
 
 def _make_get_response(kind: Any) -> Any:
     async def get_response(self: Any, system_instructions: Any, input: Any, *args: Any, **options: Any) -> Any:  # noqa: A002 - the framework's name
-        keep, rescue = self.everlong_filter, OverflowRescue()
-        while True:
-            try:
-                answer = await kind.get_response(self, system_instructions, input, *args, **options)
-            except Exception as error:
-                again = await keep.fit_again(error, rescue)
-                if again is None:
-                    raise
-                system_instructions, input = again.instructions, again.input  # noqa: A001 - as above
-                continue
-            keep.take_usage(answer.usage)
-            return answer
+        def ask(sent: ModelInputData) -> Any:
+            return kind.get_response(self, sent.instructions, sent.input, *args, **options)
+
+        keep = self.everlong_filter
+        given = ModelInputData(input=input, instructions=system_instructions)
+        answer, _ = await send_fitting_async(partial(keep.fit_again, given), ask)
+        keep.take_usage(answer.usage)
+        return answer
 
     return get_response
 
@@ -169,21 +174,16 @@ def _make_stream_response(kind: Any) -> Any:
         *args: Any,
         **options: Any,
     ) -> AsyncIterator[Any]:
-        keep, rescue, has_begun = self.everlong_filter, OverflowRescue(), False
-        while True:
-            try:
-                async for event in kind.stream_response(self, system_instructions, input, *args, **options):
-                    has_begun = True
-                    if event.type == "response.completed":
-                        keep.take_usage(event.response.usage)
-                    yield event
-            except Exception as error:
-                again = None if has_begun else await keep.fit_again(error, rescue)
-                if again is None:
-                    raise
-                system_instructions, input = again.instructions, again.input  # noqa: A001 - as above
-                continue
-            return
+        def ask(sent: ModelInputData) -> Any:
+            return begin_stream(kind.stream_response(self, sent.instructions, sent.input, *args, **options))
+
+        keep = self.everlong_filter
+        given = ModelInputData(input=input, instructions=system_instructions)
+        events, _ = await send_fitting_async(partial(keep.fit_again, given), ask)
+        async for event in events:
+            if event.type == "response.completed":
+                keep.take_usage(event.response.usage)
+            yield event
 
     return stream_response
 
@@ -192,84 +192,3 @@ def _schema(tool: Any) -> dict[str, Any]:
     if not isinstance(tool, FunctionTool):
         return {"type": str(getattr(tool, "name", tool))}
     return {"name": tool.name, "description": tool.description, "parameters": tool.params_json_schema}
-
-
-# -- items of the Responses API as messages, and back ------------------------------------------------------------------
-
-
-Item = dict[str, Any]
-
-
-def messages_of(items: Iterable[Item]) -> list[tuple[Message, list[Item]]]:
-    """Return items as messages in the OpenAI format, each with the items that it stands for."""
-    items = list(items)
-    answered = {item.get("call_id") for item in items if _is_output(item)}
-    pairs: list[tuple[Message, list[Item]]] = []
-    for item in items:
-        if _is_output(item):
-            result = {"role": "tool", "tool_call_id": item.get("call_id"), "content": _output(item)}
-            pairs.append((result, [item]))
-        elif item.get("role", "assistant") != "assistant":
-            pairs.append(({"role": item["role"], "content": _content(item.get("content"))}, [item]))
-        elif pairs and pairs[-1][0]["role"] == "assistant" and not _ends_turn(pairs[-1][1][-1], item):
-            pairs[-1][1].append(item)
-        else:
-            pairs.append(({"role": "assistant"}, [item]))
-    return [(_assistant_message(own, answered) if m["role"] == "assistant" else m, own) for m, own in pairs]
-
-
-def _is_output(item: Item) -> bool:
-    return str(item.get("type", "")).endswith("_output") and "call_id" in item
-
-
-def _ends_turn(before: Item, item: Item) -> bool:
-    """Return whether a model's turn is over: thinking, or another text after a text, begins the next."""
-    spoke = before.get("role") == "assistant"
-    return spoke and (item.get("role") == "assistant" or item.get("type") == "reasoning")
-
-
-def _assistant_message(items: list[Item], answered: set[Any]) -> Message:
-    texts = [_content(item.get("content")) for item in items if item.get("role") == "assistant"]
-    joined = [{"type": "text", "text": text_of({"content": text})} for text in texts]
-    message: Message = {"role": "assistant", "content": texts[0] if len(texts) == 1 else joined or None}
-    calls = [item for item in items if "call_id" in item and (item["call_id"] in answered or "arguments" in item)]
-    if calls:
-        message["tool_calls"] = [_call(item) for item in calls]
-    rest = [item for item in items if item.get("role") is None and item not in calls]
-    if rest:  # thinking, and tools that ran at the provider: counted, and kept with the message
-        message["reasoning_content"] = json.dumps(rest, ensure_ascii=False, default=str)
-    return message
-
-
-def _call(item: Item) -> Item:
-    arguments = item.get("arguments", item.get("input", item.get("action")))
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments, default=str)
-    function = {"name": str(item.get("name") or item["type"]), "arguments": text}
-    return {"id": item["call_id"], "type": "function", "function": function}
-
-
-def _content(content: Any) -> Any:
-    """Return parts of the Responses API in the chat format, as far as they are counted and summarized."""
-    if not isinstance(content, list):
-        return content
-    texts = {"input_text", "output_text", "refusal"}
-    parts = (part if isinstance(part, dict) else {"type": "input_text", "text": str(part)} for part in content)
-    return [{"type": "text", "text": p.get("text", "")} if p.get("type") in texts else p for p in parts]
-
-
-def _output(item: Item) -> Any:
-    output = item.get("output")
-    return output if isinstance(output, str) else _content(output) if isinstance(output, list) else json.dumps(output)
-
-
-def items_of(message: Message, originals: Originals[list[Item]]) -> list[Item]:
-    """Return the items of a message, or new ones for a message that the compaction wrote."""
-    if (kept := originals.of(message)) is not None:
-        return kept
-    if message["role"] == "tool":
-        result = originals.result_of(message) or [{"type": "function_call_output", "call_id": message["tool_call_id"]}]
-        return [{**result[0], "output": text_of(message)}]
-    text = text_of(message)
-    said: list[Item] = [{"role": message["role"], "content": text}] if text else []
-    calls = calls_of(message)
-    return said + [{"type": "function_call", "call_id": c.id, "name": c.name, "arguments": c.arguments} for c in calls]

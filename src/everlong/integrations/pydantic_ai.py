@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,8 +33,16 @@ from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import FunctionToolset
 
-from everlong.integrations.history import Fitted, HistoryKeeper, MakeEngine, Newest, Originals, OverflowRescue
-from everlong.integrations.tools import OfferedTools
+from everlong.integrations.history import (
+    Fitted,
+    HistoryKeeper,
+    MakeEngine,
+    Newest,
+    OfferedTools,
+    Originals,
+    OverflowRescue,
+    send_fitting_async,
+)
 from everlong.model import Message, calls_of, text_of
 from everlong.tokens import MessageCounter
 
@@ -53,9 +62,6 @@ class _Piece(NamedTuple):
 class EverlongHistory(AbstractCapability[Any]):
     """A capability for ``Agent(capabilities=[…])``; the run's ``conversation_id`` names the conversation.
 
-    Also a history processor, as a function of messages: ``ProcessHistory(EverlongHistory(…))``. Then the run's own
-    history is shortened too, no tools are offered, and no refused request is sent again.
-
     Args:
         make_engine: makes an engine for each conversation, such as ``lambda: ContextCompressor(128_000)``.
         store: keeps every message and compaction, if given; without one nothing is written anywhere.
@@ -69,10 +75,6 @@ class EverlongHistory(AbstractCapability[Any]):
         self._counter = MessageCounter()
         self._fitted: Newest[Fitted] = Newest()
         """By conversation, its last request."""
-
-    def __call__(self, messages: list[ModelMessage]) -> list[ModelMessage]:
-        """Return the messages to send in place of a history."""
-        return self.fit(messages, 0, OverflowRescue())[0]
 
     def get_toolset(self) -> FunctionToolset[Any] | None:
         """Return the tools of the engine, or those of recall."""
@@ -94,7 +96,7 @@ class EverlongHistory(AbstractCapability[Any]):
         return _KeptModel(model, self)
 
     def fit(
-        self, messages: list[ModelMessage], overhead: int, rescue: OverflowRescue, model: str = ""
+        self, messages: list[ModelMessage], overhead: int, rescue: OverflowRescue, model: str
     ) -> tuple[list[ModelMessage], Fitted]:
         """Return the messages to send, and the engine that must hear of the response; blocks."""
         pairs = [pair for message in messages for pair in _pairs(message)]
@@ -121,42 +123,29 @@ class _KeptModel(WrapperModel):
         self._counter = MessageCounter()
 
     async def request(self, messages: Any, model_settings: Any, model_request_parameters: Any) -> ModelResponse:
-        rescue = OverflowRescue()
-        while True:
-            shorter, fitted = await self._fit(messages, model_request_parameters, rescue)
-            try:
-                response = await self.wrapped.request(shorter, model_settings, model_request_parameters)
-            except Exception as error:
-                if not rescue.takes(error):
-                    raise
-                continue
-            usage = response.usage() if callable(response.usage) else response.usage
-            fitted.report(usage.input_tokens, usage.output_tokens)
-            return response
+        async def send(sent: tuple[list[ModelMessage], Fitted]) -> ModelResponse:
+            return await self.wrapped.request(sent[0], model_settings, model_request_parameters)
+
+        response, (_, fitted) = await send_fitting_async(partial(self._fit, messages, model_request_parameters), send)
+        _report(fitted, response)
+        return response
 
     @asynccontextmanager
     async def request_stream(
         self, messages: Any, model_settings: Any, model_request_parameters: Any, *args: Any, **options: Any
     ) -> AsyncIterator[Any]:
-        rescue = OverflowRescue()
         async with AsyncExitStack() as stack:
-            while True:
-                shorter, fitted = await self._fit(messages, model_request_parameters, rescue)
-                opening = self.wrapped.request_stream(
-                    shorter, model_settings, model_request_parameters, *args, **options
-                )
-                try:
-                    stream = await stack.enter_async_context(opening)
-                except Exception as error:
-                    if not rescue.takes(error):
-                        raise
-                    continue
-                break
-            yield stream
-            usage = stream.usage() if callable(stream.usage) else stream.usage
-            fitted.report(usage.input_tokens, usage.output_tokens)
 
-    async def _fit(
+            async def send(sent: tuple[list[ModelMessage], Fitted]) -> Any:
+                return await stack.enter_async_context(
+                    self.wrapped.request_stream(sent[0], model_settings, model_request_parameters, *args, **options)
+                )
+
+            stream, (_, fitted) = await send_fitting_async(partial(self._fit, messages, model_request_parameters), send)
+            yield stream
+            _report(fitted, stream)
+
+    def _fit(
         self, messages: Any, parameters: ModelRequestParameters, rescue: OverflowRescue
     ) -> tuple[list[ModelMessage], Fitted]:
         tools = [*parameters.function_tools, *parameters.output_tools]
@@ -164,7 +153,12 @@ class _KeptModel(WrapperModel):
             {"name": t.name, "description": t.description, "parameters": t.parameters_json_schema} for t in tools
         ]
         overhead = self._counter.count_tools(schemas)
-        return await asyncio.to_thread(self._history.fit, list(messages), overhead, rescue, self.wrapped.model_name)
+        return self._history.fit(list(messages), overhead, rescue, self.wrapped.model_name)
+
+
+def _report(fitted: Fitted, answer: Any) -> None:
+    usage = answer.usage() if callable(answer.usage) else answer.usage
+    fitted.report(usage.input_tokens, usage.output_tokens)
 
 
 def _pairs(message: ModelMessage) -> list[tuple[Message, _Piece]]:

@@ -31,8 +31,8 @@ from everlong.model.message import (
     is_system,
     leading_system_count,
     list_messages,
+    seconds_of,
 )
-from everlong.model.moments import seconds_of
 from everlong.model.typed import (
     Reading,
     begins_with_wrapper,

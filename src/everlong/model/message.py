@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
 from everlong.errors import MessageError
@@ -110,3 +112,17 @@ SUMMARY_STARTS = ("[CONTEXT COMPACTION — REFERENCE ONLY]", "[CONTEXT COMPACTIO
 
 CLEARED_RESULT = "[Old tool output cleared to save context space]"
 """The text that replaces an old tool result."""
+
+_LATEST = 1e11
+"""The year 5138. Later moments have no date in every time zone, and numbers above are milliseconds."""
+
+
+def seconds_of(value: object) -> float | None:
+    """Return a moment in seconds since 1970, from a text or from seconds or milliseconds; None for anything else."""
+    seconds = 0.0
+    if isinstance(value, str):
+        with suppress(ValueError, OverflowError, OSError):
+            seconds = datetime.fromisoformat(value).timestamp()
+    elif isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= 1_000 * _LATEST:
+        seconds = value / 1_000 if value > _LATEST else float(value)
+    return seconds if 0 < seconds <= _LATEST else None

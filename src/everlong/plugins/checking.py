@@ -219,9 +219,8 @@ def as_status(value: Any) -> dict[str, Any]:
     return {str(key): copy.deepcopy(one) for key, one in value.items()}
 
 
-FaultKind = Literal["raised", "time", "type", "list", "repaired", "growth", "full"]
-"""Kinds of faults: the engine raised, took too long, or returned a wrong type, no usable list, a list that had to be
-mended, a longer one, or one that leaves the window full."""
+FaultKind = Literal["raised", "time", "type", "list", "repaired"]
+"""Kinds of faults: the engine raised, took too long, or returned a wrong type, a useless list, or one to be mended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,8 +238,6 @@ CONSEQUENCES: dict[FaultKind, str] = {
     "time": "it is off for the rest of this session, and the built-in compressor takes over",
     "type": "the built-in compressor's answer counts instead",
     "list": "the built-in compressor did it instead",
-    "growth": "the built-in compressor did it instead",
-    "full": "the built-in compressor did it instead",
     "repaired": "that was mended",
 }
 """The end of the warning about each kind of fault."""

@@ -40,6 +40,7 @@ RESERVED_NAMES = frozenset({"compressor", "context_engine", "enabled", "paths"})
 """Names that no plugin can have: the built-in engine, the folder of engines, and two settings."""
 
 _FILES = ("plugin.yaml", "plugin.yml")
+_FACTS = ("name", "description", "version")
 _MOST_BYTES = 64 * 1024
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LONGEST = 300
@@ -52,7 +53,6 @@ class Manifest:
     name: str = ""
     description: str = ""
     version: str = ""
-    author: str = ""
     provides: tuple[str, ...] = ()
     """Context engines that the plugin registers under other names than its own."""
     problem: str = ""
@@ -107,30 +107,21 @@ def _parse(data: bytes, name: str) -> Manifest:
         values: Any = YAML(typ="base", pure=True).load(text)
     except UnicodeDecodeError:
         return Manifest(problem=f"its {name} is not UTF-8 text")
-    except YAMLError as error:
+    except (YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark is not None else ""
         return Manifest(problem=f"its {name} is not valid YAML{where}")
-    except (ValueError, RecursionError):
-        return Manifest(problem=f"its {name} has a value that cannot be read")
     if not isinstance(values, Mapping):
         return Manifest(problem=f"its {name} holds no mapping of name, description and version")
-    return _check_facts(values, name)
-
-
-def _check_facts(values: Mapping[Any, Any], name: str) -> Manifest:
-    wrong = [key for key in ("name", "description", "version", "author") if not isinstance(values.get(key), str | None)]
+    facts = {key: printable(value) for key in _FACTS if isinstance(value := values.get(key), str) and value}
     provides = values.get("provides", ())
     provides = [provides] if isinstance(provides, str) else provides
+    wrong = [key for key in _FACTS if not isinstance(values.get(key), str | None)]
     if not isinstance(provides, list | tuple) or not all(isinstance(one, str) for one in provides):
         wrong, provides = [*wrong, "provides"], ()
-    facts = {key: printable(values[key]) for key in ("name", "description", "version", "author") if values.get(key)}
-    if wrong:
-        facts = {key: value for key, value in facts.items() if key not in wrong}
-        problem = f"{', '.join(wrong)} in its {name} must be text"
-    else:
-        missing = [key for key in ("name", "description", "version") if key not in facts]
-        problem = f"its {name} does not tell {', '.join(missing)}" if missing else ""
+    missing = [key for key in _FACTS if key not in facts]
+    problem = f"its {name} does not tell {', '.join(missing)}" if missing else ""
+    problem = f"{', '.join(wrong)} in its {name} must be text" if wrong else problem
     return Manifest(**facts, provides=tuple(printable(one, 64) for one in provides[:100]), problem=problem)
 
 
@@ -268,13 +259,16 @@ def is_plugin(folder: Path) -> bool:
 
 def _read_plugin(folder: Path, root: _Root, kind: Kind) -> FoundPlugin:
     manifest = read_manifest(folder)
-    refused = ""
-    try:
-        check_name(folder.name)
-    except PluginError as error:
-        refused = str(error)
-    name = printable(folder.name, 80)
+    name, refused = printable(folder.name, 80), _refusal(folder.name)
     return FoundPlugin(name, kind, root.origin, folder, None, manifest, root.needs_trust, refused)
+
+
+def _refusal(name: str) -> str:
+    try:
+        check_name(name)
+    except PluginError as error:
+        return str(error)
+    return ""
 
 
 def _installed_plugins(group: str, kind: Kind) -> Iterator[FoundPlugin]:
@@ -286,9 +280,4 @@ def _installed_plugins(group: str, kind: Kind) -> Iterator[FoundPlugin]:
         dist = entry.dist
         about = printable(dist.metadata.json.get("summary") or "") if dist is not None else ""
         manifest = Manifest(entry.name, about, dist.version if dist is not None else "")
-        refused = ""
-        try:
-            check_name(entry.name)
-        except PluginError as error:
-            refused = str(error)
-        yield FoundPlugin(entry.name, kind, "package", None, entry, manifest, refused=refused)
+        yield FoundPlugin(entry.name, kind, "package", None, entry, manifest, refused=_refusal(entry.name))

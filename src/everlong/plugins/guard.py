@@ -272,11 +272,11 @@ class GuardedEngine(ContextEngine):
         # Both by the same estimate, because the exact count of the new list is unknown.
         before, after = map(estimate_messages_tokens_rough, (messages, found.messages))
         if after > before * _TOLERANCE:
-            self._fault("growth", "compress", f"compress() made {after:,} tokens of {before:,}")
+            self._fault("list", "compress", f"compress() made {after:,} tokens of {before:,}")
             return None
         tokens, window = self.estimate_tokens(messages), self.fallback.context_length
         if after >= before and tokens >= _FULL_SHARE * window:
-            self._fault("full", "compress", f"compress() left {tokens:,} tokens as they were in a window of {window:,}")
+            self._fault("list", "compress", f"compress() left {tokens:,} tokens as they were in a window of {window:,}")
             return None
         if found.repairs:
             self._fault("repaired", "compress", f"compress() {' and '.join(found.repairs)}")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
         Usage as Usage,
         UsageReported as UsageReported,
     )
-    from everlong.providers.catalogue import Catalogue as Catalogue, ModelInfo as ModelInfo, ModelPrices as ModelPrices
+    from everlong.providers.catalogue import Catalogue as Catalogue, ModelInfo as ModelInfo, Rates as Rates
     from everlong.providers.connection import (
         Connection as Connection,
         Retrying as Retrying,
@@ -42,7 +42,7 @@ __all__, __getattr__, __dir__ = export_lazily(
         "anthropic_api": "AnthropicProvider",
         "auxiliary": "ProviderSummarizer completer summarizer_for",
         "base": "CallOptions Done Event Provider Reply TextDelta ThinkingDelta ToolCallMade Usage UsageReported",
-        "catalogue": "Catalogue ModelInfo ModelPrices",
+        "catalogue": "Catalogue ModelInfo Rates",
         "connection": "Connection RetryPolicy Retrying connect",
         "endpoints": "ModelName parse_model_name",
         "openai_api": "OpenAIProvider",

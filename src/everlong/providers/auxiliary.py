@@ -22,7 +22,7 @@ from everlong.context.model_summary import LEAST_WINDOW
 from everlong.errors import ConfigError, ContextOverflow, ProviderError, SummarizerError
 from everlong.model import Message
 from everlong.providers.base import CallOptions, Provider, Reply
-from everlong.providers.catalogue import Catalogue, ModelPrices
+from everlong.providers.catalogue import Catalogue, Rates
 from everlong.providers.connection import Connection, connect
 from everlong.providers.endpoints import ModelName, endpoint_for, key_source, parse_model_name
 
@@ -173,7 +173,8 @@ def auxiliary_connection(
     if chosen.models:
         return _connect_named(chosen.names[0], settings, main, catalogue, env)
     if chosen.base_url is not None:
-        return _connect_at(settings, chosen.base_url, catalogue, env)
+        only = chosen.model or _only_model(chosen.base_url)
+        return _connect_named(only, settings, main, catalogue, env)
     if chosen.provider == "auto":
         return _connect_cheaper(settings, main, catalogue, env)
     if chosen.provider == "main":
@@ -198,16 +199,6 @@ def _connect_named(
     elif chosen.base_url is None:
         name = _full_name(name, settings, main)
     return connect(name, settings, base_url=chosen.base_url, catalogue=catalogue, env=env)
-
-
-def _connect_at(settings: Settings, base_url: str, catalogue: Catalogue, env: Mapping[str, str] | None) -> Connection:
-    chosen = settings.auxiliary.compression
-    model = chosen.model
-    if model is None:
-        model = _only_model(base_url)
-    if chosen.provider not in {"auto", "main"}:
-        model = str(ModelName(chosen.provider, model))
-    return connect(model, settings, base_url=base_url, catalogue=catalogue, env=env)
 
 
 def _only_model(base_url: str) -> str:
@@ -264,7 +255,7 @@ def _full_name(model: str, settings: Settings, main: Connection | None) -> str:
         return str(ModelName(main.endpoint.name, model))
 
 
-def _is_cheaper(one: ModelPrices | None, other: ModelPrices | None) -> bool:
+def _is_cheaper(one: Rates | None, other: Rates | None) -> bool:
     """Return whether a model is known to be cheaper than another."""
     if one is None or other is None:
         return False

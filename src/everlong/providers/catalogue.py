@@ -26,7 +26,6 @@ __all__ = [
     "DEFAULT_CONTEXT_LENGTH",
     "Catalogue",
     "ModelInfo",
-    "ModelPrices",
     "Rates",
     "relative_prices",
 ]
@@ -65,29 +64,13 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelPrices:
-    """US dollars for a million tokens."""
-
-    input: float
-    output: float
-    cache_read: float
-    cache_write: float
-    cache_write_1h: float
-
-    def cost(self, usage: Usage) -> float:
-        """Return the US dollars that a call costs."""
-        prices = (self.input, self.output, self.cache_read, self.cache_write, self.cache_write_1h)
-        return float(Rates(*map(_decimal, prices)).cost(usage))
-
-
-@dataclass(frozen=True, slots=True)
 class ModelInfo:
     """The window of a model, its source, and its prices."""
 
     name: ModelName
     context_length: int
     context_source: Source
-    prices: ModelPrices | None = None
+    prices: Rates | None = None
     """Prices at the lowest step; None if unknown."""
     price_step: int | None = None
     """Prompt tokens above which everything costs more; None if the price is flat or unknown."""
@@ -113,7 +96,7 @@ class Catalogue:
         if learned is not None and learned < length:
             length, source = learned, "learned"
         prices, step = _prices(entry, endpoint)
-        return ModelInfo(name, length, source, self._own_prices(name) or prices, step)
+        return ModelInfo(name, length, source, self._own_rates(name) or prices, step)
 
     def _window(
         self, name: ModelName, endpoint: Endpoint, entry: Any, ask: Callable[[], int | None] | None
@@ -150,10 +133,6 @@ class Catalogue:
 
     def _setting(self, name: ModelName) -> ModelSettings | None:
         return self._settings.get(str(name)) or self._settings.get(name.model)
-
-    def _own_prices(self, name: ModelName) -> ModelPrices | None:
-        own = self._own_rates(name)
-        return None if own is None else _as_floats(own)
 
     def _own_rates(self, name: ModelName) -> Rates | None:
         own = self._setting(name)
@@ -203,9 +182,9 @@ def relative_prices(info: ModelInfo) -> Prices:
         return Prices(dearer_above=info.price_step)
     fresh = known.input
     return Prices(
-        known.cache_read / fresh,
-        known.cache_write / fresh,
-        known.output / fresh,
+        float(known.cache_read / fresh),
+        float(known.cache_write / fresh),
+        float(known.output / fresh),
         dearer_above=info.price_step,
         are_known=True,
     )
@@ -227,13 +206,7 @@ def _entry(model: str, provider: str | None) -> Any:
 
 
 def _listed_rates(entry: Any, prompt_tokens: int, at: float | None = None) -> Rates | None:
-    """Return the rates of an entry of the package ``genai-prices`` for a request; None if it has none.
-
-    Args:
-        entry: the catalogue's entry for a model.
-        prompt_tokens: all tokens of the request's prompt.
-        at: when it was sent, in seconds since 1970; now, if not given.
-    """
+    """Return the rates of an entry of the package ``genai-prices`` for a request; None if it has none."""
     moment = datetime.now(tz=UTC) if at is None else datetime.fromtimestamp(at, tz=UTC)
     listed = entry.get_prices(moment)
 
@@ -264,22 +237,12 @@ def _at_step(price: Any, prompt_tokens: int) -> Decimal | None:
     return Decimal(max(reached, key=lambda tier: tier.start).price if reached else price.base)
 
 
-def _prices(entry: Any, endpoint: Endpoint) -> tuple[ModelPrices | None, int | None]:
+def _prices(entry: Any, endpoint: Endpoint) -> tuple[Rates | None, int | None]:
     if entry is None or endpoint.catalogue is None:
         return None, None
     lowest = _listed_rates(entry, 0)
-    return (None, None) if lowest is None else (_as_floats(lowest), _first_step(entry))
+    return (None, None) if lowest is None else (lowest, _first_step(entry))
 
 
 def _decimal(price: float) -> Decimal:
     return Decimal(str(price))  # as it is written, not as it is stored
-
-
-def _as_floats(rates: Rates) -> ModelPrices:
-    return ModelPrices(
-        float(rates.input),
-        float(rates.output),
-        float(rates.cache_read),
-        float(rates.cache_write),
-        float(rates.cache_write_1h),
-    )

@@ -490,21 +490,6 @@ channel_file = Table(  # a file that came in and lies in the workspace
     sqlite_autoincrement=True,
 )
 
-channel_question = Table(  # a tool call that somebody is asked about with buttons
-    "channel_question",
-    metadata,
-    Column("id", String, primary_key=True),
-    Column("tenant", String, nullable=False),
-    Column("platform", String, nullable=False),
-    Column("chat", String, nullable=False),
-    Column("topic", String, nullable=False),
-    Column("person", String, nullable=False),  # the only one who may decide
-    Column("message", String, nullable=False),  # empty until it is sent
-    Column("state", String, nullable=False),  # open or closed
-    Column("expires", Float(53), nullable=False),
-    Index("ix_channel_question_state", "tenant", "platform", "state"),
-)
-
 channel_guest = Table(  # people and chats that were let in besides those of the settings
     "channel_guest",
     metadata,

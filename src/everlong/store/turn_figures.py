@@ -94,15 +94,6 @@ def page_of_turns(
     return sorted(found, key=lambda one: -one.id)[:limit]
 
 
-def turns_under_view(core: StoreCore, path: ShownPath, view_id: int, branch: int, most: int) -> list[TurnFigures]:
-    """Return the first turns of a branch that were sent under a view, and the one before them, oldest first."""
-    under = list(_rows(core, path, "branch = ? AND view_id = ? ORDER BY id LIMIT ?", [branch, view_id, most]))
-    if not under:
-        return []
-    before = _rows(core, path, "branch = ? AND id < ? ORDER BY id DESC LIMIT 1", [branch, under[0].id])
-    return [*before, *under]
-
-
 def count_turns(core: StoreCore, parts: Sequence[str]) -> int:
     """Return how many turns some sessions have."""
     total = 0

@@ -6,9 +6,8 @@ Knows messages and text, no network and no client; importing it loads nothing bu
 from __future__ import annotations
 
 from everlong.tokens.calibration import Calibration
-from everlong.tokens.counter import TokenCounter, counter_for
+from everlong.tokens.counters import VOCABULARIES, ExactCounter, TokenCounter, counter_for, vocabulary_for
 from everlong.tokens.estimate import EstimatingCounter
-from everlong.tokens.exact import VOCABULARIES, ExactCounter, vocabulary_for
 from everlong.tokens.messages import REPLY_PRIMING, MessageCounter
 from everlong.tokens.prices import (
     Prices,

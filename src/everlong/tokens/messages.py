@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from everlong.model import REASONING_FIELDS, Message
-from everlong.tokens.counter import TokenCounter
+from everlong.tokens.counters import TokenCounter
 from everlong.tokens.estimate import EstimatingCounter
 from everlong.tokens.media import media_tokens, payload_tokens
 

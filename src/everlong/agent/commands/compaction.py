@@ -99,8 +99,8 @@ def _preview(desk: Desk, focus: str) -> None:
     cache = agent.asker.cache
     is_cold = cache is None or cache.choice.strategy != "ledger" or cache.is_cold()
     rules = None if is_cold else model_rules(agent.connection.model)
-    price = agent.connection.info.prices.input if agent.connection.info.prices is not None else None
-    for line in _describe_cost(before, after, rules, price):
+    prices = agent.connection.info.prices
+    for line in _describe_cost(before, after, rules, None if prices is None else float(prices.input)):
         desk.show.line(line)
 
 

@@ -7,49 +7,46 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, select
 
-from everlong.agent.accounting import AccountPrices, Effects, Estimate, Tokens
 from everlong.context.literals import is_acknowledgement, is_summary, rules_block, summary_body
+from everlong.context.names import entities
 from everlong.context.oversized import is_stub
-from everlong.errors import NotStored
-from everlong.model import CLEARED_RESULT, Message, text_of
+from everlong.errors import NotStored, QueryError
+from everlong.model import CLEARED_RESULT, Message, text_of, whole_text
 from everlong.store.covered import is_undone, standing_views
 from everlong.store.database import in_batches
 from everlong.store.evidence import read_evidence
+from everlong.store.paths import read_message
 from everlong.store.schema import branch, view
-from everlong.store.turn_figures import TurnFigures, turns_under_view
-from everlong.store.turns import Turn
+from everlong.store.search import Filters
+from everlong.store.transcripts import one_line
 from everlong.store.views import ViewItem, items_of
 
 if TYPE_CHECKING:
-    from everlong.config import Settings
     from everlong.context.exchanges import SummaryExchange
     from everlong.store import Compaction, Store
+    from everlong.store.search import Hit
     from everlong.store.shown_path import ShownPath
 
 __all__ = [
     "ChangedRange",
     "CompactionPage",
     "CompactionRow",
-    "Payback",
+    "LineSource",
     "SummaryLine",
     "compaction_rows",
+    "find_sources",
+    "line_at",
     "read_compaction",
-    "read_paybacks",
     "summary_lines",
     "summary_text",
 ]
 
 Became = Literal["kept", "cleared", "shortened", "stub", "summary", "told anew", "left out"]
 
-_MOST_TURNS = 500
-"""Turns after a compaction that are looked at for what it saved."""
-_MOST_PAYBACKS, _SHORT_LOOK = 12, 100
-"""The newest compactions of a list of which is told whether they paid, and the turns that are looked at for each."""
 _MOST_RANGES = 400
 _LONGEST = 6_000
 _KEY_SECTION = "Critical Context"
@@ -92,23 +89,6 @@ class ChangedRange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Payback:
-    """The cost and the savings of a compaction so far; amounts are None where no price is known."""
-
-    turns: int
-    """Turns that were sent under it."""
-    unsent_tokens: int
-    rewritten_tokens: int
-    spent: Decimal | None
-    """US dollars for the summary and for what had to be sent anew."""
-    saved: Decimal | None
-    paid_back_after: int | None
-    """The number of turns after which it had saved what it cost; None if it has not yet."""
-    is_partial: bool
-    """True if it has been in force for more turns than were looked at."""
-
-
-@dataclass(frozen=True, slots=True)
 class CompactionPage:
     """One compaction."""
 
@@ -123,7 +103,6 @@ class CompactionPage:
     report: dict[str, Any]
     problems: tuple[str, ...]
     invented: tuple[str, ...]
-    payback: Payback | None
     exchanges: tuple[SummaryExchange, ...]
     """What models were asked for the summary, and answered; oldest first."""
     asked: int
@@ -150,7 +129,7 @@ def compaction_rows(store: Store, ident: str) -> list[CompactionRow]:
     ]
 
 
-def read_compaction(store: Store, settings: Settings, ident: str, number: int) -> CompactionPage:
+def read_compaction(store: Store, ident: str, number: int) -> CompactionPage:
     """Return one compaction of a conversation by its number, from 1."""
     rows = compaction_rows(store, ident)
     if not 1 <= number <= len(rows):
@@ -173,7 +152,6 @@ def read_compaction(store: Store, settings: Settings, ident: str, number: int) -
         report=done.report or {},
         problems=_texts(quality.get("problems")),
         invented=_texts(quality.get("invented")),
-        payback=None if done.view_id is None else _payback(store, AccountPrices(settings), done, path, _MOST_TURNS),
         exchanges=() if evidence is None else evidence.exchanges,
         asked=0 if evidence is None else evidence.asked,
         has_evidence=evidence is not None,
@@ -286,49 +264,92 @@ def _texts(value: object) -> tuple[str, ...]:
     return tuple(str(one) for one in value) if isinstance(value, list | tuple) else ()
 
 
-def read_paybacks(store: Store, settings: Settings, ident: str) -> dict[int, Payback]:
-    """Return whether the newest compactions of a conversation paid, by their numbers; a short look at each."""
-    path, prices = store.conversations.path(ident), AccountPrices(settings)
-    numbered = list(enumerate(store.conversations.compactions(ident), 1))[-_MOST_PAYBACKS:]
-    return {
-        number: _payback(store, prices, done, path, _SHORT_LOOK)
-        for number, done in numbered
-        if done.view_id is not None
-    }
+# -- the sources of a summary's lines ----------------------------------------------------------------------------------
 
 
-def _payback(store: Store, prices: AccountPrices, done: Compaction, path: ShownPath, most: int) -> Payback:
-    """Return what the first turns since a compaction have paid for it and saved by it."""
-    assert done.view_id is not None  # noqa: S101 - asked before
-    turns = turns_under_view(store, path, done.view_id, done.branch, most + 1)
-    effects = Effects([done], {})
-    spent, saved = Decimal(str(done.cost or 0.0)), Decimal(0)
-    unsent = rewritten = counted = 0
-    after: int | None = None
-    has_prices = True
-    for one in turns[: most + 1]:
-        tokens = Tokens.of(one.usage)
-        rates = prices.of(one.model, tokens.prompt, one.at)
-        anew, spared = effects.take_turn(_as_turn(one), tokens, rates) if one.usage else (Estimate(), Estimate())
-        if one.view_id != done.view_id:
-            continue
-        counted += 1
-        has_prices &= rates is not None
-        spent, saved = spent + anew.cost, saved + spared.cost
-        unsent, rewritten = unsent + spared.tokens, rewritten + anew.tokens
-        if after is None and saved > 0 and saved >= spent:
-            after = counted
-    return Payback(
-        turns=counted,
-        unsent_tokens=unsent,
-        rewritten_tokens=rewritten,
-        spent=spent if has_prices else None,
-        saved=saved if has_prices else None,
-        paid_back_after=after if has_prices else None,
-        is_partial=counted >= most,
-    )
+_MOST_SOURCES = 3
+_LOOKED_AT = 12
+_LONGEST_LINE = 300
+"""Characters of a line that are searched for."""
+_AROUND = 240
+_QUOTES = "\"“”'`"
 
 
-def _as_turn(one: TurnFigures) -> Turn:
-    ended = None if one.seconds is None else one.at + one.seconds
-    return Turn(one.id, one.session, one.branch, b"", 0, one.view_id, one.model, one.at, usage=one.usage, ended=ended)
+@dataclass(frozen=True, slots=True)
+class LineSource:
+    """A message that a line of a summary came from."""
+
+    node: str
+    turn: int
+    role: str
+    at: float
+    text: str
+    """The words of the message around what the line says."""
+    is_exact: bool
+    shared: tuple[str, ...]
+    """The names that the line and the message share."""
+
+
+def line_at(page: CompactionPage, number: int) -> SummaryLine:
+    """Return a line of a compaction's summary by its number; raise `NotStored` if there is none."""
+    for line in page.lines:
+        if line.number == number and line.kind != "heading":
+            return line
+    raise NotStored(f"the summary of compaction {page.row.number} has no line {number}")
+
+
+def find_sources(store: Store, ident: str, page: CompactionPage, line: SummaryLine) -> list[LineSource]:
+    """Return the messages that a line of a summary came from: exact ones, else probable ones, best first."""
+    words = line.text.strip().strip(_QUOTES).strip()
+    last = page.row.turn
+    exact = list(_exact(store, _hits(store, ident, words[:_LONGEST_LINE], "substring", last), words))
+    if exact:
+        return exact[:_MOST_SOURCES]
+    names = list(dict.fromkeys(entities(words)))
+    asked = " ".join(names) if names else words[:_LONGEST_LINE]
+    return _probable(store, _hits(store, ident, asked, "auto", last), names)[:_MOST_SOURCES]
+
+
+def _hits(store: Store, ident: str, words: str, mode: str, last: int | None) -> list[Hit]:
+    if not words:
+        return []
+    try:
+        found = store.search(words, mode=mode, filters=Filters(session=ident), limit=_LOOKED_AT).hits
+    except QueryError:
+        return []
+    return [hit for hit in found if hit.node is not None and hit.is_match and (last is None or hit.turn <= last)]
+
+
+def _exact(store: Store, hits: Sequence[Hit], words: str) -> Iterator[LineSource]:
+    wanted = one_line(words).casefold().removesuffix("…").strip()
+    for hit in sorted(hits, key=lambda one: one.turn):
+        text = _text(store, hit)
+        place = text.casefold().find(wanted)
+        if place >= 0:
+            yield _source(hit, _around(text, place, len(wanted)), is_exact=True)
+
+
+def _probable(store: Store, hits: Sequence[Hit], names: Sequence[str]) -> list[LineSource]:
+    found: list[LineSource] = []
+    for hit in hits:
+        text = _text(store, hit)
+        shared = tuple(name for name in names if name.casefold() in text.casefold())
+        if shared or not names:
+            place = max(0, text.casefold().find(shared[0].casefold())) if shared else 0
+            found.append(_source(hit, _around(text, place, 0), is_exact=False, shared=shared))
+    return sorted(found, key=lambda one: -len(one.shared))
+
+
+def _source(hit: Hit, text: str, *, is_exact: bool, shared: tuple[str, ...] = ()) -> LineSource:
+    node = "" if hit.node is None else hit.node.hex()
+    return LineSource(node, hit.turn, hit.role, hit.at, text, is_exact, shared[:6])
+
+
+def _text(store: Store, hit: Hit) -> str:
+    assert hit.node is not None  # noqa: S101 - summaries are left out
+    return one_line(whole_text(read_message(store.database, store.tenant, hit.node)))
+
+
+def _around(text: str, place: int, length: int) -> str:
+    start, end = max(0, place - _AROUND // 2), min(len(text), place + length + _AROUND)
+    return f"{'… ' if start else ''}{text[start:end].strip()}{' …' if end < len(text) else ''}"

@@ -9,15 +9,11 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
 
-from sqlalchemy import select
-
 from everlong.agent.accounting import Account, Books, account
-from everlong.caching.rules import cache_rules, provider_of
-from everlong.store.schema import session
 from everlong.store.turn_figures import newest_change
 
 if TYPE_CHECKING:
@@ -48,8 +44,6 @@ class CostRow:
     cost: Decimal | None
     """US dollars; None where no price is known."""
     uncached: Decimal | None
-    agents: Decimal = Decimal(0)
-    """US dollars for the sub-agents of a conversation and theirs, which have rows of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +57,6 @@ class CostPage:
     total: CostRow
     caching_saved: Decimal | None
     """US dollars that provider caching saved."""
-    automatic_saved: Decimal
-    """The part of it at providers that cache by themselves."""
-    markers_saved: Decimal
-    """The part of it at providers that cache only what a marker in the request names."""
     missed: tuple[tuple[str, int, int, Decimal], ...]
     """Cache misses: reason, calls, tokens, and US dollars above reading them."""
     compactions: int
@@ -127,20 +117,13 @@ def read_cost(store: Store, settings: Settings, ledgers: Ledgers, query: Mapping
     if by != "day":
         ranked = sorted(groups.items(), key=lambda one: (-one[1].cost, one[0]))
     total = books.total
-    automatic, markers = _by_style(books)
-    agents = _agent_costs(store, books) if by == "session" else {}
     return CostPage(
         by=by,
         age=age,
-        rows=tuple(
-            replace(_row(name, books.titles.get(name, ""), one), agents=agents.get(name, Decimal(0)))
-            for name, one in ranked[:_MOST_ROWS]
-        ),
+        rows=tuple(_row(name, books.titles.get(name, ""), one) for name, one in ranked[:_MOST_ROWS]),
         hidden=max(0, len(ranked) - _MOST_ROWS),
         total=_row("", "", total),
         caching_saved=total.uncached_cost - total.cost if total.has_prices else None,
-        automatic_saved=automatic,
-        markers_saved=markers,
         missed=tuple(
             (reason, one.calls, one.missed.tokens, one.missed.cost)
             for reason, one in sorted(total.misses.items(), key=lambda one: -one[1].missed.tokens)
@@ -159,40 +142,6 @@ def _row(name: str, title: str, one: Account) -> CostRow:
     tokens = one.tokens
     amounts = (one.cost, one.uncached_cost) if one.has_prices else (None, None)
     return CostRow(name, title, one.calls, tokens.plain, tokens.cache_read, tokens.written, tokens.output, *amounts)
-
-
-def _by_style(books: Books) -> tuple[Decimal, Decimal]:
-    """Return what caching saved at providers that cache by themselves, and at those that need markers.
-
-    Without a marker the latter keep nothing, so all that they saved is the markers' doing.
-    """
-    saved = {"automatic": Decimal(0), "markers": Decimal(0)}
-    styles: dict[str, str] = {}
-    for entry in books.entries:
-        if entry.cost is None or entry.uncached_cost is None:
-            continue
-        if entry.model not in styles:
-            provider, _, name = entry.model.rpartition(":")
-            styles[entry.model] = cache_rules(provider_of(provider, model=name), name).style
-        saved[styles[entry.model]] += entry.uncached_cost - entry.cost
-    return saved["automatic"], saved["markers"]
-
-
-def _agent_costs(store: Store, books: Books) -> dict[str, Decimal]:
-    """Return for each conversation what the sub-agents below it cost."""
-    begun = select(session.c.conversation, session.c.works_for).where(
-        session.c.tenant == store.tenant, session.c.kind == "agent", session.c.works_for.is_not(None)
-    )
-    with store.database.read() as connection:
-        parents = {str(row.conversation): str(row.works_for) for row in connection.execute(begun)}
-    found: dict[str, Decimal] = {}
-    for name, one in books.groups.items():
-        above, seen = parents.get(name), {name}
-        while above and above not in seen:
-            found[above] = found.get(above, Decimal(0)) + one.cost
-            seen.add(above)
-            above = parents.get(above)
-    return found
 
 
 def _by_client(store: Store, books: Books) -> dict[str, Account]:

@@ -6,15 +6,19 @@ to be read.
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from everlong.inspector.diffs import Diff, find_diff
+from everlong.errors import NotStored
 from everlong.store.conversations import CompactionMark, ConversationLine
 from everlong.store.search.corpus import called_tools
+from everlong.store.shown_path import find_message
 from everlong.store.transcripts import one_line, pieces_of
 from everlong.store.transcripts.parts import broken_words
+from everlong.store.whereabouts import Whereabouts, find_whereabouts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +26,22 @@ if TYPE_CHECKING:
     from everlong.store import Store
     from everlong.store.transcripts import TranscriptPiece
 
-__all__ = ["TURNS", "ShownMark", "ShownMessage", "ShownPiece", "TranscriptPage", "page_of_turn", "read_transcript"]
+__all__ = [
+    "TURNS",
+    "Diff",
+    "DiffLine",
+    "MessagePage",
+    "ShownMark",
+    "ShownMessage",
+    "ShownPiece",
+    "TranscriptPage",
+    "find_diff",
+    "message_at",
+    "page_of_turn",
+    "read_message_page",
+    "read_transcript",
+    "read_unified",
+]
 
 TURNS = 200
 """The turns of one page."""
@@ -110,7 +129,7 @@ def read_transcript(store: Store, ident: str, page: int | None = None, seen: int
     chosen = pages if page is None else min(max(1, page), pages)
     after = max((chosen - 1) * TURNS, seen or 0)
     last = max(after, min(length, chosen * TURNS))
-    tools = _tools_before(store, ident, after)
+    tools = tools_before(store, ident, after) if after else {}
     lines = list(store.conversations.entries(ident, after=after, to=chosen * TURNS))
     has_marks = any(isinstance(one, CompactionMark) for one in lines)
     history = store.conversations.compactions(ident) if has_marks else []
@@ -178,13 +197,12 @@ def _headline(piece: TranscriptPiece) -> str:
     return line if len(line) <= _HEADLINE else f"{line[:_HEADLINE].rstrip()} …"
 
 
-def _tools_before(store: Store, ident: str, turn: int) -> dict[str, str]:
-    """Return the tools of the calls right before a page, whose results may stand on it."""
+def tools_before(store: Store, ident: str, turn: int) -> dict[str, str]:
+    """Return the tools of the calls up to a turn, whose results may stand right behind it."""
     tools: dict[str, str] = {}
-    if turn > 0:
-        for line in store.conversations.entries(ident, after=max(0, turn - _LOOK_BACK), to=turn):
-            if isinstance(line, ConversationLine):
-                tools |= called_tools(line.entry.message)
+    for line in store.conversations.entries(ident, after=max(0, turn - _LOOK_BACK), to=turn):
+        if isinstance(line, ConversationLine):
+            tools |= called_tools(line.entry.message)
     return tools
 
 
@@ -194,3 +212,135 @@ def _pinned(store: Store, ident: str) -> frozenset[bytes]:
         return frozenset()
     last = path.runs[-1]
     return store.pinned_ids(last.path)
+
+
+# -- the page of one message: its words, where it was said, and what has become of it since ----------------------------
+
+
+LONGEST = 400_000
+"""Characters of a piece that the page of a message shows."""
+_SHORT = 1_500
+"""Characters of a piece that is shown beside something else."""
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePage:
+    """One message."""
+
+    message: ShownMessage
+    conversation: str | None
+    title: str
+    fate: Whereabouts
+    can_pin: bool
+
+
+def read_message_page(store: Store, ident: str) -> MessagePage:
+    """Return a message by the beginning of its id; raise `NotStored` if there is none, or several."""
+    found = find_message(store, ident)
+    fate = find_whereabouts(store, found.node.hex(), limit=1)
+    line = _line_of(store, found.session, found.turn, found.node)
+    if found.session is None or line is None or not fate:
+        raise NotStored(f"the message {ident!r} is in no conversation that is shown")
+    tools = tools_before(store, found.session, found.turn)
+    return MessagePage(
+        message=shown_message(line, tools, is_pinned=fate[0].is_pinned, most=LONGEST),
+        conversation=found.session,
+        title=fate[0].title or "",
+        fate=fate[0],
+        can_pin=fate[0].state not in {"forgotten", "taken back", "outside", "broken off", "left out"},
+    )
+
+
+def message_at(store: Store, conversation: str, turn: int) -> ShownMessage | None:
+    """Return the message of a turn, of a long one its beginning; None if there is none."""
+    for line in store.conversations.entries(conversation, after=turn - 1, to=turn):
+        if isinstance(line, ConversationLine) and line.status is None:
+            return shown_message(line, tools_before(store, conversation, turn), most=_SHORT)
+    return None
+
+
+def _line_of(store: Store, conversation: str | None, turn: int, node: bytes) -> ConversationLine | None:
+    if conversation is None:
+        return None
+    for line in store.conversations.entries(conversation, after=turn - 1, to=turn):
+        if isinstance(line, ConversationLine) and line.entry.id == node:
+            return line
+    return None
+
+
+# -- diffs: changes of files that calls and results carry --------------------------------------------------------------
+
+
+_UNIFIED = re.compile(r"^(?:diff --git |--- .+\n\+\+\+ |@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@)", re.MULTILINE)
+_ARGUMENT = re.compile(r"^([A-Za-z_]+):(?: (.*)|)$", re.MULTILINE)
+_OLD = ("old_string", "old_str", "old", "search")
+_NEW = ("new_string", "new_str", "new", "replace")
+_PATHS = ("file_path", "path", "file")
+_KNOWN = {*_OLD, *_NEW, *_PATHS, "replace_all", "expected_replacements", "command"}
+_LONGEST = 20_000
+_CONTEXT = 3
+
+Kind = Literal["added", "removed", "same", "place"]
+
+
+class DiffLine(NamedTuple):
+    """One line of a diff."""
+
+    kind: Kind
+    text: str
+
+
+Diff = tuple[DiffLine, ...]
+
+
+def find_diff(piece: TranscriptPiece) -> Diff | None:
+    """Return the change that a call asks for or that a result shows; None if it is none."""
+    if len(piece.body) > _LONGEST:
+        return None
+    if _UNIFIED.search(piece.body):
+        return read_unified(piece.body)
+    return _replacement(piece.body) if piece.kind == "call" else None
+
+
+def read_unified(text: str) -> Diff:
+    """Return the lines of a unified diff."""
+    return tuple(map(_line, text.splitlines()))
+
+
+def _line(text: str) -> DiffLine:
+    if text.startswith(("@@", "diff --git ", "index ", "--- ", "+++ ")):
+        return DiffLine("place", text)
+    kinds: dict[str, Kind] = {"+": "added", "-": "removed"}
+    return DiffLine(kinds.get(text[:1], "same"), text)
+
+
+def _replacement(body: str) -> Diff | None:
+    """Return the diff of a call that replaces one text by another, from its arguments as they are shown."""
+    arguments = _arguments(body)
+    old = next((arguments[name] for name in _OLD if name in arguments), None)
+    new = next((arguments[name] for name in _NEW if name in arguments), None)
+    if old is None or new is None:
+        return None
+    path = next((arguments[name] for name in _PATHS if name in arguments), "")
+    return tuple(_compared(path, old.splitlines(), new.splitlines()))
+
+
+def _compared(path: str, old: list[str], new: list[str]) -> Iterator[DiffLine]:
+    if path:
+        yield DiffLine("place", path)
+    for line in list(difflib.unified_diff(old, new, n=_CONTEXT, lineterm=""))[2:]:
+        yield _line(line)
+
+
+def _arguments(body: str) -> dict[str, str]:
+    """Return the arguments of a call as `readable_arguments` wrote them: ``name: value``, or the value below."""
+    firsts: dict[str, re.Match[str]] = {}
+    for match in _ARGUMENT.finditer(body):
+        if match[1] in _KNOWN:
+            firsts.setdefault(match[1], match)
+    found = list(firsts.values())
+    arguments: dict[str, str] = {}
+    for place, match in enumerate(found):
+        end = found[place + 1].start() - 1 if place + 1 < len(found) else len(body)
+        arguments[match[1]] = match[2] if match[2] is not None else body[match.end() + 1 : end]
+    return arguments
