@@ -20,9 +20,7 @@ from typing import Any
 from tests.inspector.conftest import run_site
 from tests.inspector.port_story import Story, make_story
 
-from everlong.cli.demo.contenders import MODEL
-from everlong.cli.demo.playback import PRICES, play
-from everlong.cli.demo.session import load_session
+from everlong.cli.demo import MODEL, PRICES, load_session, play
 from everlong.config import ModelSettings, Settings
 from everlong.inspector.security import Watch
 from everlong.store import Store, open_store

@@ -107,7 +107,7 @@ def _conversations(data: Path | None) -> Iterator[tuple[str, list[dict[str, Any]
 
 
 def _built_in() -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    from everlong.cli.demo.session import load_session  # noqa: PLC0415 - needed without data only
+    from everlong.cli.demo import load_session  # noqa: PLC0415 - needed without data only
 
     try:
         yield "shipped session", load_session()[0]

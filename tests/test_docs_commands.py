@@ -61,7 +61,7 @@ NOT_RUN = {
 INSTEAD = {
     "ID": "SESSION",
     "| source": "> completion.fish",
-    'eval "$(everlong completion zsh)"': "everlong completion zsh",
+    'eval "$(_EVERLONG_COMPLETE=zsh_source everlong)"': "_EVERLONG_COMPLETE=zsh_source everlong",
 }
 """What stands for something else in the documentation, or is for another shell than the one that the tests have."""
 ASKS_A_MODEL = r"everlong run |printf |--summarizer |doctor --call"

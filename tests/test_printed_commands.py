@@ -46,7 +46,6 @@ INSTEAD = {
     r"~/\.claude/projects": "../home/.claude/projects",
     r"http://(?:host|localhost):8080/v1": "SERVER",
     r"-m MODEL": "-m openai:gpt-6-luna",
-    r"completion fish > .*": "completion fish",
 }
 """The words that stand for something of the reader's, and something that the home of the test has."""
 

@@ -54,7 +54,7 @@ def probe_none() -> None:
     everlong("sessions", "import", "session.json")
     expect("berth" in everlong("sessions", "search", "berth 7"), "the search finds nothing")
     expect("_everlong_completion" in everlong("completion", "fish"), "there is no completion")
-    from everlong.cli.demo.session import load_session
+    from everlong.cli.demo import load_session
 
     expect(len(load_session()[0]) > 1_000, "the demo has no session")
     # On a machine without models and keys the doctor warns, and says so with 0.

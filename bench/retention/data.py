@@ -50,7 +50,7 @@ def load(folder: Path | None) -> list[Conversation]:
 
 def shipped() -> list[Conversation]:
     """Return the session that comes with the package."""
-    from everlong.cli.demo.session import load_session  # noqa: PLC0415 - needed without data only
+    from everlong.cli.demo import load_session  # noqa: PLC0415 - needed without data only
 
     return [Conversation("shipped session", "demo", load_session()[0])]
 

@@ -14,7 +14,7 @@ from everlong.errors import ToolError, ToolInterrupted
 from everlong.model import ToolCall
 from everlong.store.outputs import page_ends
 from everlong.store.store import redacted_message
-from everlong.wire.blocks import INVALID
+from everlong.wire.anthropic import INVALID
 from tests.agent.desk import Desk
 from tests.examples import examples
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from everlong.cli.archive.log_import import LogImport
+from everlong.cli.archive.command import ScanResult, scan_folders
+from everlong.cli.archive.log_import import LogFolder, LogImport
 from everlong.store import Store
 
 SQL = Path(__file__).with_name("hermes_state.sql")
@@ -352,3 +354,8 @@ def write_hermes(home: Path) -> Path:
     with closing(sqlite3.connect(home / "state.db")) as raw:
         raw.executescript(SQL.read_text("utf-8"))
     return home / "state.db"
+
+
+def scan(store: Store, folders: Sequence[LogFolder]) -> ScanResult:
+    """Import logs whose clients have ended a minute ago."""
+    return scan_folders(store, folders, clock=lambda: time.time() + 60)

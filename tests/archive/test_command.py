@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
+import os
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,6 @@ from everlong.store.identity import Sender, StatelessRequest
 from everlong.store.turns import FinishedTurn
 from tests.archive import samples
 from tests.cli.conftest import Run, run
-from tests.program import everlong_program
-from tests.waiting import PATIENCE, until
 
 __all__ = ["run"]
 
@@ -34,13 +31,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     rollout = house / ".codex" / "sessions" / "2026" / "09" / "02" / "rollout-1.jsonl"
     rollout.parent.mkdir(parents=True)
     rollout.write_text(samples.codex_rollout())
+    for path in (log, rollout):
+        os.utime(path, (1_790_000_000, 1_790_000_000))  # their clients have ended long ago
     return house
 
 
 def test_one_run_archives_every_client_and_the_next_reads_nothing(run: Run, home: Path) -> None:
-    first = run("archive", "--once", "--json")
+    first = run("archive", "--json")
     assert (first.code, first.json["new"], first.json["clients"]) == (0, 2, {"claude-code": 1, "codex": 1})
-    again = run("archive", "--once", "--json").json
+    again = run("archive", "--json").json
     assert (again["files"], again["changed"], again["new"]) == (2, 0, 0)
     found = run("sessions", "search", "crane", "--json").json["hits"]
     assert found[0]["title"] == "Berths and cranes"
@@ -48,7 +47,7 @@ def test_one_run_archives_every_client_and_the_next_reads_nothing(run: Run, home
 
 
 def test_usage_counts_what_archived_logs_tell(run: Run, home: Path) -> None:
-    run("archive", "--once")
+    run("archive")
     logged = run("usage", "--json").json["total"]
     listed = run("sessions", "list", "--json").json
     assert logged["calls"] == sum(one["api_calls"] for one in listed) > 0
@@ -67,24 +66,6 @@ def test_a_folder_is_read_so_that_sub_agents_find_those_they_work_for(run: Run, 
     (agent,) = run("sessions", "list", "--side", "--json").json
     (main,) = run("sessions", "list", "--json").json
     assert agent["works_for"] == main["id"]
-
-
-def test_it_goes_on_until_it_is_stopped(home: Path) -> None:
-    log = next((home / ".claude").rglob("*.jsonl"))
-    command = [*everlong_program(), "archive"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        path = home / "everlong" / "store.db"
-        until(path.exists)
-
-        def titles() -> list[str | None]:
-            with Store.open(path) as store:
-                return [one.title for one in store.conversations.newest()]
-
-        until(lambda: "Berths and cranes" in titles())
-        log.with_name("new.jsonl").write_text(samples.ClaudeLog("new").ask("Still there?").say("Yes.").text())
-        until(lambda: len(titles()) == 3)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(PATIENCE) == 0
 
 
 def through_the_gateway(store: Store, messages: list[dict[str, object]], name: str | None) -> str:

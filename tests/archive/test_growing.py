@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from everlong.cli.archive.places import LogFolder
-from everlong.cli.archive.scan import Scan
+from everlong.cli.archive.log_import import LogFolder
 from everlong.store import Store
 from everlong.store.store import redacted_message
 from everlong.store.upkeep.maintenance import stats
@@ -137,7 +136,7 @@ def test_two_archivers_at_once_store_everything_once(tmp_path: Path) -> None:
     def archive() -> None:
         try:
             with Store.open(tmp_path / "store.db", wait=60) as mine:
-                Scan(mine, [LogFolder("claude-code", logs, ("*.jsonl",))]).run()
+                samples.scan(mine, [LogFolder("claude-code", logs, ("*.jsonl",))])
         except BaseException as error:  # noqa: BLE001 - told below
             problems.append(error)
 
@@ -170,10 +169,10 @@ def test_an_archiver_that_is_killed_goes_on(tmp_path: Path) -> None:
     Store.open(path).close()
     program = (
         "import sys; from pathlib import Path\n"
-        "from everlong.cli.archive.places import LogFolder; from everlong.cli.archive.scan import Scan\n"
+        "from everlong.cli.archive.log_import import LogFolder; from tests.archive.samples import scan\n"
         "from everlong.store import Store\n"
         "with Store.open(sys.argv[1]) as store:\n"
-        "    Scan(store, [LogFolder('claude-code', Path(sys.argv[2]), ('*.jsonl',))]).run()\n"
+        "    scan(store, [LogFolder('claude-code', Path(sys.argv[2]), ('*.jsonl',))])\n"
     )
     command = [sys.executable, "-c", program, str(path), str(logs)]
 

@@ -13,7 +13,7 @@ from bench.record_chat.story import STEPS
 from everlong.agent import CompactionFinished
 from everlong.agent.events import CompactionReason
 from everlong.cli.chat.command import command_registry
-from everlong.cli.speaking import compaction_line
+from everlong.cli.run import compaction_line
 
 FOLDER = Path(__file__).parent.parent.parent / "docs" / "recording"
 CAST = Cast.load((FOLDER / "chat.cast").read_text(encoding="utf-8"))

@@ -13,7 +13,7 @@ from tests.examples import few
 from tests.testing_server.conftest import Serve
 
 FAR_OUT = "Far out.\n\nAnd on, and on, and on, for as long as one listens, which is not very long."
-NEVER_STARTS = "import time, everlong.cli.chat.opening as o; o.Opening.desk = lambda *_: time.sleep(3600)"
+NEVER_STARTS = "import time, everlong.cli.chat.worker as o; o.Opening.desk = lambda *_: time.sleep(3600)"
 
 INTERRUPTED_LOADING = """
 import os, signal, sys

@@ -52,7 +52,7 @@ def test_a_paste_of_100_kb_is_one_prompt_and_the_chat_stays_usable(serve: Serve,
     found.wait("8 signs, 1 lines.")
 
 
-def test_tab_completes_commands_sessions_and_paths(serve: Serve, chat: Open, root: Path) -> None:
+def test_tab_completes_commands_and_paths(serve: Serve, chat: Open, root: Path) -> None:
     (root / "notes-of-the-harbour.txt").write_text("seven\n", encoding="utf-8")
     server = serve("Understood.")
     found = chat(server)
@@ -62,10 +62,6 @@ def test_tab_completes_commands_sessions_and_paths(serve: Serve, chat: Open, roo
     found.type("/hist")
     found.press("Tab")
     found.wait("❯ /history")
-    found.press("C-u")
-    found.type("/resume Har")
-    found.press("Tab")
-    found.wait("❯ /resume Harbour plans")
     found.press("C-u")
     found.type("Look at ./not")
     found.press("Tab")

@@ -57,17 +57,15 @@ command = "docs"
 args = ["--all", ]
 """,
     "opencode": """{
-  // only while I try it
   "$schema": "https://opencode.ai/config.json",
-  "model": "anthropic/claude-sonnet-4-5", /* or opus */
+  "model": "anthropic/claude-sonnet-4-5",
   "provider": {
-    "anthropic": { "options": { "timeout": 600000 } },
-  },
+    "anthropic": { "options": { "timeout": 600000 } }
+  }
 }
 """,
     "pi": """{
 \t"providers": {
-\t\t// at home
 \t\t"ollama": {"baseUrl": "http://localhost:11434/v1", "api": "openai-completions", "apiKey": "x", "models": []},
 \t\t"other": {"baseUrl": "http://localhost:11435/v1", "api": "openai-completions", "apiKey": "x", "models": []}
 \t}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from everlong import Message, Session, Store
-from everlong.cli.demo.session import Fact, load_session
+from everlong.cli.demo import Fact, load_session
 from everlong.cli.main import main
 from tests.context.builders import assistant, long_session, user
 from tests.examples import length
@@ -70,7 +70,7 @@ def shorter_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
         count = length(len(talk), 300)
         return talk[:count], [fact for fact in facts if fact.message < count]
 
-    monkeypatch.setattr("everlong.cli.demo.session.load_session", load)
+    monkeypatch.setattr("everlong.cli.demo.load_session", load)
 
 
 # -- a store -------------------------------------------------------------------------------------------------------

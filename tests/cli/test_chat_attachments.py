@@ -9,8 +9,6 @@ import pytest
 
 from everlong.cli.chat.attachments import attach_files
 
-PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
-
 
 def attached(text: str, root: Path) -> tuple[Any, list[str]]:
     notes: list[str] = []
@@ -24,20 +22,6 @@ def test_a_file_goes_along_with_the_words(tmp_path: Path, mention: str) -> None:
     assert parts[0] == {"type": "text", "text": f"What is in {mention}"}
     assert "port 8437" in parts[1]["text"]
     assert parts[1]["text"].startswith('<file path="')
-    assert len(notes) == 1
-
-
-@pytest.mark.parametrize(
-    "pasted", ["{path}", "'{path}'", '"{path}"', "file://{path}", "{escaped}", "What is this? {escaped}", "./a b.png"]
-)
-def test_the_path_of_an_image_needs_no_sign(tmp_path: Path, pasted: str) -> None:
-    image = tmp_path / ("a.png" if "{path}" in pasted and pasted[0] not in "'\"" else "a b.png")
-    image.write_bytes(PNG)
-    parts, notes = attached(pasted.format(path=image, escaped=str(image).replace(" ", "\\ ")), tmp_path)
-    if pasted == "./a b.png":  # where the path ends, nobody can say
-        assert isinstance(parts, str)
-        return
-    assert [part["type"] for part in parts] == ["text", "image_url"]
     assert len(notes) == 1
 
 

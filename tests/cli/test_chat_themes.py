@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from everlong.cli.chat.themes import DARK, LIGHT, choose_theme
+from everlong.cli.chat.show import DARK, LIGHT, choose_theme
 
 
 @pytest.mark.parametrize(

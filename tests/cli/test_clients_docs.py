@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from everlong.cli.clients import CLIENTS
+from everlong.cli.clients.known import CLIENTS
 from everlong.cli.main import main
 from tests.cli.client_files import quiet_port, scratch_home
 from tests.cli.conftest import Run

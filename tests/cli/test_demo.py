@@ -10,8 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from everlong import Store, open_store
-from everlong.cli.demo.playback import Played, answers_of, play
-from everlong.cli.demo.session import load_session
+from everlong.cli.demo import Played, answers_of, load_session, play
 from tests.cli.conftest import Run
 
 
@@ -56,20 +55,18 @@ def test_the_readme_tells_the_figures_of_this_run(played: tuple[Played, Store]) 
     assert f"it cost {['', '', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight'][times]} times as much" in readme
 
 
-def test_the_demo_tells_all_of_it_on_45_lines_and_asks_nothing_that_fails(run: Run) -> None:
+def test_the_demo_tells_all_of_it_on_45_lines(run: Run) -> None:
     ran = run("demo")
     assert ran.code == 0
     lines = ran.out.splitlines()
     assert len(lines) <= 45
     assert max(map(cell_len, lines)) <= 80
     assert not any(line.endswith("…") and not line.endswith(" …") for line in lines), "a word is cut"
-    assert sum(line.startswith("  Everlong: “") for line in lines) == 2
     for said in (
         "cut off the oldest",
         "summarize the middle",
         "in context   by search   not found",
         "## Goal",
-        "Everlong: “30 cm”, by search",
         "What to run next",
     ):
         assert said in ran.out

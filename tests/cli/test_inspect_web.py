@@ -16,8 +16,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from everlong.cli.demo.playback import play
-from everlong.cli.demo.session import load_session
+from everlong.cli.demo import load_session, play
 from everlong.store import Store
 from tests.cli.conftest import Run
 from tests.context.builders import assistant, user

@@ -9,8 +9,7 @@ import pytest
 
 from everlong.agent import AgentOptions
 from everlong.agent.conversation import AgentConversation, Said
-from everlong.cli.local import CommandWithLocal, LocalModel
-from everlong.cli.run import run_command
+from everlong.cli.local import LocalModel
 from everlong.config import Settings
 from everlong.plugins.guard import compressors_in
 from everlong.providers.local import ModelFile
@@ -20,32 +19,7 @@ from everlong.testing import ModelServer
 from tests.cli.conftest import Run
 
 
-def parsed(command: CommandWithLocal, *words: str) -> dict[str, object]:
-    return command.make_context("everlong", list(words), resilient_parsing=True).params
-
-
-@pytest.mark.parametrize(
-    ("words", "prompt", "local"),
-    [
-        (["Hello", "there"], "Hello", None),
-        (["--local", "Hello"], "Hello", ""),
-        (["Hello", "--local"], "Hello", ""),
-        (["--local", "big.gguf", "Hello"], "Hello", "big.gguf"),
-        (["--local=big.GGUF", "Hello"], "Hello", "big.GGUF"),
-        (["--local", "Big.GGUF"], None, "Big.GGUF"),
-        (["--local", "--yes", "Hello"], "Hello", ""),
-        (["--", "--local"], "--local", None),
-        (["--local", "--", "what.gguf"], "what.gguf", ""),
-    ],
-)
-def test_a_prompt_after_local_is_not_taken_for_a_file(words: list[str], prompt: str | None, local: str | None) -> None:
-    found = parsed(run_command, *words)
-    assert (found["prompt"], found["local"]) == (prompt, local)
-
-
-@pytest.mark.parametrize(
-    "words", [("--local", "smollm2"), ("chat", "--local", "smollm2"), ("run", "--local", "m", "Hi")]
-)
+@pytest.mark.parametrize("words", [("--local", "smollm2"), ("run", "--local", "Hi", "there")])
 def test_a_name_that_is_no_file_of_weights_is_told_what_local_takes(run: Run, words: tuple[str, ...]) -> None:
     ran = run(*words)
     assert ran.code == 2

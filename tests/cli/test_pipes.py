@@ -20,7 +20,6 @@ WITHOUT_A_TABLE = {
     "channels pair", "config unset", "sessions backup", "sessions export", "sessions rename",
     "setup",  # they change something and say so in a line
     "channels run", "chat", "hook", "mcp", "wrap",  # they talk to somebody else
-    "completion",  # what it prints is for a shell
 }  # fmt: skip
 
 
@@ -76,7 +75,7 @@ def test_no_color_means_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("setup", "codex", "--write", "--model", "qwen"),
+        ("setup", "codex", "--write", "--undo"),
         ("compress", "TALK", "--budget", "1"),
         ("compress", "TALK"),
         ("doctor",),

@@ -84,10 +84,6 @@ def test_forgotten_messages_take_their_summaries_along_until_a_build_writes_new_
 ) -> None:
     assert sessions("forget", "8437", "--yes").code == 0
     assert sessions("show", built.id, "--graph", "--json").json["levels"][-1]["void"] == 1
-    checked = sessions("verify")
-    assert checked.code == 0
-    assert f"`everlong sessions maintain --graph {built.id}` writes new ones" in checked.err
     (done,) = sessions("maintain", "--graph", built.id, "--json").json
     assert done["covered"] == len(TALK)
     assert "8437" not in sessions("show", built.id, "--graph").out
-    assert "writes new ones" not in sessions("verify").err

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -50,14 +48,6 @@ def two(sessions: Run, store_file: Path) -> Run:
         add_session(store, HARBOUR, "Harbour", 1_000.0, model="m-1", system_prompt="Be brief.")
         add_session(store, GARDEN, None, 2_000.0, platform="telegram")
     return sessions
-
-
-def test_help_loads_no_database() -> None:
-    code = f"import sys\ntry:\n    {_RUN}\nfinally:\n    print('sqlalchemy' in sys.modules, file=sys.stderr)"
-    command = [sys.executable, "-c", code, "sessions", "--help"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "compactions" in ran.stdout
-    assert ran.stderr.strip() == "False"
 
 
 # -- show ----------------------------------------------------------------------------------------------------------

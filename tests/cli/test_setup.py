@@ -152,7 +152,6 @@ def test_a_broken_file_is_an_error_and_stays_as_it_is(run: Run, home: Path, clie
     ("words", "said"),
     [
         (("setup", "codex", "--write", "--undo"), "not both"),
-        (("setup", "codex", "--model", "gpt-5"), "--model is for claude-code;"),
         (("setup", "codex", "--url", "over there"), "--url is 'over there'"),
         (("setup", "emacs"), "emacs"),
     ],
@@ -161,6 +160,19 @@ def test_a_wrong_call_says_what_is_wrong(run: Run, words: tuple[str, ...], said:
     ran = run(*words)
     assert ran.code == 2
     assert said in ran.err
+
+
+def test_a_json_file_with_comments_is_shown_what_it_needs_and_stays_as_it_is(
+    run: Run, home: Path, address: str
+) -> None:
+    path = existing(home, "opencode")
+    text = '{\n  // only while I try it\n  "model": "anthropic/claude-sonnet-4-5", /* or opus */\n}\n'
+    path.write_text(text, encoding="utf-8")
+    assert address in run("setup", "opencode").out
+    ran = run("setup", "opencode", *writing())
+    assert ran.code == 1
+    assert "it has comments, which would be lost" in ran.err
+    assert path.read_text(encoding="utf-8") == text
 
 
 # -- each client -------------------------------------------------------------------------------------------------------

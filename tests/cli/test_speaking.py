@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everlong.agent.events import CompactionFinished
-from everlong.cli.speaking import compaction_line, fallback_line
+from everlong.cli.run import compaction_line, fallback_line
 
 
 @pytest.mark.parametrize(

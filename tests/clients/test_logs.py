@@ -9,9 +9,9 @@ import pytest
 from bench.clients.script import short_plan
 from bench.clients.session import bill_of, open_desk
 
-from everlong.cli.archive.places import LogFolder, log_folders
-from everlong.cli.archive.scan import Scan
+from everlong.cli.archive.log_import import LogFolder, log_folders
 from everlong.store import Store
+from tests.archive.samples import scan
 
 if TYPE_CHECKING:
     from bench.clients.programs import Place, Program
@@ -45,8 +45,8 @@ def test_the_log_of_a_session(program: Program, tmp_path: Path) -> None:
         program.talk(place, prompts, 240)
         bill = bill_of(desk.server.requests)
         with Store.open(tmp_path / "store.db") as store:
-            first = Scan(store, _folders(place)).run()
-            again = Scan(store, _folders(place)).run()
+            first = scan(store, _folders(place))
+            again = scan(store, _folders(place))
             (found,) = store.conversations.newest()
             assert (first.outcomes["new"], again.changed, first.skipped) == (1, 0, {})
             assert (found.client, Path(found.folder or "")) == (program.name, place.folder)
@@ -68,6 +68,6 @@ def test_the_log_of_a_session_through_the_gateway_adds_nothing(program: Program,
         program.talk(place, [plan.prompt(number) for number in range(prompts)], 240)
         with desk.store() as store:
             before = [(one.id, one.messages) for one in store.conversations.newest()]
-            found = Scan(store, _folders(place)).run()
+            found = scan(store, _folders(place))
             assert [(one.id, one.messages) for one in store.conversations.newest()] == before
             assert (len(before), dict(found.outcomes)) == (1, {"known": 1})

@@ -44,17 +44,6 @@ def test_set_writes_the_users_file_and_says_so_on_stderr(user_file: Path) -> Non
     assert json.loads(run("show", "--json").stdout)["compression"]["threshold"] == 0.6
 
 
-def test_set_for_the_project_makes_its_file_here_or_uses_the_one_above(
-    inside: Path, project_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run("set", "--project", "context.engine", "lcm")
-    (inside / "src").mkdir()
-    monkeypatch.chdir(inside / "src")
-    run("set", "--project", "compression.protect_last_n", "7")
-    assert project_file.read_text() == "context:\n  engine: lcm\ncompression:\n  protect_last_n: 7\n"
-    assert json.loads(run("show", "--json").stdout)["compression"]["protect_last_n"] == 7
-
-
 def test_set_works_while_another_source_is_broken_and_says_so(project_file: Path) -> None:
     write_trusted(project_file, "nonsense: 1\n")
     done = run("set", "context.engine", "lcm")

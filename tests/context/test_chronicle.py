@@ -69,6 +69,12 @@ def test_a_changed_file_stands_among_the_files_and_not_among_the_outcomes() -> N
     assert "`edit" not in document.items["Done"][0]
 
 
+def test_a_quotation_that_is_too_long_keeps_its_first_sentence_before_one_with_more_names() -> None:
+    asked = "We now sell tickets for 78% of all berths of the harbour. The old page said so in Berth.md and in Pier.md."
+    turns = [m for n in range(12) for m in (user(f"In week_{n}: {asked}"), assistant("Yes."))]
+    assert "harbour. …" in "\n".join(told(turns, 420).items["Done"])
+
+
 def test_a_quotation_that_is_too_long_loses_courtesy_then_the_clauses_that_name_least() -> None:
     asked = "Thanks for that! I moved the ferry to pier_12, because the old one leaks, and Mira wants a lamp there."
     turns = [m for n in range(12) for m in (user(f"Berth_{n}: {asked}"), assistant("Yes."))]

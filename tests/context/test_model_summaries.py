@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from everlong import ContextCompressor, Message, SummaryRequest
-from everlong.cli.demo.session import load_session
+from everlong.cli.demo import load_session
 from everlong.context.document import SummaryDocument
 from everlong.context.summarizers import ADDED_HEADING
 from everlong.tokens import EstimatingCounter

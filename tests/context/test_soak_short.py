@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from bench.conversations import conversation
 
-from everlong.cli.demo.session import load_session
+from everlong.cli.demo import load_session
 from tests.context.soak_checks import WINDOWS, check, cuts
 from tests.examples import few, length
 

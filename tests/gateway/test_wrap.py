@@ -14,7 +14,6 @@ import pytest
 from everlong.gateway.proof import is_gateway
 from everlong.store import Store
 from everlong.testing import ModelServer
-from tests.gateway.served import program, serving
 from tests.program import everlong_program
 from tests.waiting import PATIENCE
 
@@ -123,32 +122,9 @@ def test_where_no_gateway_can_be_started_the_program_runs_without(tmp_path: Path
     assert "talks to the API itself" in err
 
 
-def test_a_gateway_that_runs_already_is_used_and_stays(model: ModelServer, tmp_path: Path) -> None:
-    with serving(model.url, tmp_path) as hosted:
-        port = hosted.address.rpartition(":")[2]
-        code, out, _ = run("--port", port, *python(CALL), folder=tmp_path)
-        assert (code, out) == (0, "Understood.\n")
-        assert is_gateway(hosted.address)
-    assert not (tmp_path / "wrap.db").exists()
-
-
-def test_when_the_gateway_is_gone_another_takes_its_place(model: ModelServer, tmp_path: Path) -> None:
-    code = f"""
-import sys
-print("ready", flush=True)
-sys.stdin = open(sys.argv[1])  # a pipe: opened when the gateway is gone
-{CALL}
-"""
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    settings = {"EVERLONG_GATEWAY__UPSTREAM": model.url}
-    with program("--port", "0", "--upstream", model.url, "--store", str(tmp_path / "first.db")) as served:
-        port = served.address.rpartition(":")[2]
-        process = wrapped("--port", port, *python(code), str(pipe), folder=tmp_path, cwd=None, **settings)
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        served.process.kill()
-        served.process.wait()
-    with pipe.open("w"):
-        out, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, out) == (0, "Understood.\n"), err
+def test_a_wrap_inside_of_a_wrap_uses_its_gateway(model: ModelServer, tmp_path: Path) -> None:
+    inner = [*everlong_program(), "wrap", "--store", str(tmp_path / "inner.db"), *python(CALL)]
+    code, out, err = run("--port", "0", "--upstream", model.url, "--", *inner, folder=tmp_path)
+    assert (code, out) == (0, "Understood.\n")
+    assert err.count("1 request") == 1, "the outer one says what went through"
+    assert not (tmp_path / "inner.db").exists()

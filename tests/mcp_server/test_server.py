@@ -1,22 +1,18 @@
-"""The server, asked by the SDK's own client: in its process, on standard input and output, and on a port with keys."""
+"""The server, asked by the SDK's own client: in its process, and on standard input and output."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import os
-import re
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CallToolResult, ElicitResult, TextContent
 
 from everlong.mcp.history import History
@@ -25,11 +21,9 @@ from everlong.memory.notes import NotesMemory
 from everlong.store import Store
 from tests.mcp_server.conftest import HERE, Said
 from tests.program import everlong_program
-from tests.waiting import PATIENCE
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 TOOLS = {"search_history", "read_conversation", "list_conversations", "recall", "remember"}
-KEYS = {"ANN_KEY": "ann-has-a-long-random-key", "BOB_KEY": "bob-has-a-long-random-key"}
 MODES = ["legacy", "auto"]
 """The protocol with a handshake, which most clients speak, and the one without."""
 
@@ -62,7 +56,7 @@ def answering(action: str, content: dict[str, bool] | None, asked: list[str]) ->
 @pytest.mark.parametrize("mode", MODES)
 def test_tools_resources_and_prompts_are_offered(said: Said, mode: str) -> None:
     name = said.talk("The port is 7431.", "Noted.", title="Port")
-    server = HistoryServer(lambda _: said.history())
+    server = HistoryServer(said.history)
 
     async def work(client: Client) -> None:
         tools = (await client.list_tools()).tools
@@ -90,7 +84,7 @@ def test_a_resource_of_another_folder_is_not_found(said: Said) -> None:
         with pytest.raises(MCPError, match="there is no conversation"):
             await client.read_resource(f"everlong://conversations/{hidden}")
 
-    talk(HistoryServer(lambda _: said.history()), work)
+    talk(HistoryServer(said.history), work)
 
 
 # -- remember ---------------------------------------------------------------------------------------------------------
@@ -124,7 +118,7 @@ def test_a_note_is_kept_only_if_the_user_says_yes(
         recalled = words(await client.call_tool("recall", {"question": "pump blue"}))
         assert ("pump" in recalled.partition(":")[2]) is is_kept
 
-    talk(HistoryServer(lambda _: noting), work, mode=mode, elicitation_callback=answering(action, content, asked))
+    talk(HistoryServer(lambda: noting), work, mode=mode, elicitation_callback=answering(action, content, asked))
     assert len(asked) == 1
     assert "The pump\\u202e is blue." in asked[0]
 
@@ -142,11 +136,11 @@ def test_a_client_that_cannot_ask_keeps_nothing_unless_the_setting_says_so(notin
     async def missing(client: Client) -> None:
         assert "remember" not in {tool.name for tool in (await client.list_tools()).tools}
 
-    talk(HistoryServer(lambda _: noting), refused)
-    talk(HistoryServer(lambda _: noting, remembering="always"), kept)
+    talk(HistoryServer(lambda: noting), refused)
+    talk(HistoryServer(lambda: noting, remembering="always"), kept)
     assert noting.notes is not None
     assert noting.notes.notes("memory") == ["The pump is blue."]
-    talk(HistoryServer(lambda _: noting, remembering="never"), missing)
+    talk(HistoryServer(lambda: noting, remembering="never"), missing)
 
 
 # -- standard input and output ----------------------------------------------------------------------------------------
@@ -220,98 +214,3 @@ def test_standard_output_carries_nothing_but_the_protocol(folder: Path, tmp_path
     assert all(line["jsonrpc"] == "2.0" for line in [*lines, *map(json.loads, rest.splitlines())])
     assert "are not trusted" in chatter
     assert process.returncode == 0
-
-
-# -- a port -----------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def serving(folder: Path, env: dict[str, str], *more: str) -> Iterator[str]:
-    """Run a server on a free port; yield its address."""
-    command = [*everlong_program(), "mcp", "--http", "--port", "0", *more]
-    with subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        try:
-            found = next((match for line in process.stderr if (match := re.search(r"http://\S+/mcp", line))), None)
-            assert found is not None, "the server did not start"
-            yield found[0]
-        finally:
-            process.terminate()
-            process.stderr.read()
-    assert process.returncode in {0, -15}
-
-
-@contextmanager
-def keyed(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """Configure two keys; yield the environment."""
-    home = tmp_path / "home"
-    home.mkdir()
-    names = {name.split("_")[0].lower(): {"key_variable": name} for name in KEYS}
-    (home / "config.yaml").write_text(json.dumps({"gateway": {"keys": names}}))
-    yield environment(tmp_path, **KEYS)
-
-
-def over_http(url: str, key: str | None, work: Callable[[Client], Awaitable[None]], mode: str = "auto") -> None:
-    headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-
-    async def run() -> None:
-        async with (
-            httpx2.AsyncClient(headers=headers, timeout=PATIENCE) as http,
-            Client(streamable_http_client(url, http_client=http), mode=mode) as client,
-        ):
-            await work(client)
-
-    asyncio.run(asyncio.wait_for(run(), 120))
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.spec("12.4")
-def test_over_http_each_key_sees_its_own_conversations(said: Said, folder: Path, tmp_path: Path, mode: str) -> None:
-    for name in ("ann", "bob"):
-        Said(Store(said.store.database, name)).talk(f"The port of {name} is 7431.", "Noted.", folder=str(folder))
-    said.talk("The port of the house is 1.", "Noted.", folder=str(folder))
-
-    async def work(client: Client) -> None:
-        text = words(await client.call_tool("search_history", {"query": "port"}))
-        assert "The port of ann" in text
-        assert "bob" not in text
-        assert "house" not in text
-        assert len((await client.list_resources()).resources) == 1
-        result = await client.call_tool("remember", {"note": "The pump is blue."})
-        assert "not for callers with a key" in words(result)
-
-    with keyed(tmp_path) as env, serving(folder, env) as url:
-        over_http(url, KEYS["ANN_KEY"], work, mode)
-
-
-def test_over_http_nobody_comes_in_without_a_key_and_no_session_is_another_ones(folder: Path, tmp_path: Path) -> None:
-    begin = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
-        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}}  # fmt: skip
-    listing = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
-    plain = {"Accept": "application/json, text/event-stream"}
-    with keyed(tmp_path) as env, serving(folder, env) as url, httpx2.Client(timeout=PATIENCE) as http:
-        for headers in ({}, {"Authorization": "Bearer wrong-wrong-wrong-wrong"}, {"x-everlong-key": ""}):
-            assert http.post(url, json=begin, headers={**plain, **headers}).status_code == 401
-            assert http.get(url, headers={**plain, **headers}).status_code == 401
-        ann = {**plain, "Authorization": f"Bearer {KEYS['ANN_KEY']}"}
-        begun = http.post(url, json=begin, headers=ann)
-        session = {"mcp-session-id": begun.headers["mcp-session-id"], "mcp-protocol-version": "2025-06-18"}
-        assert http.post(url, json=listing, headers={**ann, **session}).status_code == 200
-        bob = {**plain, "Authorization": f"Bearer {KEYS['BOB_KEY']}", **session}
-        assert http.post(url, json=listing, headers=bob).status_code in {401, 403, 404}
-        assert (
-            http.post(url, content=b"x" * 2_000_000, headers={**ann, "Content-Type": "application/json"}).status_code
-            == 413
-        )
-
-
-def test_over_http_without_keys_web_pages_are_not_let_in(said: Said, folder: Path, tmp_path: Path) -> None:
-    said.talk("The port is 7431.", "Noted.", folder=str(folder))
-
-    async def work(client: Client) -> None:
-        assert "7431" in words(await client.call_tool("recall", {"question": "which port?"}))
-
-    with serving(folder, environment(tmp_path)) as url, httpx2.Client(timeout=PATIENCE) as http:
-        over_http(url, None, work)
-        for headers in ({"Origin": "https://example.org"}, {"Host": "harbour.example"}):
-            assert http.post(url, json={}, headers=headers).status_code == 403

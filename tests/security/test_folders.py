@@ -164,29 +164,6 @@ def test_trust_is_listed_added_with_what_is_wanted_shown_and_removed(everlong: P
     assert everlong("trust", "remove").returncode == 1
 
 
-def test_what_a_person_sets_for_a_folder_counts_as_trust(everlong: Program) -> None:
-    assert everlong("config", "set", "--project", "compression.protect_last_n", "7").returncode == 0
-    assert json.loads(everlong("config", "show", "--json").stdout)["compression"]["protect_last_n"] == 7
-    assert everlong("config", "set", "--project", "compression.protect_last_n", "8").returncode == 0
-    assert json.loads(everlong("config", "show", "--json").stdout)["compression"]["protect_last_n"] == 8
-    refused = everlong("config", "set", "--project", "agent.model", "x:m")
-    assert refused.returncode == 1
-    assert "cannot be set for a folder" in refused.stderr
-
-
-def test_what_was_in_the_file_before_is_not_trusted_along(everlong: Program, clone: Path) -> None:
-    write(clone, "context: {engine: theirs}\n")
-    done = everlong("config", "set", "--project", "compression.protect_last_n", "7")
-    assert "has other settings that you have not trusted" in done.stderr
-    assert json.loads(everlong("config", "show", "--json").stdout)["context"]["engine"] == "compressor"
-
-
-def test_a_key_that_no_folder_may_set_is_refused_before_anything_is_written(everlong: Program, clone: Path) -> None:
-    for key in ("providers.x.base_url", "store.url", "plugins.paths", "memory.provider"):
-        assert everlong("config", "set", "--project", key, "http://127.0.0.1:9").returncode == 1
-    assert not (clone / ".everlong" / "config.yaml").exists()
-
-
 def test_a_trust_file_that_is_damaged_trusts_nothing(clone: Path, home: Path) -> None:
     write(clone, "compression: {protect_last_n: 7}\n")
     trust(clone)

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from everlong.cli.archive.places import AIDER, LogFolder, is_clients_own
-from everlong.cli.archive.scan import Scan, ScanResult
+from everlong.cli.archive.command import ScanResult
+from everlong.cli.archive.log_import import AIDER, LogFolder, is_clients_own
 from everlong.config.trust import folder_wishes, remember_folder
 from everlong.mcp.history import History
 from everlong.store import Store
@@ -58,7 +58,7 @@ def work_in(store: Store, folder: Path, name: str = "mine/", *, is_told: bool = 
 
 
 def scan(store: Store, *folders: LogFolder) -> ScanResult:
-    return Scan(store, folders).run()
+    return samples.scan(store, folders)
 
 
 def everything_in(folder: Path) -> LogFolder:

@@ -210,21 +210,6 @@ def test_forgetting_a_conversation_takes_all_its_words_and_its_broken_replies(st
     assert store.verify().problems == []
 
 
-def test_a_conversation_is_unanswered_while_every_request_in_it_has_failed(store: Store) -> None:
-    at = store.record([user("Is anybody there?")])
-    session = store.sessions.start(at, from_depth=0)
-    asked = [store.turns.begin(at, session=session.id) for _ in range(3)]
-    silent: list[set[str]] = []
-    for turn, reply in zip(asked, (None, None, assistant("Yes.")), strict=True):
-        store.turns.finish(turn.id, reply, status="done" if reply else "failed", error=None if reply else "status 403")
-        silent.append(store.conversations.unanswered(store.conversations.newest()))
-    assert silent == [set(), set(), set()]  # one was under way until the last was answered
-    vain = store.record([user("And here?")])
-    alone = store.sessions.start(vain, from_depth=0)
-    store.turns.finish(store.turns.begin(vain, session=alone.id).id, status="failed", error="status 429")
-    assert store.conversations.unanswered(store.conversations.newest()) == {alone.id}
-
-
 def test_messages_are_numbered_one_by_one_however_many_blocks_they_have(store: Store) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     said: list[Message] = [

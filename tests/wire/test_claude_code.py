@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from everlong.errors import TranscriptError
-from everlong.wire import read_transcript
-from everlong.wire.claude_code import ClaudeCodeLog, read_log
+from everlong.wire import read_transcript, to_anthropic
+from everlong.wire.logs import LogRun
+from everlong.wire.logs.claude_code import read_claude_code
 from tests.steps import steps_of
 
 Entry = dict[str, Any]
@@ -53,25 +54,27 @@ def assistant(*blocks: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": list(blocks)}
 
 
-def only(log: ClaudeCodeLog) -> list[dict[str, Any]]:
-    (conversation,) = log.conversations
-    return conversation.messages
+def said(run: LogRun) -> list[dict[str, Any]]:
+    return to_anthropic(run.messages)[1]
+
+
+def only(runs: list[LogRun]) -> list[dict[str, Any]]:
+    (run,) = (one for one in runs if not one.is_abandoned)
+    return said(run)
 
 
 SIMPLE = [says("u1", None, "List the files."), replies("a1", "u1", "m1", text("There are none."))]
 
 
 def test_the_messages_of_a_log_are_those_that_the_model_saw() -> None:
-    log = read_log(SIMPLE)
+    log = read_claude_code(SIMPLE)
     assert only(log) == [user("List the files."), assistant(text("There are none."))]
-    assert log.conversations[0].session == "s1"
-    assert log.conversations[0].model == "claude-x"
-    assert log.left_out.describe() == ""
+    assert (log[0].facts.session, log[0].facts.model) == ("s1", "claude-x")
 
 
 def test_the_lines_of_one_reply_are_one_message() -> None:
     thinking = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
-    log = read_log(
+    log = read_claude_code(
         [
             SIMPLE[0],
             replies("a1", "u1", "m1", thinking),
@@ -117,13 +120,12 @@ PARALLEL = {
 
 @pytest.mark.parametrize("entries", PARALLEL.values(), ids=PARALLEL)
 def test_parallel_calls_and_their_results_are_united(entries: list[Entry]) -> None:
-    log = read_log([SIMPLE[0], *entries])
+    log = read_claude_code([SIMPLE[0], *entries])
     asked, called, answered, done = only(log)
     assert asked == user("List the files.")
     assert called == assistant(use("t1"), use("t2"))
     assert sorted(block["tool_use_id"] for block in answered["content"]) == ["t1", "t2"]
     assert done == assistant(text("Done."))
-    assert log.left_out.abandoned == 0
 
 
 def test_what_claude_code_added_to_a_parallel_result_is_kept() -> None:
@@ -135,17 +137,16 @@ def test_what_claude_code_added_to_a_parallel_result_is_kept() -> None:
         answers("r2", "a2", "t2"),
         replies("a3", "r2", "m2", text("Done.")),
     ]
-    log = read_log([SIMPLE[0], *entries])
+    log = read_claude_code([SIMPLE[0], *entries])
     assert only(log)[2:] == [
         user([result("t1"), result("t2")]),
         user([text("How this skill works: …") | {"_added": True}]),
         assistant(text("Done.")),
     ]
-    assert log.left_out.abandoned == 0
 
 
 def test_lines_that_are_no_messages_are_left_out_but_their_links_followed() -> None:
-    log = read_log(
+    log = read_claude_code(
         [
             {"type": "file-history-snapshot", "messageId": "x", "snapshot": {}},
             SIMPLE[0],
@@ -158,7 +159,6 @@ def test_lines_that_are_no_messages_are_left_out_but_their_links_followed() -> N
         ]
     )
     assert only(log) == [user("List the files."), assistant(text("Hello.")), user("Again?")]
-    assert log.left_out.describe() == "lines left out: 5 that are no messages"
 
 
 def test_history_written_again_under_new_uuids_in_a_second_section_is_dropped() -> None:
@@ -174,32 +174,28 @@ def test_history_written_again_under_new_uuids_in_a_second_section_is_dropped() 
         for entry in first
     ]
     again = [{**entry, "sessionId": "s2"} for entry in [*second, says("u9", "new-a3", "Thanks.")]]
-    log = read_log([*first, *again])
-    assert only(log) == [*only(read_log(first)), user("Thanks.")]
-    assert log.conversations[0].session == "s2"
-    assert log.left_out.replayed == len(first)
-    assert log.left_out.abandoned == 0
+    log = read_claude_code([*first, *again])
+    assert only(log) == [*only(read_claude_code(first)), user("Thanks.")]
+    assert log[-1].facts.session == "s2"
 
 
-def test_a_branch_that_was_rewound_is_left_out_and_counted() -> None:
-    log = read_log(
+def test_a_branch_that_was_rewound_is_left_out() -> None:
+    log = read_claude_code(
         [
             *SIMPLE,
             says("u2", "a1", "Delete them."),
             replies("a2", "u2", "m2", text("Which?")),
             says("u3", "a1", "Make one."),
             replies("a3", "u3", "m3", text("Made.")),
-        ],
-        most_abandoned=5,
+        ]
     )
     assert only(log)[2:] == [user("Make one."), assistant(text("Made."))]
-    assert log.left_out.describe() == "lines left out: 2 of abandoned branches"
-    (abandoned,) = log.abandoned
-    assert abandoned.messages == [*only(read_log(SIMPLE)), user("Delete them."), assistant(text("Which?"))]
+    (abandoned,) = (one for one in log if one.is_abandoned)
+    assert said(abandoned) == [*only(read_claude_code(SIMPLE)), user("Delete them."), assistant(text("Which?"))]
 
 
 def test_each_abandoned_branch_is_there_once_with_all_results_of_parallel_calls() -> None:
-    log = read_log(
+    log = read_claude_code(
         [
             *SIMPLE,
             says("u2", "a1", "Look."),
@@ -210,17 +206,16 @@ def test_each_abandoned_branch_is_there_once_with_all_results_of_parallel_calls(
             says("u3", "a1", "Wait."),
             says("u4", "a1", "Make one."),
             replies("a4", "u4", "m4", text("Made.")),
-        ],
-        most_abandoned=2,
+        ]
     )
-    looked, waited = log.abandoned
-    assert [message["role"] for message in looked.messages[2:]] == ["user", "assistant", "user"]
-    assert len(looked.messages[-1]["content"]) == 2
-    assert waited.messages[2:] == [user("Wait.")]
+    looked, waited = (said(one) for one in log if one.is_abandoned)
+    assert [message["role"] for message in looked[2:]] == ["user", "assistant", "user"]
+    assert len(looked[-1]["content"]) == 2
+    assert waited[2:] == [user("Wait.")]
 
 
 def test_sub_agents_are_conversations_of_their_own_after_the_main_one() -> None:
-    log = read_log(
+    log = read_claude_code(
         [
             says("x1", None, "Search.", isSidechain=True),
             SIMPLE[0],
@@ -231,11 +226,10 @@ def test_sub_agents_are_conversations_of_their_own_after_the_main_one() -> None:
             replies("z2", "z1", "m8", text("Planned."), isSidechain=True, agentId="plan7"),
         ]
     )
-    assert [conversation.agent for conversation in log.conversations] == [None, "x1", "plan7"]
-    assert log.conversations[0].messages == [user("List the files."), assistant(use("t1")), user([result("t1")])]
-    assert log.conversations[1].messages == [user("Search."), assistant(text("Found."))]
-    assert log.conversations[2].messages == [user("Plan."), assistant(text("Planned."))]
-    assert log.left_out.describe() == ""
+    assert [run.facts.agent for run in log] == [None, "x1", "plan7"]
+    assert said(log[0]) == [user("List the files."), assistant(use("t1")), user([result("t1")])]
+    assert said(log[1]) == [user("Search."), assistant(text("Found."))]
+    assert said(log[2]) == [user("Plan."), assistant(text("Planned."))]
 
 
 def compacted(**boundary: Any) -> list[Entry]:
@@ -249,10 +243,8 @@ def compacted(**boundary: Any) -> list[Entry]:
 def test_turns_that_were_summarized_are_given_themselves_where_the_file_has_them() -> None:
     expected = [user("List the files."), assistant(text("There are none.")), assistant(text("Going on."))]
     for boundary in ({"logicalParentUuid": "a1"}, {}):
-        log = read_log([*SIMPLE, *compacted(**boundary)])
+        log = read_claude_code([*SIMPLE, *compacted(**boundary)])
         assert only(log) == expected
-        assert log.left_out.summaries == 1
-        assert log.left_out.abandoned == 0
 
 
 # -- as files ---------------------------------------------------------------------------------------------------------
@@ -268,14 +260,11 @@ def test_a_log_is_recognised_described_and_written_as_anthropic_messages() -> No
     transcript = read_transcript(jsonl(entries))
     conversation = transcript.conversations[0]
     assert transcript.kind == "claude-code"
-    assert transcript.describe() == (
-        "a Claude Code session log of 1 conversation with 3 messages (lines left out: 1 that are no messages; what is "
-        "written is no log, as a log's links cannot be made up, but Anthropic-format messages as JSON)"
-    )
+    assert transcript.describe() == ("a Claude Code session log of 1 conversation with 3 messages")
     assert (conversation.id, conversation.model) == ("s1", "claude-x")
     assert [message["role"] for message in conversation.messages] == ["user", "assistant", "tool"]
     written = transcript.render([conversation.messages])
-    assert json.loads(written) == only(read_log(entries))
+    assert json.loads(written) == only(read_claude_code(entries))
     assert read_transcript(written).kind == "anthropic-messages"
 
 
@@ -312,6 +301,6 @@ def test_the_work_to_read_grows_with_the_log_and_not_faster(kind: str) -> None:
     def work(count: int) -> int:
         chain = [line(kind, f"p{n}", f"p{n - 1}" if n else None, isSidechain=True) for n in range(count)]
         ends = [says(f"q{n}", f"p{count - 1}", f"question {n}", isSidechain=True) for n in range(count)]
-        return steps_of(lambda: read_log([*chain, *ends]))
+        return steps_of(lambda: read_claude_code([*chain, *ends]))
 
     assert work(400) < 5 * work(100)

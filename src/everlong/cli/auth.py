@@ -27,8 +27,6 @@ from everlong.providers.endpoints import (
 if TYPE_CHECKING:
     from everlong.providers.endpoints import Endpoint
 
-__all__ = ["auth_group"]
-
 
 @click.group("auth")
 def auth_group() -> None:

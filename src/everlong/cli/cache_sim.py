@@ -9,9 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
+from rich.text import Text
 
-from everlong.cli.files import read_input
-from everlong.cli.output import counted, json_option, print_values, track
+from everlong import config
+from everlong.caching.simulation import MODEL, replay, requests_of
+from everlong.cli.output import counted, json_option, print_values, read_input, track
+from everlong.cli.picture import console, fit
+from everlong.providers.catalogue import Catalogue
+from everlong.providers.endpoints import ENDPOINTS, ModelName
+from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
     from everlong.caching.simulation import Replay
@@ -29,9 +35,6 @@ def cache_sim_command(file: str, model: str | None, gap: float, as_json: bool) -
 
     FILE is anything that `everlong compress` reads. Costs are those of the input, at the list price of the model.
     """
-    from everlong.caching.simulation import MODEL, replay, requests_of  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.tokens import MessageCounter, counter_for  # noqa: PLC0415 - as above
-
     results: list[Replay] = []
     for one in track(read_input(file).conversations, "simulating"):
         chosen = model or one.model or MODEL
@@ -50,10 +53,6 @@ def cache_sim_command(file: str, model: str | None, gap: float, as_json: bool) -
 
 def _input_price(result: Replay) -> float | None:
     """Return the US dollars for a fresh input token of the session's model; None if no list has it."""
-    from everlong import config  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.providers.catalogue import Catalogue  # noqa: PLC0415 - as above
-    from everlong.providers.endpoints import ENDPOINTS, ModelName  # noqa: PLC0415 - as above
-
     # Clouds ask for Claude what its maker asks.
     provider = "anthropic" if result.provider in {"bedrock", "vertex"} else result.provider
     endpoint = ENDPOINTS.get(provider)
@@ -75,10 +74,6 @@ _ABOUT = {
 
 
 def _print(result: Replay, price: float | None) -> None:
-    from rich.text import Text  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    from everlong.cli.picture import console, fit  # noqa: PLC0415 - as above
-
     out = console()
     name = f"{result.name}: " if result.name else ""
     out.print(Text(f"{name}{counted(result.requests, 'request')} to {result.model} ({result.provider})"), style="bold")

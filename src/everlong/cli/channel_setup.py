@@ -10,28 +10,23 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import click
 
 from everlong.channels import TOKEN_VARIABLES, channel_settings, find_token, make_platform, store_token, token_source
-from everlong.channels.platform import Inbound, PlatformError, PlatformRefused
+from everlong.channels.platform import PlatformError, PlatformRefused
 from everlong.cli.output import say
 from everlong.config import load_settings, set_value
 from everlong.config.paths import user_config_path
 from everlong.errors import AuthenticationFailed, ConfigError
 
 if TYPE_CHECKING:
-    from everlong.channels.platform import Identity, Person, Platform
+    from everlong.channels.platform import Identity, Platform
     from everlong.config import Settings
 
-__all__ = ["CHANNELS", "ChannelWishes", "set_up_channel"]
-
 T = TypeVar("T")
-_WAIT_SECONDS = 180.0
-"""Seconds that a person has to write to the bot."""
 _MOST_TOKENS = 3
 """Tokens that are asked for before the dialogue ends."""
 
@@ -47,7 +42,6 @@ class _Guide:
     title: str
     token: str
     group: str
-    hint: str
 
 
 CHANNELS = {
@@ -55,7 +49,6 @@ CHANNELS = {
         "Telegram",
         "Write /newbot to @BotFather in Telegram; it asks for a name and shows a token.",
         "For a group: add the bot to it. It sees commands and replies to it; @BotFather's /setprivacy shows it all.",
-        "open the chat with the bot, press START and write anything",
     ),
     "discord": _Guide(
         "Discord",
@@ -63,7 +56,6 @@ CHANNELS = {
         "intent and press Reset Token.",
         "For a server: open https://discord.com/oauth2/authorize?client_id={id}&scope=bot+applications.commands"
         f"&permissions={_DISCORD_PERMISSIONS} and choose it. The bot answers there when it is mentioned.",
-        "write a direct message to the bot, or mention it in a server that it is in",
     ),
 }
 
@@ -80,8 +72,7 @@ class ChannelWishes:
 def set_up_channel(name: str, wishes: ChannelWishes) -> None:
     """Lead through token and list, check both against the platform, and write them down.
 
-    Without a terminal the token comes from its environment variable, the keyring or standard input, and the list from
-    the options.
+    Without a terminal the token comes from its environment variable, the keyring or standard input.
     """
     if wishes.guilds and name != "discord":
         raise click.UsageError("--guild is for discord; a group of Telegram is named with --chat")
@@ -90,12 +81,6 @@ def set_up_channel(name: str, wishes: ChannelWishes) -> None:
     token, identity, is_new = _find_bot(name, settings, is_asking=is_asking)
     say(f"the bot is {_bot_name(name, identity)} (id {identity.id})")
     users, chats = list(wishes.users), list(wishes.chats)
-    if not (users or chats or wishes.guilds or _has_list(name, settings)):
-        if not is_asking:
-            raise click.UsageError(
-                "nobody may talk to the bot yet: name people with --user ID, or chats with --chat ID"
-            )
-        users += _ask_users(name, settings, token, identity)
     listed: dict[Literal["user", "chat", "guild"], Sequence[str]]
     listed = {"user": users, "chat": chats, "guild": wishes.guilds}
     for kind, idents in listed.items():
@@ -107,6 +92,8 @@ def set_up_channel(name: str, wishes: ChannelWishes) -> None:
     guide = CHANNELS[name]
     say(guide.group.replace("{id}", identity.id))
     say("`everlong channels run` starts the bot, `everlong doctor` checks it")
+    if not (users or chats or wishes.guilds or _has_list(name, settings)):
+        say(f"nobody may talk to it yet: let yourself in with `everlong channels pair {name}`")
 
 
 # -- the bot -----------------------------------------------------------------------------------------------------------
@@ -160,44 +147,6 @@ def _bot_name(name: str, identity: Identity) -> str:
 def _has_list(name: str, settings: Settings) -> bool:
     own = channel_settings(name, settings.channels)
     return bool(own.users or own.chats or getattr(own, "guilds", ()))
-
-
-def _ask_users(name: str, settings: Settings, token: str, identity: Identity) -> list[str]:
-    """Ask who may talk: by ids, or by a message that the person writes now."""
-    say("only people on a list may talk to the bot; everybody else gets no answer")
-    say(f"{CHANNELS[name].hint}, then press Enter here; or type ids of people, with spaces between them")
-    while True:
-        typed = str(click.prompt("Ids, or Enter", default="", show_default=False, err=True)).replace(",", " ").split()
-        if typed:
-            return typed
-        say(f"waiting for a message to {_bot_name(name, identity)} (Ctrl-C leaves)")
-        person = _ask(name, settings, token, _first_writer)
-        if person is None:
-            say(f"nobody wrote within {_WAIT_SECONDS:g} seconds")
-        elif click.confirm(f"{person.name or 'Somebody'} (id {person.id}) wrote. Is that you?", default=True, err=True):
-            return [person.id]
-
-
-async def _first_writer(platform: Platform) -> Person | None:
-    """Return the author of the next message. The message stays with the platform: the agent answers it later."""
-    found: list[Person] = []
-    came = asyncio.Event()
-
-    async def receive(event: Inbound) -> None:
-        if event.kind == "message" and event.person.id and not event.person.is_bot:
-            found.append(event.person)
-            came.set()
-            await asyncio.Event().wait()  # never stored, so never acknowledged
-
-    running = asyncio.ensure_future(platform.run(receive))
-    waiting = asyncio.ensure_future(came.wait())
-    tasks: set[asyncio.Future[Any]] = {running, waiting}
-    await asyncio.wait(tasks, timeout=_WAIT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-    for task in tasks:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-    return found[0] if found else None
 
 
 def _check_listed(

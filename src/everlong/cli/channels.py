@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.store import Store
 
-__all__ = ["channels_group"]
-
 _NAMES = click.Choice(["telegram", "discord"])
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from everlong import config
-from everlong.cli.output import progress_bar, say
+from everlong.cli.output import progress_bar, say, working
 from everlong.errors import NotStored, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -73,21 +73,6 @@ all_tenants_option = click.option(
 )
 
 
-class _Subcommand(click.Command):
-    """A subcommand that says where an option of its group stands."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments; name the right place of an option of the group."""
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            group = ctx.parent.command.params if ctx.parent else ()
-            if not any(error.option_name in option.opts for option in group):
-                raise
-            place = f"everlong sessions {error.option_name} … {self.name}"
-            raise click.UsageError(f"{error.option_name} stands before the command: {place}", ctx) from None
-
-
 def command(name: str, tenants: Literal["one", "each", "all"] = "one") -> Callable[[Callable[..., Any]], click.Command]:
     """Return a decorator that makes a subcommand of ``everlong sessions``.
 
@@ -99,7 +84,7 @@ def command(name: str, tenants: Literal["one", "each", "all"] = "one") -> Callab
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         run = function if tenants == "all" else run_for_each_tenant(function, is_allowed=tenants == "each")
-        return click.command(name, cls=_Subcommand)(run)
+        return click.command(name)(run)
 
     return decorate
 
@@ -239,51 +224,40 @@ def open_for_all_tenants() -> Iterator[list[Store]]:
         yield [Store(store.database, name) for name in tenants(store.database)]
 
 
-def index_pending(store: Store, seconds: float | None = None) -> int:
-    """Add messages that are not indexed yet to the search index, and return the number that is left.
+def index_pending(store: Store, seconds: float | None = None) -> None:
+    """Add messages that are not indexed yet to the search index.
 
     Args:
         store: The store.
-        seconds: The most time to take. With a limit, a store that is busy is left alone.
+        seconds: The most time to take. With a limit, a busy store is left alone: a search says that it is partial.
     """
-    left = total = _count_pending(store)
-    if not left:
-        return 0
+    from sqlalchemy import select  # noqa: PLC0415 - loads the database
+
+    from everlong.store.schema import pending  # noqa: PLC0415 - as above
+
+    with store.database.read() as connection:
+        if connection.execute(select(pending).limit(1)).first() is None:
+            return
     until = None if seconds is None else time.monotonic() + seconds
-    with progress_bar("indexing") as step:
-        while left and (until is None or time.monotonic() < until):
+    with working("indexing"):
+        while until is None or time.monotonic() < until:
             try:
-                taken = store.searcher.index_pending(_BATCH)
+                if not store.searcher.index_pending(_BATCH):
+                    return
             except StoreError:
                 if seconds is None:
                     raise
-                break  # a search says that it is partial
-            if not taken:
-                break
-            left = max(0, left - taken)
-            step(total - left, total)
-    return left
+                return
 
 
 def embed_pending(store: Store) -> int:
     """Make vectors for all messages that have none, and return the number that is left."""
     left = total = store.searcher.count_unembedded()
     with progress_bar("embedding") as step:
-        while left:
-            if not store.searcher.embed_pending(_EMBEDDED_AT_ONCE):
-                break
+        while left and store.searcher.embed_pending(_EMBEDDED_AT_ONCE):
             left = store.searcher.count_unembedded()
             step(max(0, total - left), total)
     return left
-
-
-def _count_pending(store: Store) -> int:
-    from sqlalchemy import func, select  # noqa: PLC0415 - loads the database
-
-    from everlong.store.schema import pending  # noqa: PLC0415 - as above
-
-    with store.database.read() as connection:
-        return int(connection.execute(select(func.count()).select_from(pending)).scalar_one())
 
 
 # -- conversations -----------------------------------------------------------------------------------------------------
@@ -306,40 +280,32 @@ def _suggest_names(store: Store, name: str, error: Exception) -> Exception:
 
     from everlong.store.transcripts import one_line  # noqa: PLC0415 - loads the database
 
-    known = store.sessions.newest(limit=2_000)
-    titles = {one.title.lower(): one.title for one in known if one.title}
-    near = [titles[text] for text in titles if name and name.lower() in text][:3]
-    near += [titles[text] for text in get_close_matches(name.lower(), titles, 3) if titles[text] not in near]
-    near += get_close_matches(name, [one.id for one in known], 2)
-    if not near:
-        return error
-    said = " or ".join(repr(one_line(text)) for text in near[:3])
-    return NotStored(f"{error}; did you mean {said}?")
+    known = [text for one in store.sessions.newest(limit=2_000) for text in (one.title, one.id) if text]
+    near = [text for text in known if name and name.lower() in text.lower()] or get_close_matches(name, known, 3, 0.5)
+    said = " or ".join(repr(one_line(text)) for text in dict.fromkeys(near[:3]))
+    return NotStored(f"{error}; did you mean {said}?") if said else error
 
 
-def newest_to_resume(store: Store, folder: Path, program: str) -> tuple[str | None, str]:
-    """Return the id of the newest conversation of a folder for ``--continue``; else None and what to do instead.
+def newest_to_resume(store: Store, folder: Path) -> str:
+    """Return the id of the newest conversation of a folder, for ``--continue``.
 
     Imported conversations and those of the gateway's clients do not count: the agent did not hold them.
+
+    Raises:
+        NotStored: there is none.
     """
-    from everlong.store.transcripts.parts import name_of  # noqa: PLC0415 - loads the database
 
     def is_ours(one: Conversation) -> bool:
         return one.platform != "gateway" and not one.is_imported and one.messages > 0
 
     here = str(folder.resolve())
     newest = store.conversations.newest(1, folder=here, where=is_ours)
-    if newest:
-        return newest[0].id, ""
-    elsewhere = store.conversations.newest(1, where=is_ours)
-    if not elsewhere:
-        return None, "there is no session to go on with yet"
-    (one,) = elsewhere
-    where = f" in {one.folder}" if one.folder else ""
-    return None, (
-        f"there is no session to go on with in {here}; the newest elsewhere is {name_of(one)!r}{where}: "
-        f"{program} --resume {one.id}"
-    )
+    if not newest:
+        raise NotStored(
+            f"there is no session to go on with in {here}; leave --continue out, or name one with --resume: "
+            "`everlong sessions list` shows them"
+        )
+    return newest[0].id
 
 
 def print_json(value: Any) -> None:

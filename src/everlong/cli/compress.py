@@ -8,26 +8,24 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import click
 
-import everlong.context
 from everlong import config, providers
-from everlong.cli.files import read_input, write_output
-from everlong.cli.output import counted, print_values, say, track
+from everlong.caching.rules import prices_for
+from everlong.cli.output import counted, print_values, read_input, say, track, write_output
 from everlong.cli.picture import print_changes
 from everlong.cli.trust import tell_notices
+from everlong.context import ContextCompressor
+from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH
 from everlong.context.literals import is_summary, summary_body
 from everlong.context.report import compare_lists
 from everlong.errors import ConfigError, TargetUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from everlong.config import Settings
-    from everlong.context import CompactionReport, ContextCompressor, Summarizer
+    from everlong.context import CompactionReport, Summarizer
     from everlong.model import Message
     from everlong.wire import Transcript
 
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
 @click.command("compress")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option("--context-length", type=click.IntRange(min=1), help="The model's window in tokens.  [default: 200000]")
-@click.option("--threshold", help="Share of the window at which compaction starts (0.0 to 1.0, or auto).")
 @click.option("--budget", type=click.IntRange(min=1), help="Make each conversation fit this many tokens.")
 @click.option("--focus", help="A topic that the summary puts first.")
 @click.option("--model", help="Count tokens as this model does.  [default: the one the file names]")
@@ -45,18 +42,7 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the conversation here, not to stdout.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout.")
 @click.option("--diff", is_flag=True, help="Show what was kept, summarized and cleared instead of the conversation.")
-def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
-    file: str,
-    context_length: int | None,
-    threshold: str | None,
-    budget: int | None,
-    focus: str | None,
-    model: str | None,
-    summarizer: str | None,
-    output: str | None,
-    as_json: bool,
-    diff: bool,
-) -> None:
+def compress_command(file: str, as_json: bool, **given: Any) -> None:
     """Compact the conversation(s) in FILE, or in standard input for "-".
 
     FILE is a message list or a request body in the OpenAI or Anthropic format, JSONL of messages or of conversations,
@@ -64,10 +50,8 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
     unless --summarizer names a model.
     """
     transcript = read_input(file)
-    make_engine = _make_engines(
-        {} if threshold is None else {"compression.threshold": threshold}, context_length, summarizer
-    )
-    compacted, reports = _compact(transcript, make_engine, model, budget, focus)
+    compacted, reports = _compact(transcript, given)
+    output, diff = given["output"], given["diff"]
     if output:
         write_output(output, transcript.render(compacted))
         say(f"wrote {output}")
@@ -81,21 +65,26 @@ def compress_command(  # noqa: PLR0913, PLR0917 - one parameter per option
         sys.stdout.write(transcript.render(compacted))
 
 
-def _compact(
-    transcript: Transcript,
-    make_engine: Callable[[str | None], ContextCompressor],
-    model: str | None,
-    budget: int | None,
-    focus: str | None,
-) -> tuple[list[list[Message]], list[CompactionReport]]:
+def _compact(transcript: Transcript, given: dict[str, Any]) -> tuple[list[list[Message]], list[CompactionReport]]:
+    loaded = config.load_settings()
+    tell_notices(loaded)
+    settings, budget = loaded.settings, given["budget"]
+    writer = None if given["summarizer"] is None else _open_summarizer(given["summarizer"], settings)
+    engines: dict[str | None, ContextCompressor] = {}
     results: list[list[Message]] = []
     reports: list[CompactionReport] = []
     for conversation in track(transcript.conversations, "compacting"):
-        engine = make_engine(model or conversation.model)
+        model = given["model"] or conversation.model
+        if model not in engines:
+            window = given["context_length"] or DEFAULT_CONTEXT_LENGTH
+            engines[model] = ContextCompressor(window, settings=settings.compression, summarizer=writer, model=model)
+            engines[model].prices = prices_for(model or "")
+        engine = engines[model]
         engine.overhead_tokens = engine.counter.count_tools(conversation.tools)
         if budget is not None and budget <= engine.overhead_tokens:
             raise TargetUnreachable(budget, engine.overhead_tokens + 1)
         target = None if budget is None else budget - engine.overhead_tokens
+        focus = given["focus"]
         results.append(engine.compress(conversation.messages, focus_topic=focus, force=True, target_tokens=target))
         assert engine.last_report is not None  # noqa: S101 - compress always leaves one
         # As `inspect` counts the file: with the schemas of its tools, and without repairs.
@@ -103,30 +92,6 @@ def _compact(
         after = engine.last_report.tokens_after + engine.overhead_tokens
         reports.append(replace(engine.last_report, tokens_before=before, tokens_after=after))
     return results, reports
-
-
-def _make_engines(
-    overrides: dict[str, Any], context_length: int | None, summarizer: str | None
-) -> Callable[[str | None], ContextCompressor]:
-    """Return a function that returns the engine for a model, the same one each time."""
-    from everlong.caching.rules import prices_for  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH  # noqa: PLC0415 - as above
-
-    loaded = config.load_settings(overrides)
-    tell_notices(loaded)
-    settings = loaded.settings
-    writer = None if summarizer is None else _open_summarizer(summarizer, settings)
-    window = context_length or DEFAULT_CONTEXT_LENGTH
-
-    @cache
-    def engine_for(model: str | None) -> everlong.context.ContextCompressor:
-        engine = everlong.context.ContextCompressor(
-            window, settings=settings.compression, summarizer=writer, model=model
-        )
-        engine.prices = prices_for(model or "")
-        return engine
-
-    return engine_for
 
 
 def _open_summarizer(name: str, settings: Settings) -> Summarizer:

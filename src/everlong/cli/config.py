@@ -21,8 +21,6 @@ from everlong.errors import ConfigError
 if TYPE_CHECKING:
     from everlong.config import LoadedSettings
 
-__all__ = ["config_group"]
-
 
 @click.group("config")
 def config_group() -> None:
@@ -52,21 +50,12 @@ def _files() -> Iterator[str]:
 @config_group.command("set")
 @click.argument("key")
 @click.argument("value")
-@click.option("--project", is_flag=True, help="Write the project's file instead of the user's.")
-def set_(key: str, value: str, project: bool) -> None:
-    """Set KEY (such as compression.threshold) to VALUE in a configuration file; comments in it are kept.
-
-    With --project, the folder is trusted with this value, unless its file has other settings that you have not trusted.
-    """
-    if project:
-        path, understood, note = set_in_project(key, value)
-    else:
-        path, note = config.user_config_path(), ""
-        understood = config.set_value(path, key, value)
+def set_(key: str, value: str) -> None:
+    """Set KEY (such as compression.threshold) to VALUE in your configuration file; comments in it are kept."""
+    path = config.user_config_path()
+    understood = config.set_value(path, key, value)
     shown = json.dumps(_hide_passwords(understood), ensure_ascii=False, default=str)
     click.echo(f"{key} is now {shown} in {path}", err=True)
-    if note:
-        click.echo(f"note: {note}", err=True)
     for line in override_note(key, path):
         click.echo(line, err=True)
 
@@ -79,43 +68,6 @@ def unset(key: str) -> None:
     if not config.unset_value(path, key):
         raise ConfigError(f"{key} is not set in {path}; `everlong config show` tells where its value comes from", key)
     click.echo(f"{key} is no longer set in {path}", err=True)
-
-
-def set_in_project(key: str, value: str) -> tuple[Path, Any, str]:
-    """Set a key in the project's file, and trust the folder with it.
-
-    Returns the file, the value as understood, and a note for the user.
-
-    Raises:
-        ConfigError: a folder may not set the key, or the value is not allowed.
-    """
-    from everlong.config.trust import (  # noqa: PLC0415 - keeps `--help` quick
-        folder_records,
-        folder_wishes,
-        is_decided,
-        may_set,
-        remember_folder,
-    )
-
-    if not may_set(key) and (key in config.catalog() or "." in key):
-        raise ConfigError(
-            f"{key} cannot be set for a folder: only your own file says where data, credentials and money go; "
-            f"leave --project out, or set one of {', '.join(one for one in config.catalog() if may_set(one))}",
-            key,
-        )
-    path = config.project_config_path() or config.new_project_config_path()
-    folder = path.parent.parent
-    before, record = folder_wishes(folder), folder_records().get(folder.resolve())
-    is_own = not path.exists() or (record is not None and record.is_trusted and is_decided(before))
-    understood = config.set_value(path, key, value)
-    if not is_own:
-        return (
-            path,
-            understood,
-            f"the file has other settings that you have not trusted; see: everlong trust add {folder}",
-        )
-    remember_folder(folder_wishes(folder), is_trusted=True)
-    return path, understood, ""
 
 
 def override_note(key: str, path: Path) -> Iterator[str]:

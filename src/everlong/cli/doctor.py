@@ -30,8 +30,6 @@ from everlong.redaction import redact
 if TYPE_CHECKING:
     from everlong.config import Settings
 
-__all__ = ["doctor_command"]
-
 State = Literal["ok", "warn", "fail"]
 _COLOURS: dict[State, str] = {"ok": "green", "warn": "yellow", "fail": "red"}
 _WIDTH = 18

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.error import URLError
@@ -16,9 +17,8 @@ from urllib.request import ProxyHandler, build_opener
 
 import click
 
-from everlong.cli.menu import pick_line
-from everlong.cli.output import counted, format_bytes, say
-from everlong.cli.screen import styled
+from everlong.cli.output import format_bytes, say
+from everlong.cli.screen import pick_line, styled
 from everlong.config.paths import user_config_path
 from everlong.errors import ConfigError
 from everlong.extras import install_command
@@ -27,13 +27,13 @@ from everlong.providers.endpoints import ENDPOINTS, Endpoint, key_source
 if TYPE_CHECKING:
     from everlong.providers.connection import Connection
 
-__all__ = ["FoundModel", "choose_model", "find_claude_logs", "find_models", "find_served_models"]
-
 _QUESTION = "Say hello in one short sentence."
 _SECONDS = 60.0
 """Seconds that the first answer may take: a server may have to load the model."""
 _ELSE = "something else"
-_CHOICES = """\
+_WAYS = """\
+Any of these will do:
+
   a key        export ANTHROPIC_API_KEY=…
                (or OPENAI_API_KEY, OPENROUTER_API_KEY, GEMINI_API_KEY, …);
                `everlong auth set anthropic` keeps a key in the system's keyring
@@ -44,16 +44,6 @@ _CHOICES = """\
 
 Then type `everlong` again. `everlong demo` shows what Everlong does without a model.
 """
-_COMMENTED = """\
-# Everlong's settings. `everlong config show` lists all of them.
-agent:
-  # {about}; `everlong setup` chooses another.
-  {name}: null
-"""
-_ABOUT = {
-    "model": "The model that `everlong` talks to, as PROVIDER:MODEL",
-    "local": "The model file that `everlong` serves on this machine and talks to",
-}
 
 
 def choose_model(*, plain: bool = False) -> bool:
@@ -65,7 +55,7 @@ def choose_model(*, plain: bool = False) -> bool:
     say("looking for models: keys, servers on this machine, model files")
     found = find_models(os.environ, Path.home(), Path.cwd())
     if not found:
-        click.echo(f"\nEverlong needs a model and found none. Any of these will do:\n\n{_choices()}", nl=False)
+        click.echo(f"\nEverlong needs a model and found none. {_ways()}", nl=False)
         return False
     place = 0
     while True:
@@ -74,7 +64,7 @@ def choose_model(*, plain: bool = False) -> bool:
             say("no model was chosen; `everlong setup` asks again")
             return False
         if chosen == len(found):
-            click.echo(f"\nAny of these will do:\n\n{_choices()}", nl=False)
+            click.echo(f"\n{_ways()}", nl=False)
             return False
         failure = _prove(found[chosen])
         if failure is None:
@@ -82,14 +72,11 @@ def choose_model(*, plain: bool = False) -> bool:
         found[chosen] = replace(found[chosen], about=f"✗ {failure}")
         place = (chosen + 1) % (len(found) + 1)
     _write(found[chosen])
-    logs = find_claude_logs(Path.home())
-    if logs is not None:
-        say(f"there are {logs}; `everlong sessions import ~/.claude/projects` makes them searchable")
     return True
 
 
-def _choices() -> str:
-    return _CHOICES.format(local=install_command("local"))
+def _ways() -> str:
+    return _WAYS.format(local=install_command("local"))
 
 
 def _lines(found: list[FoundModel]) -> list[str]:
@@ -141,14 +128,11 @@ def _connect(one: FoundModel, opened: ExitStack) -> Connection:
 
 
 def _write(one: FoundModel) -> None:
-    """Write the choice to the user's file; a new file says what its lines mean."""
+    """Write the choice to the user's file."""
     from everlong.config import load_settings, set_value  # noqa: PLC0415 - seldom needed
 
-    path, name = user_config_path(), one.setting.removeprefix("agent.")
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_COMMENTED.format(about=_ABOUT[name], name=name), encoding="utf-8")
-    if name == "local" and load_settings().settings.agent.model is not None:
+    path = user_config_path()
+    if one.setting == "agent.local" and load_settings().settings.agent.model is not None:
         set_value(path, "agent.model", "null")  # it would come first
     set_value(path, one.setting, one.value)
     say(f"{one.setting} is {one.value} from now on ({path}); `everlong setup` asks again")
@@ -178,9 +162,17 @@ _MOST_SERVED = 5
 _MOST_FILES = 5
 _LEAST_FILE = 50_000_000
 """Bytes of the smallest model file that is offered; smaller ones are vocabularies and tests."""
-_FILE_PLACES = (".", "models", "~/models", "~/.lmstudio/models", "~/.cache/lm-studio/models", "~/.cache/llama.cpp")
-_MOST_LOOKED_AT = 20_000
-"""Directory entries that are looked at in all places together."""
+_FILE_PLACES = (
+    "*.gguf",
+    "models/*.gguf",
+    "~/models/*.gguf",
+    "~/models/*/*.gguf",
+    "~/.lmstudio/models/*/*/*.gguf",
+    "~/.cache/lm-studio/models/*/*/*.gguf",
+    "~/.cache/llama.cpp/*.gguf",
+)
+_MOST_LOOKED_AT = 100
+"""Model files that are looked at in all places together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,13 +222,11 @@ def _list_served(endpoint: Endpoint) -> list[str]:
 
 
 def _models_in_files(home: Path, folder: Path) -> Iterator[FoundModel]:
-    found: dict[Path, int] = {}
-    places = [home / name[2:] if name.startswith("~/") else folder / name for name in _FILE_PLACES]
-    for path in _gguf_files(places):
-        size = _size(path)
-        if size >= _LEAST_FILE:
-            found.setdefault(path.resolve(), size)
-    for path, size in sorted(found.items(), key=lambda one: one[1])[:_MOST_FILES]:
+    places = ((home, name[2:]) if name.startswith("~/") else (folder, name) for name in _FILE_PLACES)
+    paths = (path for place, pattern in places for path in place.glob(pattern) if "mmproj" not in path.name.lower())
+    sizes = {path.resolve(): _size(path) for path in islice(paths, _MOST_LOOKED_AT)}
+    large = sorted((size, path) for path, size in sizes.items() if size >= _LEAST_FILE)
+    for size, path in large[:_MOST_FILES]:
         yield FoundModel("agent.local", str(path), f"a model file of {format_bytes(size)}")
 
 
@@ -255,33 +245,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:
         return 0
-
-
-def _gguf_files(places: Sequence[Path]) -> Iterator[Path]:
-    """Yield model files in some folders, three levels deep at most, and never more than so many entries."""
-    looked = 0
-    waiting = [(place, 0) for place in places]
-    while waiting:
-        place, depth = waiting.pop(0)
-        try:
-            entries = list(os.scandir(place))
-        except OSError:
-            continue
-        for entry in entries:
-            looked += 1
-            if looked > _MOST_LOOKED_AT:
-                return
-            if entry.name.lower().endswith(".gguf") and "mmproj" not in entry.name.lower():
-                yield Path(entry.path)
-            elif place != places[0] and depth < 3 and entry.is_dir(follow_symlinks=False):
-                waiting.append((Path(entry.path), depth + 1))
-
-
-def find_claude_logs(home: Path) -> str | None:
-    """Return how many logs of Claude Code there are, in words; None without any."""
-    folder = home / ".claude" / "projects"
-    try:
-        count = sum(1 for _ in folder.glob("*/*.jsonl"))
-    except OSError:
-        return None
-    return f"{counted(count, 'conversation')} of Claude Code in {folder}" if count else None

@@ -6,16 +6,17 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
+from rich.text import Text
 
 from everlong.cli.chosen_store import store_option, tenant_option
-from everlong.cli.files import read_input
-from everlong.cli.output import counted, json_option, print_values
+from everlong.cli.output import counted, json_option, print_values, read_input
+from everlong.cli.picture import bars, console, headline
+from everlong.inspector.pages.now import path_of, share_tokens
 from everlong.model import find_groups
+from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
-    from everlong.tokens import MessageCounter
     from everlong.wire import TranscriptConversation
-
 
 _LARGEST = 8
 """Messages that are listed."""
@@ -54,8 +55,6 @@ def inspect_command(
         return
     if file is None:
         raise click.UsageError("give a FILE, or --web for a page over your store")
-    from everlong.tokens import MessageCounter, counter_for  # noqa: PLC0415 - keeps `everlong --help` quick
-
     transcript = read_input(file)
     figures: list[dict[str, Any]] = []
     counters: dict[str | None, MessageCounter] = {}
@@ -72,9 +71,6 @@ def inspect_command(
 
 def inspect_conversation(conversation: TranscriptConversation, counter: MessageCounter) -> dict[str, Any]:
     """Return the figures of one conversation as JSON-ready data."""
-    from everlong.cli.picture import headline  # noqa: PLC0415 - keeps `everlong --help` quick
-    from everlong.inspector.pages.now import path_of, share_tokens  # noqa: PLC0415 - as above
-
     messages = conversation.messages
     counts = counter.counts(messages)
     roles: Counter[str] = Counter()
@@ -107,10 +103,6 @@ def inspect_conversation(conversation: TranscriptConversation, counter: MessageC
 
 
 def _print(figure: dict[str, Any]) -> None:
-    from rich.text import Text  # noqa: PLC0415 - keeps `everlong --help` quick
-
-    from everlong.cli.picture import bars, console  # noqa: PLC0415 - as above
-
     out = console()
     name = f"{figure['id']}: " if figure["id"] else ""
     kind = "estimated" if figure["counter"] == "estimate" else f"exact: {figure['counter']}"

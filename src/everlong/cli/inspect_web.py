@@ -16,19 +16,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from sqlalchemy import Connection, update
 
 from everlong import config
+from everlong.caching.rules import provider_of
+from everlong.caching.simulation import MODEL
 from everlong.cli.chosen_store import chosen_tenant, open_chosen_store, use_store
-from everlong.cli.output import counted, say, track
+from everlong.cli.output import counted, read_input, say, track
 from everlong.errors import ConfigError
 from everlong.extras import install_command
 from everlong.model import leading_system_count
+from everlong.providers.base import Usage
+from everlong.providers.catalogue import Catalogue
+from everlong.providers.endpoints import ENDPOINTS, endpoint_for, parse_model_name
+from everlong.store import open_store
+from everlong.store.conversations import ConversationLine
+from everlong.store.imports import Importer, ImportOrigin
+from everlong.store.schema import session, turn
+from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
     from everlong.store import Store
-    from everlong.tokens import MessageCounter
-
-__all__ = ["check_installed", "is_installed", "serve_for_gateway", "serve_inspector", "show_web"]
 
 _SQLITE = b"SQLite format 3\x00"
 _NICE = 5
@@ -130,12 +138,6 @@ def _is_store(target: str) -> bool:
 @contextmanager
 def _open_transcript(file: str, path: Path, model: str | None) -> Iterator[Store]:
     """Open a store of its own for the conversations of a file, with the requests that would have led to them."""
-    from everlong.caching.simulation import MODEL  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.cli.files import read_input  # noqa: PLC0415 - as above
-    from everlong.store import open_store  # noqa: PLC0415 - as above
-    from everlong.store.imports import Importer, ImportOrigin  # noqa: PLC0415 - as above
-    from everlong.tokens import MessageCounter, counter_for  # noqa: PLC0415 - as above
-
     transcript = read_input(file)
     written = 0.0 if file == "-" else Path(file).stat().st_mtime
     with open_store(path, chosen_tenant(), waits_for_disk=False) as store:
@@ -160,15 +162,6 @@ def _play(store: Store, ident: str, model: str, head: int, counter: MessageCount
     What a request has in common with the one before it counts as read from the provider's cache. ``head`` are the
     tokens of tools and system prompt.
     """
-    from sqlalchemy import Connection, update  # noqa: PLC0415 - keeps `--help` quick
-
-    from everlong.caching.rules import provider_of  # noqa: PLC0415 - as above
-    from everlong.providers.base import Usage  # noqa: PLC0415 - as above
-    from everlong.providers.catalogue import Catalogue  # noqa: PLC0415 - as above
-    from everlong.providers.endpoints import ENDPOINTS, endpoint_for, parse_model_name  # noqa: PLC0415 - as above
-    from everlong.store.conversations import ConversationLine  # noqa: PLC0415 - as above
-    from everlong.store.schema import session, turn  # noqa: PLC0415 - as above
-
     settings = config.load_settings().settings
     provider = provider_of(model=model)
     if ":" not in model and provider in ENDPOINTS:

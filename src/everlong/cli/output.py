@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import textwrap
@@ -11,27 +12,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, TextIO, TypeAlias, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar
 
 import click
 
-from everlong.agent.text import counted
+from everlong.agent.text import counted as counted  # noqa: PLC0414 - commands take it from here
 from everlong.cli.screen import console
+from everlong.config.files import write_whole
+from everlong.errors import TranscriptError
 
-__all__ = [
-    "Step",
-    "confirm",
-    "counted",
-    "fold",
-    "format_bytes",
-    "json_option",
-    "print_values",
-    "progress_bar",
-    "say",
-    "track",
-    "working",
-    "yes_option",
-]
+if TYPE_CHECKING:
+    from everlong.wire import Transcript
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do it without asking.")
@@ -142,11 +134,40 @@ def progress_bar(doing: str) -> Iterator[Step]:
 
 
 def track(items: Sequence[Item], doing: str) -> Iterator[Item]:
-    """Yield the items, with a bar on a terminal; `working` shows where there is only one, or no terminal."""
-    if not _is_terminal() or len(items) <= 1:
+    """Yield the items, with a bar on a terminal; `working` shows where there is only one."""
+    if len(items) <= 1:
         with working(doing):
             yield from items
         return
-    from rich.progress import track as show_bar  # noqa: PLC0415 - only for a terminal
+    with progress_bar(doing) as step:
+        for done, item in enumerate(items, start=1):
+            yield item
+            step(done, len(items))
 
-    yield from show_bar(items, description=doing, console=console(stderr=True), transient=True)
+
+def read_input(name: str) -> Transcript:
+    """Read the conversations of a file, and say on stderr which format they have."""
+    from everlong.wire import read_transcript  # noqa: PLC0415 - keeps `--help` quick
+
+    if name == "-" and sys.stdin.isatty():
+        say("reading a conversation from the terminal; end it with Ctrl-D")
+    data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
+    shown = "standard input" if name == "-" else name
+    try:
+        with working(f"reading {format_bytes(len(data))}"):
+            transcript = read_transcript(data)
+    except TranscriptError as error:
+        raise TranscriptError(f"{shown}: {error}") from error
+    say(f"read {shown} as {transcript.describe()}")
+    return transcript
+
+
+def write_output(name: str, text: str) -> None:
+    """Write a file completely or not at all."""
+    write_whole(Path(name), text, new_mode=0o666 & ~_umask())
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -17,8 +17,8 @@ import click
 
 from everlong import config
 from everlong.cli.config import override_note
-from everlong.cli.menu import pick_line
 from everlong.cli.output import json_option, print_values, say
+from everlong.cli.screen import pick_line
 from everlong.config import Settings
 from everlong.config.paths import config_home
 from everlong.errors import PluginError
@@ -27,8 +27,6 @@ from everlong.plugins.discovery import ENGINES, FOLDER, RESERVED_NAMES, FoundPlu
 from everlong.plugins.engines import make_engine
 from everlong.plugins.manager import BUILT_IN, Plugins, engine_name
 from everlong.plugins.template import write_plugin
-
-__all__ = ["ListedPlugin", "load_plugin", "missing_plugins", "plugins_group"]
 
 _TITLES = {"engine": "Provider Plugins → Context Engine", "general": "General plugins"}
 _WINDOW = 128_000

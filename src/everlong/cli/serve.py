@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from everlong.gateway.writer import StoreWriter
     from everlong.store.database import Database
 
-__all__ = ["check_installed", "gateway_settings", "open_database", "serve_command"]
-
 
 @click.command("serve")
 @click.option("--host", metavar="ADDRESS", help="The address to listen on; any but loopback needs a key.")

@@ -1,7 +1,6 @@
-"""The graph of summaries of the lossless engine: drawn, opened, built and checked by commands of ``everlong sessions``.
+"""The graph of summaries of the lossless engine: drawn, opened and built by commands of ``everlong sessions``.
 
-``show --graph`` draws it, ``show s-…`` opens a summary, ``maintain --graph`` and ``import`` build it, and ``verify``
-remarks on it.
+``show --graph`` draws it, ``show s-…`` opens a summary, ``maintain --graph`` builds it.
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from sqlalchemy import select
 
 from everlong.cli.chosen_store import print_json
-from everlong.cli.output import Step, counted, progress_bar, say
+from everlong.cli.output import counted, say, track
 from everlong.cli.picture import console, fit
 from everlong.cli.screen import show_in_pager, styled
 from everlong.config import load_settings
@@ -23,7 +21,6 @@ from everlong.errors import NotStored
 from everlong.lossless import LosslessEngine
 from everlong.lossless.graph import describe
 from everlong.lossless.tools import EXPAND
-from everlong.store.schema import summary
 from everlong.store.summaries import GraphStatus, StoredGraph, read_figures, read_status
 from everlong.store.transcripts import one_line, plain
 from everlong.store.transcripts.parts import moment, name_of
@@ -31,8 +28,6 @@ from everlong.store.transcripts.parts import moment, name_of
 if TYPE_CHECKING:
     from everlong.lossless import SummaryNode
     from everlong.store import Branch, Conversation, Store
-
-__all__ = ["build_graphs", "graph_remarks", "show_graph", "show_summary"]
 
 
 def _newest_place(store: Store, one: Conversation) -> Branch | None:
@@ -155,47 +150,11 @@ def build_graphs(store: Store, conversations: Sequence[Conversation]) -> list[di
     """
     settings = load_settings().settings
     done: list[dict[str, Any]] = []
-    total = sum(one.messages for one in conversations)
-    before = 0
-    with progress_bar("summarizing") as step:
-        for one in conversations:
-            at = _newest_place(store, one)
-            if at is None:
-                continue
-            engine = LosslessEngine(DEFAULT_CONTEXT_LENGTH, settings=settings.compression, model=one.model)
-            done.append({"session": one.id, **_build(store, at, engine, (step, before, total))})
-            before += one.messages
-            step(before, total)
-    return done
-
-
-def _build(store: Store, at: Branch, engine: LosslessEngine, progress: tuple[Step, int, int]) -> dict[str, Any]:
-    leaves: list[int] = []
-    step, before, total = progress
-
-    def note(node: SummaryNode) -> None:
-        leaves.append(node.made.messages)
-        step(before + sum(leaves), total)
-
-    store.build_graph(at, engine, note)
-    status = read_status(store, at)
-    return {"leaves": len(leaves), "messages": status.messages, "covered": status.covered}
-
-
-# -- remarks -----------------------------------------------------------------------------------------------------------
-
-
-def graph_remarks(store: Store) -> Iterator[str]:
-    """Yield what is worth knowing of the graphs of all conversations: summaries that could be better, or are gone."""
-    with store.database.read() as connection:
-        is_without = connection.execute(select(summary.c.id).where(summary.c.tenant == store.tenant)).first() is None
-    for one in [] if is_without else store.conversations.newest():
+    for one in track(conversations, "summarizing"):
         at = _newest_place(store, one)
-        counts = {} if at is None else store.graph(at).count()
-        build = f"`everlong sessions maintain --graph {one.id}`"
-        if degraded := counts.get("degraded", 0):
-            yield f"{one.id}: degraded summaries: {degraded:,}"
-        if at is not None and counts.get("void", 0):
+        if at is not None:
+            engine = LosslessEngine(DEFAULT_CONTEXT_LENGTH, settings=settings.compression, model=one.model)
+            store.build_graph(at, engine)
             status = read_status(store, at)
-            if status.covered < status.messages - (status.newer if status.shown else 0):
-                yield f"{one.id}: summaries of forgotten messages are gone; {build} writes new ones"
+            done.append({"session": one.id, "messages": status.messages, "covered": status.covered})
+    return done

@@ -23,7 +23,7 @@ from everlong.cli.chosen_store import (
     store_settings,
 )
 from everlong.cli.output import confirm, counted, format_bytes, json_option, progress_bar, say, yes_option
-from everlong.cli.sessions_read import hit_lines
+from everlong.cli.sessions import hit_lines
 from everlong.config.files import write_whole
 from everlong.config.paths import data_home
 from everlong.errors import NotStored
@@ -31,15 +31,13 @@ from everlong.store import Store
 from everlong.store.store import apply_retention
 from everlong.store.tombstones import forgotten_among
 from everlong.store.transcripts import one_line
-from everlong.store.transcripts.parts import moment, name_of
+from everlong.store.transcripts.parts import name_of
 from everlong.store.upkeep import garbage, maintenance
 from everlong.store.upkeep.forget import Forgotten, find_prompts, forget_prompts, forget_titles
 
 if TYPE_CHECKING:
     from everlong.store.search import Hit
     from everlong.store.upkeep.verify import Verified
-
-__all__ = ["backup", "delete", "forget", "maintain", "rename", "stats", "verify"]
 
 _MOST_LISTED = 10
 _HISTORY_ENTRY = re.compile(r"(?m)^(?:# .*\n)?(?:\+.*\n?)+")
@@ -229,13 +227,10 @@ def _clean_history(store: Store, path: Path, text: str | None) -> None:
 @json_option
 def verify(as_json: bool) -> None:
     """Recompute every hash and follow every reference, for all tenants; exit with 1 if anything is wrong."""
-    from everlong.cli.session_graph import graph_remarks  # noqa: PLC0415 - loads the engine
-
     with open_for_all_tenants() as stores, progress_bar("verifying") as step:
         found: dict[str, Verified] = {}
         for store in stores:
             found[store.tenant] = store.verify(step)
-            found[store.tenant].remarks.extend(graph_remarks(store))
         checked = _merge_results(found)
     if as_json:
         print_json(checked._asdict())
@@ -285,16 +280,7 @@ def stats(as_json: bool) -> None:
         for name in found.keys() - {"store", "pending", "unembedded", "bytes"}:  # these are of the whole store
             found[name] = sum(one[name] for one in counts.values())
         found["tenants"] = {name: one["sessions"] for name, one in counts.items()}
-        sessions = [one for store in stores for one in store.sessions.newest()]
-        begun = {one.conversation: one for one in reversed(sessions)}
-        sources: dict[str, int] = {}
-        for one in begun.values():
-            sources[one.source] = sources.get(one.source, 0) + 1
-        found["conversations"] = len(begun)
-        found["open_sessions"] = sum(one.ended is None for one in sessions)
-        found["sources"] = dict(sorted(sources.items(), key=lambda entry: -entry[1]))
-        found["first"] = min((one.started for one in sessions), default=None)
-        found["last"] = max((one.ended or one.started for one in sessions), default=None)
+        found["conversations"] = sum(store.conversations.count() for store in stores)
     if as_json:
         print_json(found)
         return
@@ -302,12 +288,11 @@ def stats(as_json: bool) -> None:
 
 
 def _print_stats(found: dict[str, Any]) -> None:
-    sources = ", ".join(f"{number:,} {one_line(name)}" for name, number in found["sources"].items())
-    pending, is_open = found["pending"], found["open_sessions"]
+    pending = found["pending"]
     rows = [
         ("store", found["store"]),
         ("size", format_bytes(found["bytes"])),
-        ("sessions", f"{found['conversations']:,}" + (f" ({sources}); {is_open:,} open" if sources else "")),
+        ("sessions", f"{found['conversations']:,}"),
         ("messages", f"{found['messages']:,} in {found['branches']:,} branches"),
         ("outputs", f"{found['outputs']:,} kept whole beside tool results"),
         ("compactions", f"{found['compactions']:,}; {found['views']:,} views; {found['sessions']:,} parts of sessions"),
@@ -319,8 +304,6 @@ def _print_stats(found: dict[str, Any]) -> None:
     if len(found["tenants"]) > 1:
         shares = ", ".join(f"{one_line(name)} ({number:,})" for name, number in found["tenants"].items())
         rows.append(("tenants", f"{shares}, by parts of sessions"))
-    if found["first"] is not None:
-        rows.append(("from … to", f"{moment(found['first'])[:16]} … {moment(found['last'])[:16]}"))
     for name, value in rows:
         click.echo(f"{name + ':':<13}{value}")
 
@@ -389,5 +372,4 @@ def _build_graphs(names: tuple[str, ...], *, as_json: bool) -> None:
     if as_json:
         print_json(done)
     for one in done:
-        under = f"{one['covered']:,} of {counted(one['messages'], 'message')} under summaries"
-        say(f"{one['session']}: {one['leaves']:,} new summaries of messages; {under}")
+        say(f"{one['session']}: {one['covered']:,} of {counted(one['messages'], 'message')} under summaries")

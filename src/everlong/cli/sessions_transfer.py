@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.archive.formats import format_of_log
-from everlong.cli.archive.log_import import LogImport, describe_outcomes
-from everlong.cli.archive.places import LogFolder
+from everlong.cli.archive.log_import import LogFolder, LogImport, describe_outcomes
 from everlong.cli.chosen_store import (
     command,
     find_conversation,
@@ -25,7 +24,6 @@ from everlong.cli.chosen_store import (
 )
 from everlong.cli.output import counted, json_option, progress_bar, say
 from everlong.cli.screen import is_guarded
-from everlong.config import load_settings
 from everlong.errors import MessageError, TranscriptError
 from everlong.store.imports import Importer, ImportOrigin
 from everlong.store.transcripts import FORMATS, one_line, suffix_of, write_transcript
@@ -142,12 +140,11 @@ def import_(paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
     files = dict(_list_files(paths))
     outcomes: Counter[str] = Counter()
     skipped: list[dict[str, str]] = []
-    added_to: list[str] = []
     with open_chosen_store(new=True) as store:
         before = stats(store)["messages"]
         try:
             with progress_bar("importing") as step:
-                for done, result in import_files(store, files, source, skipped, added_to):
+                for done, result in import_files(store, files, source, skipped):
                     outcomes.update(result)
                     step(done, len(files))
         except KeyboardInterrupt:
@@ -157,15 +154,11 @@ def import_(paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
             _say_skipped(skipped)
         added = stats(store)["messages"] - before
         index_pending(store)
-        graphs = _build_graphs(store, added_to)
     if as_json:
-        built = {} if graphs is None else {"graphs": graphs}
         figures = {name: outcomes[name] for name in ("new", "grown", "known", "empty")}
-        print_json({"files": len(files), "messages": added, **figures, **built, "skipped": skipped})
+        print_json({"files": len(files), "messages": added, **figures, "skipped": skipped})
     read, fresh = counted(len(files) - len(skipped), "file"), counted(added, "new message")
     say(f"read {read}: {describe_outcomes(outcomes)}; {fresh}")
-    if graphs is not None:
-        say(f"built {counted(len(graphs), 'graph')} of summaries")
     if skipped:
         raise click.exceptions.Exit(1)
 
@@ -193,19 +186,8 @@ def _may_be_log(file: Path) -> bool:
         return True
 
 
-def _build_graphs(store: Store, sessions: Sequence[str]) -> list[dict[str, Any]] | None:
-    """Build the graphs of conversations that got new messages; return None unless the engine lcm is chosen."""
-    from everlong.plugins.manager import chooses_lossless  # noqa: PLC0415 - loads the plugins
-
-    if not chooses_lossless(load_settings().settings):
-        return None
-    from everlong.cli.session_graph import build_graphs  # noqa: PLC0415 - loads the engine
-
-    return build_graphs(store, [store.conversations.get(ident) for ident in dict.fromkeys(sessions)])
-
-
 def import_files(
-    store: Store, files: Mapping[str, bool], source: str | None, skipped: list[dict[str, str]], added_to: list[str]
+    store: Store, files: Mapping[str, bool], source: str | None, skipped: list[dict[str, str]]
 ) -> Iterator[tuple[int, Counter[str]]]:
     """Import the files one by one; yield the number of files so far and the outcomes of the last one.
 
@@ -214,7 +196,6 @@ def import_files(
         files: the files by name, each with whether the user has named it.
         source: a name for the source.
         skipped: gets the files that could not be read.
-        added_to: gets the sessions that have new messages.
     """
     importer = Importer(store)
     logs = LogImport(store, source=source, is_named=lambda path: files.get(str(path), True))
@@ -226,7 +207,6 @@ def import_files(
             log = None if is_stream else logs.add(path)
             if log is not None:
                 result.update(log.outcomes)
-                added_to.extend(log.sessions)
                 if log.cut_off:
                     say(f"{name}: the last line is cut off ({log.cut_off:,} bytes) and was left out")
                 if log.broken:
@@ -240,10 +220,7 @@ def import_files(
                 origin = logs.origin(path, path.stat().st_mtime)
             with store.batch():
                 for conversation in transcript.conversations:
-                    done_with = importer.add(conversation, origin)
-                    result[done_with.outcome] += 1
-                    if done_with.session is not None and done_with.outcome in {"new", "grown"}:
-                        added_to.append(done_with.session)
+                    result[importer.add(conversation, origin).outcome] += 1
         except (TranscriptError, MessageError, OSError) as error:
             if "has no messages" in str(error) or "the input is empty" in str(error):
                 result["empty"] += 1

@@ -13,15 +13,18 @@ from urllib.parse import urlsplit
 
 import click
 
+from everlong.cli.clients.client import GatewayAddress
+from everlong.cli.clients.formats import value_at
+from everlong.cli.clients.known import CLIENTS
+from everlong.cli.hook import HOOKED, hook_files, hook_notes
 from everlong.cli.output import say
+from everlong.gateway.proof import find_gateway
+from everlong.providers.catalogue import Catalogue
 from everlong.providers.endpoints import Endpoint, ModelName
 
 if TYPE_CHECKING:
-    from everlong.cli.clients import Client, GatewayAddress, Setting
-    from everlong.cli.clients.client import ConfigurationFile
+    from everlong.cli.clients.client import Client, ConfigurationFile, Setting
     from everlong.config import Settings
-
-__all__ = ["client_gateway", "own_address", "setup_command"]
 
 NAMES = (
     "claude-code",
@@ -44,7 +47,6 @@ CHANNEL_NAMES = ("telegram", "discord")
     help="Set up hooks instead of the gateway: they store each session, and tell a new one where work stands.",
 )
 @click.option("--url", metavar="URL", help="The gateway's address.  [default: that of gateway.host and gateway.port]")
-@click.option("--model", metavar="NAME", help="The model to use (claude-code).")
 @click.option(
     "--user", "users", multiple=True, metavar="ID", help="A person who may talk to the bot (telegram, discord)."
 )
@@ -56,18 +58,16 @@ def setup_command(
     undo: bool,
     hooks: bool,
     url: str | None,
-    model: str | None,
     **channel: Any,
 ) -> None:
     """Point CLIENT at the gateway: show the settings it needs, or write them. Without CLIENT: choose Everlong's model.
 
-    Everything else in its file stays as it is, comments too. Writing twice changes nothing. With telegram or
-    discord: set up the bot that people talk to; its token is asked for, or read from standard input.
+    Every other value in its file stays as it is. Writing twice changes nothing. With telegram or discord: set up the
+    bot that people talk to; its token is asked for, or read from standard input.
     """
     if client in CHANNEL_NAMES:
-        if write or undo or hooks or url or model:
-            named = "--write, --undo, --hooks, --url and --model"
-            raise click.UsageError(f"{named} are for clients, not for {client}")
+        if write or undo or hooks or url:
+            raise click.UsageError(f"--write, --undo, --hooks and --url are for clients, not for {client}")
         from everlong.cli.channel_setup import ChannelWishes, set_up_channel  # noqa: PLC0415 - may not be installed
 
         set_up_channel(client, ChannelWishes(**channel))
@@ -77,30 +77,27 @@ def setup_command(
     if client is None:
         _choose_model()
     else:
-        _set_up_client(client, write=write, undo=undo, hooks=hooks, url=url, model=model)
+        _set_up_client(client, write=write, undo=undo, hooks=hooks, url=url)
 
 
-def _set_up_client(client: str, *, write: bool, undo: bool, hooks: bool, url: str | None, model: str | None) -> None:
+def _set_up_client(client: str, *, write: bool, undo: bool, hooks: bool, url: str | None) -> None:
     """Show or change the settings of a client."""
-    from everlong.cli.clients import CLIENTS  # noqa: PLC0415 - keeps `--help` quick
     from everlong.cli.serve import gateway_settings  # noqa: PLC0415 - as above
-    from everlong.gateway.proof import find_gateway  # noqa: PLC0415 - as above
 
     chosen = CLIENTS[client]
     if write and undo:
         raise click.UsageError("use --write or --undo, not both")
     if hooks:
-        if any(value is not None for value in (url, model)):
-            raise click.UsageError("--hooks sets up hooks alone; leave --url and --model out")
+        if url is not None:
+            raise click.UsageError("--hooks sets up hooks alone; leave --url out")
         _set_up_hooks(chosen, write=write, undo=undo)
         return
-    if model is not None and not chosen.takes_model:
-        raise click.UsageError(f"--model is for claude-code; choose the model of {chosen.title} in its own settings")
     settings = gateway_settings({})
-    gateway = client_gateway(settings, _address(settings, url), model=model)
+    gateway = client_gateway(settings, _address(settings, url))
     file = chosen.file(os.environ, Path.home())
     if undo:
-        say(file.undo(_possible_settings(chosen, gateway, file)))
+        # Every setting that may have been written, whatever gateway it was for.
+        say(file.undo(chosen.settings(GatewayAddress(gateway.address, is_anthropic=True), file.original())))
         return
     if write and url is None and find_gateway(gateway.address) is None:
         raise click.ClickException(
@@ -116,8 +113,6 @@ def _set_up_client(client: str, *, write: bool, undo: bool, hooks: bool, url: st
 
 def _set_up_hooks(client: Client, *, write: bool, undo: bool) -> None:
     """Show, write or remove the hooks of a client."""
-    from everlong.cli.clients.hooks import HOOKED, hook_files, hook_notes  # noqa: PLC0415 - keeps `--help` quick
-
     if client.name not in HOOKED:
         raise click.UsageError(f"{client.title} has no hooks; these clients have: {', '.join(HOOKED)}")
     for file, settings in hook_files(client.name, os.environ, Path.home()):
@@ -155,10 +150,8 @@ def _choose_model() -> None:
         raise click.exceptions.Exit(1)
 
 
-def client_gateway(settings: Settings, address: str, model: str | None = None) -> GatewayAddress:
+def client_gateway(settings: Settings, address: str) -> GatewayAddress:
     """Return what a client must know of the gateway at an address; ask it if it is running."""
-    from everlong.cli.clients import GatewayAddress  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.gateway.proof import find_gateway  # noqa: PLC0415 - as above
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
 
     running = find_gateway(address)
@@ -166,7 +159,7 @@ def client_gateway(settings: Settings, address: str, model: str | None = None) -
         is_anthropic = "anthropic" in running.official
     else:
         is_anthropic = address == own_address(settings) and "anthropic" in Routes(settings).official
-    return GatewayAddress(address, is_anthropic, model, lambda name: _context_length(settings, name))
+    return GatewayAddress(address, is_anthropic, lambda name: _context_length(settings, name))
 
 
 def own_address(settings: Settings) -> str:
@@ -190,24 +183,12 @@ def _address(settings: Settings, url: str | None) -> str:
 
 
 def _context_length(settings: Settings, model: str) -> int | None:
-    from everlong.providers.catalogue import Catalogue  # noqa: PLC0415 - slow to load, seldom needed
-
     info = Catalogue(settings.models).info(ModelName("custom", model), Endpoint("custom"))
     return None if info.context_source == "default" else info.context_length
 
 
-def _possible_settings(client: Client, gateway: GatewayAddress, file: ConfigurationFile) -> list[Setting]:
-    """Return every setting that may have been written, whatever gateway it was for."""
-    from everlong.cli.clients import GatewayAddress  # noqa: PLC0415 - keeps `--help` quick
-
-    model = "any" if client.takes_model else None
-    return client.settings(GatewayAddress(gateway.address, True, model, lambda _: 1), file.original())
-
-
 def _say_replaced(settings: list[Setting], values: object, gateway: GatewayAddress) -> None:
     """Name the user's own addresses that are replaced: the gateway must send requests there."""
-    from everlong.cli.clients.formats import value_at  # noqa: PLC0415 - keeps `--help` quick
-
     old = dict.fromkeys(
         url
         for setting in settings
@@ -221,8 +202,6 @@ def _say_replaced(settings: list[Setting], values: object, gateway: GatewayAddre
 
 def _say_next_steps(client: Client, gateway: GatewayAddress) -> None:
     """Print what is left to do."""
-    from everlong.gateway.proof import find_gateway  # noqa: PLC0415 - keeps `--help` quick
-
     for note in client.notes(gateway, os.environ, Path.home()):
         say(note)
     running = find_gateway(gateway.address)

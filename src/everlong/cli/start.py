@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import gc
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Run the program and exit with its code."""

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from everlong.config import LoadedSettings
     from everlong.config.trust import FolderWishes
 
-__all__ = ["settle_trust", "tell_notices", "trust_group", "trust_option"]
-
 trust_option = click.option("--trust", is_flag=True, help="Trust this folder: its settings and instructions count.")
 
 _PATH = click.Path(path_type=Path, exists=True, file_okay=False)

@@ -26,8 +26,6 @@ from everlong.cli.output import json_option, say
 if TYPE_CHECKING:
     from everlong.agent.accounting import By
 
-__all__ = ["usage_command"]
-
 
 @click.command("usage")
 @click.option("--since", callback=parse_time, metavar="WHEN", help="Only calls since this: 2026-01-31, today, 7d …")

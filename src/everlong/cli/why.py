@@ -10,20 +10,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everlong.cli.chosen_store import (
-    find_conversation,
-    index_pending,
-    open_chosen_store,
-    print_json,
-    store_option,
-)
+from everlong.cli.chosen_store import find_conversation, index_pending, open_chosen_store, print_json, store_option
 from everlong.cli.output import counted, json_option, say
 from everlong.cli.screen import styled
+from everlong.store.transcripts import one_line, plain
+from everlong.store.transcripts.parts import moment
+from everlong.store.whereabouts import count_forgotten, find_whereabouts
 
 if TYPE_CHECKING:
     from everlong.store.whereabouts import Change, Whereabouts
-
-__all__ = ["why_command"]
 
 _INDEX_SECONDS = 2.0
 _BECAME = {
@@ -54,8 +49,6 @@ def why_command(words: tuple[str, ...], session: str | None, limit: int, as_json
 
     In place of words, the id of a message will do.
     """
-    from everlong.store.whereabouts import count_forgotten, find_whereabouts  # noqa: PLC0415 - loads the database
-
     asked = " ".join(words)
     with open_chosen_store() as store:
         index_pending(store, _INDEX_SECONDS)
@@ -85,9 +78,6 @@ def _not_found(asked: str, forgotten: int, *, is_narrow: bool) -> str:
 
 
 def _describe(number: int, one: Whereabouts, asked: str, *, has_ended: bool) -> Iterator[str]:
-    from everlong.store.transcripts import one_line, plain  # noqa: PLC0415 - loads the database
-    from everlong.store.transcripts.parts import moment  # noqa: PLC0415 - as above
-
     title = f"{one_line(one.title)} " if one.title else ""
     where = f"{title}({one.conversation}), turn {one.turn}" if one.conversation else "(in no conversation)"
     role = styled(one_line(one.role), bold=True)
@@ -102,8 +92,6 @@ def _describe(number: int, one: Whereabouts, asked: str, *, has_ended: bool) -> 
 
 def _now(one: Whereabouts, *, has_ended: bool) -> Iterator[str]:
     """Yield what has become of a message, compaction by compaction."""
-    from everlong.store.transcripts import plain  # noqa: PLC0415 - loads the database
-
     if one.state in _STATES:
         state = "ended" if has_ended and one.state == "in context" else one.state
         yield _STATES[state] + (" (pinned)" if one.is_pinned else "")
@@ -118,9 +106,6 @@ def _now(one: Whereabouts, *, has_ended: bool) -> Iterator[str]:
 
 
 def _change_line(change: Change) -> str:
-    from everlong.store.transcripts import one_line  # noqa: PLC0415 - loads the database
-    from everlong.store.transcripts.parts import moment  # noqa: PLC0415 - as above
-
     done = change.compaction
     name = "a compaction" if change.number is None else f"compaction #{change.number}"
     if done is None:

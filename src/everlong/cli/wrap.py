@@ -12,7 +12,6 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -25,26 +24,28 @@ from urllib.parse import urlsplit
 
 import click
 
+from everlong.agent.accounting import account
 from everlong.agent.commands.books import money
 from everlong.cli.chosen_store import store_option, store_settings
+from everlong.cli.clients.client import VARIABLES, ClientRun, base_urls, no_proxy_variables
+from everlong.cli.clients.known import client_of_program
 from everlong.cli.output import counted, say
 from everlong.cli.serve import check_installed, gateway_settings
 from everlong.cli.setup import client_gateway, own_address
+from everlong.config.listing import problems_in
+from everlong.config.settings import StoreSettings
 from everlong.errors import ConfigError, EverlongError
+from everlong.gateway.formats import path_of_folder
 from everlong.gateway.proof import is_gateway
 from everlong.gateway.telemetry import GatewayLog, open_log
+from everlong.store import open_store
 
 if TYPE_CHECKING:
-    from everlong.cli.clients import Client
+    from everlong.cli.clients.client import Client
     from everlong.config import Settings
-    from everlong.gateway.routing import Routes
     from everlong.gateway.server import HostedGateway
     from everlong.store import Store
-    from everlong.store.database import Database
 
-__all__ = ["WrapTally", "report_line", "wrap_command"]
-
-_WATCH_SECONDS = 1.0
 _METRICS_SECONDS = 2.0
 _NOT_RUN_CODES = (126, 127)
 """Exit codes of programs that could not be started."""
@@ -66,25 +67,20 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 def wrap_command(command: tuple[str, ...], port: int | None, upstream: str | None) -> None:
     """Run COMMAND with its calls to models going through the gateway.
 
-    Uses the gateway that is running, or starts one for as long as COMMAND runs. If none can be started, COMMAND runs
-    all the same and calls the API directly. When it ends, one line says what went through the gateway.
+    A gateway runs for as long as COMMAND does. If none can be started, COMMAND runs all the same and calls the API
+    directly. When it ends, one line says what went through the gateway.
     """
-    from everlong.cli.clients import client_of_program  # noqa: PLC0415 - keeps `--help` quick
-
     flags = {"gateway.port": port, "gateway.upstream": upstream}
     client = client_of_program(command[0])
     with _open_gateway({key: value for key, value in flags.items() if value is not None}, client) as gateway:
         code = _run_program(command, os.environ) if gateway is None else _run_through_gateway(gateway, client, command)
-    if gateway is not None and code not in _NOT_RUN_CODES:
+    if gateway is not None and not gateway.is_outer and code not in _NOT_RUN_CODES:
         say(gateway.report(client, command[0]))
     if code:
         raise click.exceptions.Exit(code)
 
 
 def _run_through_gateway(wrapped: _WrappedGateway, client: Client | None, command: tuple[str, ...]) -> int:
-    from everlong.cli.clients.client import ClientRun, base_urls, no_proxy_variables  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.gateway.formats import path_of_folder  # noqa: PLC0415 - as above
-
     gateway = client_gateway(wrapped.settings, wrapped.address)
     program = Path(command[0]).stem.lower() if client is None else client.name
     is_own = not program.startswith(_RUNNERS)
@@ -102,7 +98,7 @@ def _open_gateway(flags: dict[str, Any], client: Client | None) -> Iterator[_Wra
     """Provide a gateway while the block runs; yield None if none can be started."""
     try:
         check_installed()
-        gateway = _WrappedGateway(gateway_settings(flags), store_settings(), client, is_own="gateway.upstream" in flags)
+        gateway = _WrappedGateway(gateway_settings(flags), store_settings(), client)
         gateway.start()
     except (EverlongError, OSError) as error:
         if isinstance(error, ConfigError) and error.key in flags:
@@ -118,67 +114,64 @@ def _open_gateway(flags: dict[str, Any], client: Client | None) -> Iterator[_Wra
 
 
 class _WrappedGateway:
-    """The gateway that a wrapped program uses: one that is running already, or one of our own."""
+    """The gateway of a wrapped program; a wrap inside of a wrap uses the outer one's."""
 
-    def __init__(self, settings: Settings, store: Any, client: Client | None, *, is_own: bool) -> None:
-        from everlong.gateway.routing import Routes  # noqa: PLC0415 - keeps `--help` quick
+    def __init__(self, settings: Settings, store: StoreSettings, client: Client | None) -> None:
+        from everlong.gateway.routing import Routes  # noqa: PLC0415 - its packages may not be installed
 
         self.settings = settings
         self._store = store
-        self._upstreams = _find_upstreams(os.environ, client, own_address(settings))
-        self._is_own = is_own or bool(self._upstreams)
-        self._routes: Routes = Routes(settings, upstreams=self._upstreams)
+        upstreams = _find_upstreams(os.environ, client, own_address(settings))
+        outer = next((url for url in upstreams.values() if is_gateway(url)), None)
+        self.is_outer = outer is not None
+        self.address = "" if outer is None else "http://" + urlsplit(outer).netloc
+        self._routes = Routes(settings, upstreams=upstreams)
         self._hosted: HostedGateway | None = None
         self._began = time.time()
-        self._before: WrapTally | None = None
-        """The counts before the program started, of a gateway that was running already."""
         self._tally: WrapTally | None = None
         """The counts at the end."""
-        self._over = threading.Event()
-        self._watching: threading.Thread | None = None
-        self.address = ""
 
     def start(self) -> None:
+        """Start the gateway, on another port if its own is taken."""
+        if self.is_outer:
+            return
+        port = self.settings.gateway.port
+        try:
+            self._hosted = self._make_gateway(port).start()
+        except ConfigError as error:
+            if error.key != "gateway.port" or not port:
+                raise
+            self._hosted = self._make_gateway(0).start()
+        self.address = self._hosted.address
+
+    def _make_gateway(self, port: int) -> HostedGateway:
+        from everlong.gateway.server import HostedGateway  # noqa: PLC0415 - its packages may not be installed
+
         own = self.settings.gateway
-        usual = f"http://127.0.0.1:{own.port}"
-        wrapped = next((url for url in self._upstreams.values() if is_gateway(url)), None)
-        if wrapped is not None:
-            self.address = "http://" + urlsplit(wrapped).netloc  # a wrap inside of a wrap
-        elif own.port and not self._is_own and is_gateway(usual):
-            self.address = usual
-            self._watching = threading.Thread(target=self._watch, name="everlong-watch", daemon=True)
-            self._watching.start()
-        else:
-            self._host(own.port)
-            assert self._hosted is not None  # noqa: S101 - just made
-            self.address = self._hosted.address
-        if self._hosted is None:
-            self._before = _read_metrics(self.address)
+        update = {"host": "127.0.0.1", "port": port, "keys": {}}
+        settings = self.settings.model_copy(update={"gateway": own.model_copy(update=update)})
+        # The terminal is the program's; without a file there is no log.
+        log = GatewayLog(None) if own.log_file is None else open_log(own.log_file)
+        return HostedGateway(
+            settings, self._routes, lambda: open_store(self._store, waits_for_disk=False).database, log
+        )
 
     def close(self) -> None:
-        self._over.set()
-        if self._watching is not None:
-            self._watching.join()
-        self._tally = _read_metrics(self.address)
+        """Read what went through the gateway, and end it."""
         if self._hosted is not None:
+            self._tally = _read_metrics(self.address)
             self._hosted.close()
 
     def report(self, client: Client | None, program: str) -> str:
         """Return what went through the gateway, in one line; call it after `close`."""
-        tally, is_shared = self._tally, self._hosted is None
-        if tally is None:
+        if self._tally is None:
             return "the gateway has stopped; what went through it is unknown"
-        if is_shared and self._before is not None:
-            tally -= self._before
-        if not tally["requests"]:
+        if not self._tally["requests"]:
             return _explain_silence(client, program)
-        amounts, session = (None, None) if is_shared else self._look_back()
-        return report_line(tally, amounts, session, is_shared=is_shared)
+        return report_line(self._tally, *self._look_back())
 
     def _look_back(self) -> tuple[tuple[Decimal, Decimal] | None, str | None]:
         """Return what the program's conversations cost, and which is the person's own, not a sub-agent's."""
-        from everlong.store import open_store  # noqa: PLC0415 - keeps `--help` quick
-
         try:
             with open_store(self._store) as store:
                 asked = Counter(turn.session for turn in store.turns.since(self._began) if turn.session is not None)
@@ -191,48 +184,9 @@ class _WrappedGateway:
         except (EverlongError, OSError):  # the program is done; a missing figure is no error
             return None, None
 
-    def _host(self, port: int) -> None:
-        """Start a gateway of our own, on another port if this one is taken."""
-        try:
-            self._hosted = self._make_gateway(port).start()
-        except ConfigError as error:
-            if error.key != "gateway.port" or not port:
-                raise
-            self._hosted = self._make_gateway(0).start()
-
-    def _make_gateway(self, port: int) -> HostedGateway:
-        from everlong.gateway.server import HostedGateway  # noqa: PLC0415 - keeps `--help` quick
-
-        own = self.settings.gateway
-        update = {"host": "127.0.0.1", "port": port, "keys": {}}
-        settings = self.settings.model_copy(update={"gateway": own.model_copy(update=update)})
-        # The terminal is the program's; without a file there is no log.
-        log = GatewayLog(None) if own.log_file is None else open_log(own.log_file)
-        return HostedGateway(settings, self._routes, self._database, log)
-
-    def _database(self) -> Database:
-        from everlong.store import open_store  # noqa: PLC0415 - keeps `--help` quick
-
-        return open_store(self._store, waits_for_disk=False).database
-
-    def _watch(self) -> None:
-        """Take over if the gateway stops: the program knows no other address."""
-        port = self.settings.gateway.port
-        while not self._over.wait(_WATCH_SECONDS):
-            if is_gateway(self.address) or is_gateway(self.address):
-                continue
-            try:
-                self._hosted = self._make_gateway(port).start()
-            except (EverlongError, OSError):  # another process was quicker, or the next look has more luck
-                continue
-            return
-
 
 def _find_upstreams(env: Mapping[str, str], client: Client | None, own: str) -> dict[str, str]:
     """Return where the program would send its calls without us, by API; never our own address."""
-    from everlong.cli.clients.client import VARIABLES  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.config.listing import problems_in  # noqa: PLC0415 - as above
-
     found = {} if client is None else client.upstreams(env, Path.home())
     for api, names in VARIABLES.items():
         value = next((env[name].strip() for name in names if env.get(name, "").strip()), None)
@@ -255,7 +209,7 @@ WrapTally = Counter[str]
 
 
 def _read_metrics(address: str) -> WrapTally | None:
-    """Return the counts of a gateway for all of its clients; None if it does not answer."""
+    """Return the counts of a gateway; None if it does not answer."""
     parts = urlsplit(address)
     try:
         with closing(
@@ -289,8 +243,6 @@ def _cost_without_compactions(
 
     Returns None if a call has no known price.
     """
-    from everlong.agent.accounting import account  # noqa: PLC0415 - keeps `--help` quick
-
     paid = without = Decimal(0)
     roots = {store.conversations.find(session).parts[0] for session in sessions}
     for name, one in account(store, settings, by="session", since=since).groups.items():
@@ -303,13 +255,7 @@ def _cost_without_compactions(
     return paid, without
 
 
-def report_line(
-    tally: WrapTally,
-    amounts: tuple[Decimal, Decimal] | None = None,
-    session: str | None = None,
-    *,
-    is_shared: bool = False,
-) -> str:
+def report_line(tally: WrapTally, amounts: tuple[Decimal, Decimal] | None = None, session: str | None = None) -> str:
     """Return the line that sums up what a program sent through the gateway."""
     parts = [counted(tally["requests"], "request")]
     if tally["failed"]:
@@ -324,11 +270,7 @@ def report_line(
     elif paid:
         parts.append(money(paid))
     line = ", ".join(parts)
-    if is_shared:
-        line += " (all clients of the gateway in this time)"
-    if session is not None:
-        line += f"; everlong sessions show {session}"
-    return line
+    return line if session is None else f"{line}; everlong sessions show {session}"
 
 
 def _explain_silence(client: Client | None, program: str) -> str:

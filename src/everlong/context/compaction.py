@@ -63,7 +63,7 @@ _RULES_SHARE = 0.5
 """The largest share of the summary's budget that standing rules may take."""
 _WORTH_OF_SUMMARY = 0.8
 """Where nothing fits, a summary may cost a fifth more than clearing results, which tells nothing of them."""
-_WELL_USED = 0.9
+_WELL_USED = 0.96
 """A result that uses less than this share of its target is tried again with a longer tail."""
 
 

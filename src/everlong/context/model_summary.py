@@ -21,7 +21,7 @@ from everlong.context.checks import check_summary
 from everlong.context.digest import DigestPiece, pack, split, turn_pieces
 from everlong.context.document import SummaryDocument
 from everlong.context.exchanges import Complete
-from everlong.context.policy import LeftAlone
+from everlong.context.policy import Cooldown, LeftAlone
 from everlong.context.summarizers import Summarizer, SummaryRequest, check_summarizer, clean_answer
 from everlong.context.summary_prompts import known_document, transcript_prompt, warm_prompt
 from everlong.context.text import shorten_text
@@ -273,10 +273,7 @@ class SummarizerChain:
             raise ConfigError(f'choose must be "first_good" or "best", got {choose!r}', key="choose")
         self._members = list(members)
         self._choose = choose
-        self._cooldown = cooldown_seconds
-        self._clock = clock
-        self._resting: dict[int, float] = {}
-        self._reasons: dict[int, str] = {}
+        self._cooldowns = [Cooldown(cooldown_seconds, clock) for _ in members]
         self._winner: Summarizer | None = None
 
     @property
@@ -313,9 +310,8 @@ class SummarizerChain:
                 complaints.append(f"{member.name}: {error}")
                 continue
             except Exception as error:  # noqa: BLE001 - foreign code; the next member is asked and the reason kept
-                self._resting[place] = self._clock() + self._cooldown
-                self._reasons[place] = f"{type(error).__name__}: {error}"
-                complaints.append(f"{member.name}: {self._reasons[place]}")
+                self._cooldowns[place].start(f"{type(error).__name__}: {error}")
+                complaints.append(f"{member.name}: {self._cooldowns[place].failure}")
                 continue
             prose, problem = clean_answer(text, request.budget_tokens, request.count)
             if problem:
@@ -334,19 +330,15 @@ class SummarizerChain:
     @property
     def left_alone(self) -> list[LeftAlone]:
         """The members that failed and are not asked now."""
-        now = self._clock()
+        pairs = zip(self._members, self._cooldowns, strict=True)
+        own = [one for member, cooldown in pairs for one in cooldown.left_alone(member.name)]
         within = [one for member in self._members if isinstance(member, SummarizerChain) for one in member.left_alone]
-        return [
-            LeftAlone(self._members[place].name, self._reasons[place], until - now, self._cooldown)
-            for place, until in self._resting.items()
-            if until > now
-        ] + within
+        return own + within
 
     def _awake(self) -> list[int]:
         """Return the members to ask: those that did not fail lately, or all if every one did."""
-        now = self._clock()
         everybody = range(len(self._members))
-        return [place for place in everybody if self._resting.get(place, now) <= now] or list(everybody)
+        return [place for place in everybody if not self._cooldowns[place].is_on] or list(everybody)
 
 
 # -- parts of a long conversation --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ a provider has refused a request as too long.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -28,6 +28,7 @@ __all__ = [
     "OVERFLOW_TRIES",
     "AutomaticThreshold",
     "Budgets",
+    "Cooldown",
     "Habits",
     "HeldBack",
     "LeftAlone",
@@ -559,6 +560,35 @@ class LeftAlone:
             f"held back: {self.name} is asked for no summary for another {self.seconds_left:.0f} of "
             f"{self.cooldown_seconds:g} seconds, because it failed: {self.reason}"
         )
+
+
+class Cooldown:
+    """The rest of a summarizer that has failed."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self.seconds = seconds
+        self.failure = ""
+        """The reason of the last failure."""
+        self._clock = clock
+        self._until: float | None = None
+
+    @property
+    def is_on(self) -> bool:
+        """True if the summarizer is not asked now."""
+        return self._until is not None and self._clock() < self._until
+
+    def start(self, failure: str) -> None:
+        """Begin a rest after a failure."""
+        self._until, self.failure = self._clock() + self.seconds, failure
+
+    def end(self) -> None:
+        """Forget the failure."""
+        self._until = None
+
+    def left_alone(self, name: str) -> list[LeftAlone]:
+        """Return the summarizer of this name with the rest that is left; nothing while it may be asked."""
+        left = 0.0 if self._until is None else self._until - self._clock()
+        return [LeftAlone(name, self.failure, left, self.seconds)] if left > 0 else []
 
 
 # -- after an overflow: the provider refused a request as too long -----------------------------------------------------

@@ -19,7 +19,7 @@ from everlong.arguments import refuse
 from everlong.context.chronicle import Chronicle
 from everlong.context.document import SummaryDocument
 from everlong.context.exchanges import SummaryExchange, SummaryExchanges
-from everlong.context.policy import LeftAlone
+from everlong.context.policy import Cooldown, LeftAlone
 from everlong.context.text import TextCount, cut_at_clause, one_line, unwrap_fence
 from everlong.model import Message, text_of, typed_words
 
@@ -202,10 +202,7 @@ class SummaryWriter:
     ) -> None:
         self._chosen = chosen
         self._fallback = ExtractiveSummarizer()
-        self._cooldown = cooldown_seconds
-        self._clock = clock
-        self._cooling_until: float | None = None
-        self._failure = ""
+        self._cooldown = Cooldown(cooldown_seconds, clock)
         self._unusable = 0
         self.last: WrittenSummary | None = None
         """The last summary."""
@@ -213,11 +210,9 @@ class SummaryWriter:
     @property
     def left_alone(self) -> list[LeftAlone]:
         """The summarizers that failed and are not asked now: the chosen one, or members of it."""
-        inner: list[LeftAlone] = list(getattr(self._chosen, "left_alone", ()))
-        left = 0.0 if self._cooling_until is None else self._cooling_until - self._clock()
-        if self._chosen is None or left <= 0:
-            return inner
-        return [LeftAlone(self._chosen.name, self._failure, left, self._cooldown), *inner]
+        if self._chosen is None:
+            return []
+        return [*self._cooldown.left_alone(self._chosen.name), *getattr(self._chosen, "left_alone", ())]
 
     @property
     def chosen(self) -> Summarizer | None:
@@ -252,28 +247,27 @@ class SummaryWriter:
         chosen = self._chosen
         if chosen is None or not self.asks_model:
             return self._fall_back(request, None)
-        if self._is_cooling() and not ignore_cooldown:
-            return self._fall_back(
-                request, f"{chosen.name} failed before and is left alone for {self._cooldown:g} seconds"
-            )
+        if self._cooldown.is_on and not ignore_cooldown:
+            seconds = self._cooldown.seconds
+            return self._fall_back(request, f"{chosen.name} failed before and is left alone for {seconds:g} seconds")
         problems: list[str] = []
         for _ in range(2):
             noted = request.exchanges.count
             try:
                 answer: object = chosen.summarize(request)
             except Exception as error:  # noqa: BLE001 - a summarizer is foreign code; its failure is reported
-                self._cool_down(f"{type(error).__name__}: {error}")
-                return self._fall_back(request, f"{chosen.name}: {self._failure}")
+                self._cooldown.start(f"{type(error).__name__}: {error}")
+                return self._fall_back(request, f"{chosen.name}: {self._cooldown.failure}")
             if request.exchanges.count == noted:  # one of somebody else, whose prompt is not known
                 request.exchanges.note(chosen.name, "", answer if isinstance(answer, str) else repr(answer))
             prose, problem = clean_answer(answer, request.budget_tokens, request.count)
             if not problem:
-                self._unusable, self._cooling_until = 0, None
+                self.reset()
                 return WrittenSummary(complete(prose, request), chosen.name, None, tuple(problems), prose)
             problems.append(problem)
         self._unusable += 1
         if self._unusable >= _MOST_UNUSABLE:
-            self._cool_down(problems[-1])
+            self._cooldown.start(problems[-1])
         return self._fall_back(request, f"{chosen.name}: {problems[-1]}", tuple(problems))
 
     def _fall_back(self, request: SummaryRequest, reason: str | None, problems: tuple[str, ...] = ()) -> WrittenSummary:
@@ -281,16 +275,9 @@ class SummaryWriter:
             problems = (reason,)
         return WrittenSummary(self._fallback.summarize(request), self._fallback.name, reason, problems)
 
-    def _cool_down(self, failure: str) -> None:
-        self._cooling_until = self._clock() + self._cooldown
-        self._failure = failure
-
-    def _is_cooling(self) -> bool:
-        return self._cooling_until is not None and self._clock() < self._cooling_until
-
     def reset(self) -> None:
         """Forget earlier failures."""
-        self._cooling_until = None
+        self._cooldown.end()
         self._unusable = 0
 
 

@@ -7,7 +7,6 @@ is made again when the model is back. A summary is accepted only if it is shorte
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,9 +16,9 @@ from everlong.context.digest import without_marks
 from everlong.context.document import SummaryDocument
 from everlong.context.exchanges import SummaryExchanges
 from everlong.context.names import entities
-from everlong.context.policy import LeftAlone
-from everlong.context.summarizers import ExtractiveSummarizer, Summarizer, SummaryRequest
-from everlong.context.text import TextCount, shorten_text, unwrap_fence
+from everlong.context.policy import Cooldown, LeftAlone
+from everlong.context.summarizers import ExtractiveSummarizer, Summarizer, SummaryRequest, clean_answer
+from everlong.context.text import TextCount, shorten_text
 from everlong.lossless.graph import State, SummaryNode
 from everlong.model import Message, whole_text
 
@@ -29,8 +28,6 @@ LONGEST = 1.25
 """A summary may exceed its budget by this factor: models count differently."""
 _NAMES_PER_TOKEN = 0.05
 """Names that prose of some length can be expected to hold: one in twenty tokens."""
-_THOUGHT = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
-_HEADING = re.compile(r"^#{1,3} ", re.MULTILINE)
 
 
 class WrittenNode(NamedTuple):
@@ -83,14 +80,12 @@ class SummaryAuthor:
         """True if a model writes summaries as a rule; without one, they are degraded then."""
         self.input_tokens = 0
         """Tokens of all sources that a model was asked to read."""
-        self._cooldown = cooldown_seconds
-        self._clock = clock
-        self._cooling_until: float | None = None
+        self._cooldown = Cooldown(cooldown_seconds, clock)
 
     @property
     def has_model(self) -> bool:
         """True if a model writes summaries and has not just failed."""
-        return self._asks_model and not self._is_cooling()
+        return self._asks_model and not self._cooldown.is_on
 
     @property
     def _asks_model(self) -> bool:
@@ -99,14 +94,12 @@ class SummaryAuthor:
     @property
     def left_alone(self) -> list[LeftAlone]:
         """The model, while it is left alone after a failure."""
-        left = 0.0 if self._cooling_until is None else self._cooling_until - self._clock()
-        if self.summarizer is None or left <= 0:
-            return []
-        return [LeftAlone(self.summarizer.name, self.failure or "", left, self._cooldown)]
+        return [] if self.summarizer is None else self._cooldown.left_alone(self.summarizer.name)
 
     def reset(self) -> None:
         """Forget earlier failures."""
-        self._cooling_until, self.failure = None, None
+        self.failure = None
+        self._cooldown.end()
 
     def write(
         self,
@@ -119,7 +112,7 @@ class SummaryAuthor:
     ) -> WrittenNode:
         """Return a summary that is shorter than its source; a failing model never makes this raise."""
         budget = max(1, min(budget, source.tokens - 1)) if source.tokens else budget
-        if self._asks_model and (ignore_cooldown or not self._is_cooling()):
+        if self._asks_model and (ignore_cooldown or not self._cooldown.is_on):
             for share in (1.0, TIGHTER):
                 request = SummaryRequest(
                     turns=source.turns(),
@@ -133,7 +126,7 @@ class SummaryAuthor:
                 written = self._ask(request, source, budget)
                 if written is not None:
                     return written
-                if self._is_cooling():
+                if self._cooldown.is_on:
                     break
         state: State = "degraded" if self._asks_model or self.expects_model else "good"
         text = self._extracted(source, budget)
@@ -149,15 +142,15 @@ class SummaryAuthor:
             answer: object = self.summarizer.summarize(request)
         except Exception as error:  # noqa: BLE001 - a summarizer is foreign code; its failure is reported, not hidden
             self.failure = f"{self.summarizer.name}: {type(error).__name__}: {error}"
-            self._cooling_until = self._clock() + self._cooldown
+            self._cooldown.start(self.failure)
             return None
         said = source.text
-        text = usable_text(answer)
-        tokens = self.count(text) if text else 0
-        if not text or tokens > LONGEST * budget or (source.tokens and tokens >= source.tokens):
-            self.failure = f"{self.summarizer.name}: " + ("no usable summary" if not text else "a summary too long")
+        text, problem = clean_answer(without_marks(answer) if isinstance(answer, str) else answer, budget, self.count)
+        tokens = self.count(text)
+        if problem or tokens > LONGEST * budget or (source.tokens and tokens >= source.tokens):
+            self.failure = f"{self.summarizer.name}: " + (problem or "a summary too long")
             return None
-        self._cooling_until, self.failure = None, None
+        self.reset()
         return WrittenNode(text, tokens, self.summarizer.name, quality_of(text, said, budget), "good")
 
     def _extracted(self, source: Source, budget: int) -> str:
@@ -174,17 +167,6 @@ class SummaryAuthor:
         if text and self.count(text) <= LONGEST * budget:
             return without_marks(text)
         return shorten_text(without_marks(text or source.text), budget, self.count, otherwise="")
-
-    def _is_cooling(self) -> bool:
-        return self._cooling_until is not None and self._clock() < self._cooling_until
-
-
-def usable_text(answer: object) -> str:
-    """Return a model's summary of a leaf without its thoughts; empty if there is none, as for a refusal."""
-    if not isinstance(answer, str):
-        return ""
-    text = unwrap_fence(_THOUGHT.sub("", without_marks(answer)).strip()).strip()
-    return text if _HEADING.search(text) else ""
 
 
 def quality_of(text: str, source: str, budget: int) -> float:

@@ -8,7 +8,7 @@ one that was made up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from everlong.model import Message
     from everlong.store import Conversation, Store
 
-__all__ = ["History", "HistoryOf"]
+__all__ = ["History"]
 
 PASSAGE = 900
 """Characters of a passage that `recall` shows at most."""
@@ -347,7 +347,3 @@ def _shown_line(line: ConversationLine | CompactionMark) -> Quotation:
         f"[{role_named(line.entry.message.get('role'))}, turn {line.turn}, id {_short(line.entry.id)}{more}{broken}]"
     )
     return [Quote(heading, shorten_text(words, MESSAGE, len, otherwise="") if more else words)]
-
-
-HistoryOf = Callable[[str], History]
-"""Returns the history of a tenant."""

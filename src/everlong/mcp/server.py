@@ -5,13 +5,11 @@ The annotations of a tool are its schema, so they are values here and no texts.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import anyio.to_thread
-from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, ElicitationResult, MCPServer, Resolve
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError as RefusedCall
 from mcp.server.mcpserver.prompts.base import Prompt
@@ -22,16 +20,11 @@ from everlong import __version__
 from everlong.errors import EverlongError
 
 if TYPE_CHECKING:
-    from everlong.mcp.history import History, HistoryOf
+    from everlong.mcp.history import History
 
-__all__ = ["LOCAL", "Consent", "HistoryServer", "Remembering", "TenantOf"]
-
-LOCAL = "local"
-"""The tenant of a caller without a key: the user of this machine."""
+__all__ = ["Consent", "HistoryServer", "Remembering"]
 
 Remembering = Literal["ask", "always", "never"]
-TenantOf = Callable[[Any], str]
-"""Returns the tenant of a request, given the request of the transport; None on stdio."""
 
 _RESOURCE = "everlong://conversations/{conversation}"
 _LISTED_RESOURCES = 20
@@ -48,7 +41,7 @@ _CANNOT_ASK = (
     "notes without a question: everlong config set mcp.remember always"
 )
 _SAID_NO = "nothing was kept: the user said no; do not try the same in other words"
-_NO_NOTES = "nothing was kept: notes are for the user of this machine, not for callers with a key"
+_NO_NOTES = "nothing was kept: notes are switched off"
 
 _INSTRUCTIONS = """Everlong keeps the conversations that the user had with agents{where}.
 Use recall before asking the user for something that may have been said or decided earlier, also in another client.
@@ -68,20 +61,18 @@ class _Refusal:
 
 
 class HistoryServer(MCPServer[Any]):
-    """The server of one process; each caller sees the history of its tenant.
+    """The server of one process.
 
     Args:
-        history_of: returns the history of a tenant.
-        tenant_of: returns the tenant of a request of the transport.
+        history: returns the history that the caller may see.
         remembering: whether notes are kept, and whether the user is asked before.
         where: the scope in words, for the instructions of the model.
     """
 
     def __init__(
         self,
-        history_of: "HistoryOf",
+        history: "Callable[[], History]",
         *,
-        tenant_of: TenantOf = lambda _: LOCAL,
         remembering: Remembering = "ask",
         where: str = "",
     ) -> None:
@@ -92,30 +83,14 @@ class HistoryServer(MCPServer[Any]):
             version=__version__,
             log_level="ERROR",
             subscriptions=False,
-            middleware=[self._let_in],
         )
-        self._history_of = history_of
-        self._tenant_of = tenant_of
+        self._history = history
         self._remembering = remembering
-        self._caller: ContextVar[str] = ContextVar("everlong_caller")
         self._add_reading_tools()
         if remembering != "never":
             self._add_remember()
         self._add_prompts()
         self._add_resources()
-
-    # -- the caller ----------------------------------------------------------------------------------------------------
-
-    async def _let_in(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-        """Note whose request it is while it is answered."""
-        token = self._caller.set(self._tenant_of(ctx.request))
-        try:
-            return await call_next(ctx)
-        finally:
-            self._caller.reset(token)
-
-    def _history(self) -> "History":
-        return self._history_of(self._caller.get())  # a request that nobody let in raises a LookupError
 
     # -- tools ---------------------------------------------------------------------------------------------------------
 

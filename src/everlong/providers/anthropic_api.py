@@ -27,7 +27,7 @@ from everlong.providers.base import (
 )
 from everlong.providers.client import ClientProvider, StreamAssembler, listed_window, need, weigh
 from everlong.wire import sendable, to_anthropic, to_openai
-from everlong.wire.blocks import INVALID
+from everlong.wire.anthropic import INVALID
 
 if TYPE_CHECKING:
     from anthropic import Anthropic

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Row, Select, case, func, or_, select, update
+from sqlalchemy import Connection, Row, Select, func, or_, select, update
 
 from everlong.errors import AmbiguousName, NotStored, StoreError
 from everlong.store.compaction import Compaction, compaction_of
@@ -284,19 +284,6 @@ class Conversations:
             parts = connection.execute(select(turn.c.session).where(*mine, turn.c.status == "open")).scalars()
             return {whole[str(part)] for part in parts}
 
-    def unanswered(self, some: Sequence[Conversation]) -> set[str]:
-        """Return the ids of those conversations that consist of refused requests: no model has said a word in them."""
-        whole = {one.parts[0]: one.id for one in some if len(one.parts) == 1}
-        failed: set[str] = set()
-        is_refused = (turn.c.status == "failed") & turn.c.reply.is_(None)
-        all_refused = func.sum(case((is_refused, 0), else_=1)) == 0
-        asked = select(turn.c.session).where(turn.c.tenant == self._core.tenant).group_by(turn.c.session)
-        with self._database.read() as connection:
-            for parts in in_batches(list(whole)):
-                refused = asked.where(turn.c.session.in_(parts)).having(all_refused)
-                failed |= {whole[str(part)] for part in connection.execute(refused).scalars()}
-        return {ident for ident in failed if not any(_is_reply(line) for line in self.lines(ident))}
-
     def count(self, kinds: Sequence[Kind] = ("main", "side", "agent")) -> int:
         """Return how many conversations there are."""
         query = select(func.count(session.c.conversation.distinct())).where(
@@ -525,10 +512,6 @@ class Conversations:
             )
             found |= {row[0]: int(row[1]) for row in connection.execute(query.group_by(session.c.works_for))}
         return found
-
-
-def _is_reply(line: ConversationLine) -> bool:
-    return line.entry.message.get("role") == "assistant"
 
 
 def _conversation(

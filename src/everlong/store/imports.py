@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from everlong.store.core import StoreCore
     from everlong.store.store import Store
     from everlong.wire import TranscriptConversation
-    from everlong.wire.logs.log import LogFacts, LogRun, LogUsage
+    from everlong.wire.logs import LogFacts, LogRun, LogUsage
 
 REASON = "imported"
 """The end reason of an imported session, unless the file gives another."""

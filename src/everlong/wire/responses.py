@@ -1,8 +1,8 @@
 """Items of OpenAI's Responses API as messages of the OpenAI format, and back.
 
 One step of a model (reasoning, texts, calls) is several items there and one message here, so that a step is kept or
-dropped whole. What messages have no place for is kept under a private key, as in `everlong.wire.blocks`. The ``id`` and
-``status`` of items are left out: an API that stores nothing does not know them.
+dropped whole. What messages have no place for is kept under a private key, as in `everlong.wire.anthropic`. The ``id``
+and ``status`` of items are left out: an API that stores nothing does not know them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from everlong.errors import TranscriptError
 from everlong.model import Message, is_reasoning, parts_of
-from everlong.wire.blocks import ANTHROPIC, OPENAI, RESPONSES, notes_of, rest_of, with_notes
+from everlong.wire.anthropic import ANTHROPIC, OPENAI, RESPONSES, notes_of, rest_of, with_notes
 
 __all__ = ["Item", "from_items", "message_of_answer", "to_items"]
 

@@ -5,37 +5,16 @@ Everything wrong with the input becomes a `TranscriptError` that says where.
 
 from __future__ import annotations
 
-import codecs
 import json
 import math
 import re
+from collections import Counter
 from functools import cache
 from typing import Any, NamedTuple
 
 from everlong.errors import TranscriptError
 
 __all__ = ["JsonLayout", "decode_text", "layout_of", "parse_json", "render_json"]
-
-_MARKS = (
-    # UTF-32 first: its little-endian mark begins with the one of UTF-16.
-    (codecs.BOM_UTF32_LE, "utf-32"),
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF8, "utf-8-sig"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
-
-_EXPECTED = {
-    "Expecting value": "a value was expected",
-    "Expecting ',' delimiter": "a comma or a closing bracket was expected",
-    "Expecting ':' delimiter": "a colon was expected",
-    "Expecting property name enclosed in double quotes": "a name in double quotes was expected",
-    "Unterminated string starting at": "the string that starts here never ends",
-    "Extra data": "the JSON value ends before this, and nothing more was expected",
-    "Illegal trailing comma before end of array": "a value was expected after the comma",
-    "Illegal trailing comma before end of object": "a name was expected after the comma",
-}
-
 
 _TOKENS = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(?P<sign>[,:])(?P<gap>\s?)', re.DOTALL)
 """Strings, which are skipped, and the commas and colons between them."""
@@ -56,7 +35,7 @@ def decode_text(data: bytes | str) -> str:
     """Return the text of a file in any Unicode encoding, without its byte order mark."""
     if isinstance(data, str):
         return data.removeprefix("\ufeff")
-    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), None) or _guess_encoding(data)
+    encoding = json.detect_encoding(data)
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
@@ -67,15 +46,6 @@ def decode_text(data: bytes | str) -> str:
         ) from error
 
 
-def _guess_encoding(data: bytes) -> str:
-    # JSON begins with ASCII, so a zero byte beside the first or second character gives UTF-16 away.
-    if data[1:2] == b"\0" and data[:1] != b"\0":
-        return "utf-16-le"
-    if data[:1] == b"\0" and data[1:2] not in {b"\0", b""}:
-        return "utf-16-be"
-    return "utf-8"
-
-
 def parse_json(text: str, what: str, line: int = 1) -> Any:
     """Return a JSON value; ``what`` names it in errors, ``line`` is where it starts in its file."""
     try:
@@ -84,8 +54,7 @@ def parse_json(text: str, what: str, line: int = 1) -> Any:
         raise TranscriptError(_syntax_problem(text, line, error)) from error
     except RecursionError:
         raise TranscriptError(
-            f"{what} is nested too deeply to be read (some {_depth(text):,} brackets inside each other); "
-            "real conversations are not: check how the file was made"
+            f"{what} is nested too deeply to be read; real conversations are not: check how the file was made"
         ) from None
     except _ContentError as error:
         raise TranscriptError(f"{what} contains {error}") from None
@@ -131,11 +100,7 @@ class _ContentError(Exception):
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        seen: set[str] = set()
-        for name, _ in pairs:
-            if name in seen:
-                break
-            seen.add(name)
+        name = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise _ContentError(f"the key {name!r} twice in one object, so that a value would be lost; remove one")
     return result
 
@@ -164,15 +129,7 @@ def _syntax_problem(text: str, line: int, error: json.JSONDecodeError) -> str:
     elif error.pos < len(text) and text[error.pos] == "\0":
         problem = "there is a NUL byte; the file is damaged or not text"
     else:
-        problem = _EXPECTED.get(error.msg, error.msg[:1].lower() + error.msg[1:])
+        problem = error.msg[:1].lower() + error.msg[1:]
     if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):
         problem += "; the input seems to be cut off: get the whole file"
     return f"the input is not valid JSON at {where}: {problem}"
-
-
-def _depth(text: str) -> int:
-    deepest = depth = 0
-    for bracket in re.finditer(r"[\[{]|[\]}]", text):
-        depth += 1 if bracket[0] in "[{" else -1
-        deepest = max(deepest, depth)
-    return deepest

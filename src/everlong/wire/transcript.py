@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 from everlong.errors import MessageError, TranscriptError
 from everlong.model.message import Message, checked_messages
 from everlong.wire.anthropic import sendable, to_anthropic, to_openai
-from everlong.wire.claude_code import is_log, read_log
+from everlong.wire.logs.claude_code import is_log, read_claude_code
 from everlong.wire.text import JsonLayout, decode_text, layout_of, parse_json, render_json
 
 __all__ = ["Format", "Transcript", "TranscriptConversation", "TranscriptKind", "format_of", "read_transcript"]
@@ -141,7 +141,6 @@ class Transcript:
     kind: TranscriptKind
     conversations: list[TranscriptConversation]
     layout: JsonLayout
-    remark: str = ""
 
     def describe(self) -> str:
         """Return a phrase for people on what the file was taken for."""
@@ -150,9 +149,7 @@ class Transcript:
         shape = _OPENAI.get(self.kind, self.kind)
         anthropic = "Anthropic-format " if shape != self.kind else ""
         if shape == "claude-code":
-            return (
-                f"a Claude Code session log of {_count_phrase(count, 'conversation')} with {messages} ({self.remark})"
-            )
+            return f"a Claude Code session log of {_count_phrase(count, 'conversation')} with {messages}"
         if shape == "messages":
             return f"an {'Anthropic' if anthropic else 'OpenAI'} message list of {messages}"
         if shape == "request":
@@ -251,22 +248,13 @@ def _read_lines(text: str) -> Transcript:
 
 
 def _read_log(entries: Sequence[dict[str, Any]]) -> Transcript:
-    log = read_log(entries)
     conversations = []
-    for session, agent, model, messages, written, folder in log.conversations:
-        name = session if agent is None else f"{session or 'session'}/agent-{agent}"
-        body = {"id": name, "model": model, "folder": folder, "messages": messages}
-        known = {key: value for key, value in body.items() if value is not None}
-        # One message with several results becomes several messages, all written at that time.
-        times = [time for message, time in zip(messages, written, strict=True) for _ in to_openai([message])]
-        conversations.append(TranscriptConversation(to_openai(messages), known, "anthropic", times))
-    agents = sum(conversation.agent is not None for conversation in log.conversations)
-    remarks = [
-        f"{_count_phrase(agents, 'conversation')} of sub-agents" if agents else "",
-        log.left_out.describe(),
-        "what is written is no log, as a log's links cannot be made up, but Anthropic-format messages as JSON",
-    ]
-    return Transcript("claude-code", conversations, JsonLayout(indent=2, comma=","), "; ".join(filter(None, remarks)))
+    for run in read_claude_code(entries):
+        if not run.is_abandoned:
+            body = {"id": run.facts.key, "model": run.facts.model, "folder": run.facts.folder}
+            known = {key: value for key, value in body.items() if value is not None}
+            conversations.append(TranscriptConversation(run.messages, known, "anthropic", run.times))
+    return Transcript("claude-code", conversations, JsonLayout(indent=2, comma=","))
 
 
 def _transcript(kind: TranscriptKind, conversations: list[TranscriptConversation], layout: JsonLayout) -> Transcript:

@@ -21,7 +21,7 @@ from everlong.agent.tools.tool import Arguments, Tool, ToolOutput, as_output
 from everlong.errors import ConfigError, EverlongError, ToolError, ToolInterrupted
 from everlong.model import Message, ToolCall
 from everlong.store.outputs import page_ends
-from everlong.wire.blocks import INVALID
+from everlong.wire.anthropic import INVALID
 
 STORED = 5_000_000
 """Characters of the longest output that is kept whole."""

@@ -1,1 +1,1 @@
-"""``everlong archive``: what other clients log, imported while they write it."""
+"""``everlong archive``: what other clients log."""

@@ -1,60 +1,151 @@
-"""``everlong archive``: imports the logs of other clients, once or for as long as it runs."""
+"""``everlong archive``: imports the logs of other clients."""
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from sqlalchemy import select
 
+from everlong.cli.archive.log_import import (
+    AIDER,
+    FileImport,
+    LogFolder,
+    LogImport,
+    describe_outcomes,
+    log_folders,
+    stamp_of,
+)
 from everlong.cli.chosen_store import index_pending, open_chosen_store, print_json, store_option
 from everlong.cli.output import counted, json_option, progress_bar, say
+from everlong.errors import EverlongError, StoreError
+from everlong.store.imports import FileStamp, LogFiles
+from everlong.store.schema import session
 
 if TYPE_CHECKING:
-    from everlong.cli.archive.places import LogFolder
-    from everlong.cli.archive.scan import ScanResult
     from everlong.store import Store
 
-__all__ = ["archive_command"]
+_MOST_FOUND = 50_000_000
+"""Bytes of the largest log that a folder may bring along: it is read whole, and a small clone unpacks to gigabytes."""
+
+
+def folders_of_conversations(store: Store) -> list[LogFolder]:
+    """Return the folders that stored conversations work in; aider keeps its history in the folder itself."""
+    query = select(session.c.folder).where(session.c.tenant == store.tenant, session.c.folder.is_not(None)).distinct()
+    with store.database.read() as connection:
+        names = connection.execute(query).scalars().all()
+    return [LogFolder("aider", Path(name), (AIDER,), is_own=False) for name in names if Path(name).is_absolute()]
+
+
+@dataclass(slots=True)
+class ScanResult:
+    """The outcome of one scan."""
+
+    files: int = 0
+    """Logs that are there."""
+    changed: int = 0
+    """Logs that were read."""
+    clients: Counter[str] = field(default_factory=Counter)
+    """Logs that were read, by client."""
+    outcomes: Counter[str] = field(default_factory=Counter)
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Files that could not be read, with the reason."""
+    broken: int = 0
+    """Lines that could not be read."""
+
+    def add(self, found: FileImport) -> None:
+        """Note the outcome of one log."""
+        self.changed += 1
+        self.clients[found.client] += 1
+        self.outcomes.update(found.outcomes)
+        self.broken += found.broken
+
+
+def scan_folders(
+    store: Store,
+    folders: Sequence[LogFolder],
+    progress: Callable[[int, int], None] = lambda _done, _total: None,
+    clock: Callable[[], float] = time.time,
+) -> ScanResult:
+    """Import what has changed in folders of logs; a last message that its client may still be writing waits.
+
+    Args:
+        store: The store.
+        folders: The folders; those that stored conversations work in are looked at, too.
+        progress: Is told the bytes that are done, and those of all logs that have changed.
+        clock: Returns the time.
+    """
+    result, own = ScanResult(), set[Path]()
+    logs = LogImport(store, is_own=own.__contains__, clock=clock)
+    waiting = list(_find_changed(store, folders, own, result))
+    total, done = sum(stamp.size for _, stamp in waiting), 0
+    for path, stamp in waiting:
+        progress(done, total)
+        try:
+            found = logs.add(path, is_growing=True)
+        except StoreError:
+            raise
+        except (OSError, EverlongError) as error:
+            if not isinstance(error, FileNotFoundError) and "has no messages" not in str(error):
+                result.skipped[str(path)] = str(error)
+        else:
+            if found is not None:
+                result.add(found)
+        done += stamp.size
+    progress(done, total)
+    return result
+
+
+def _find_changed(
+    store: Store, folders: Sequence[LogFolder], own: set[Path], result: ScanResult
+) -> Iterator[tuple[Path, FileStamp]]:
+    """Yield the logs that have changed; ``own`` gets those that lie where their client keeps them."""
+    known = LogFiles(store).all_stamps()
+    seen: set[str] = set()
+    for folder in [*folders, *folders_of_conversations(store)]:
+        for path in folder.files():
+            name = str(path.absolute())
+            if name in seen:
+                continue
+            seen.add(name)
+            if folder.is_own:
+                own.add(path)
+            try:
+                stamp = stamp_of(path)
+            except OSError:  # it was deleted in between
+                continue
+            result.files += 1
+            if not folder.is_own and stamp.size > _MOST_FOUND:
+                result.skipped[name] = f"it has more than {_MOST_FOUND:,} bytes, and no client has put it there"
+            elif known.get(name) != stamp:
+                yield path, stamp
+
 
 _MOST_LISTED = 20
-_INTERVAL = 5.0
-"""Seconds between two looks at the folders: clients delete logs after days, and people search for older words."""
 
 
 @click.command("archive")
-@click.option("--once", is_flag=True, help="Import what is there and exit.")
 @json_option
 @store_option
-def archive_command(once: bool, as_json: bool) -> None:
-    """Import the logs of other clients before those delete them, and go on while the clients write.
+def archive_command(as_json: bool) -> None:
+    """Import the logs of other clients before those delete them; only what has changed is read.
 
-    Without --once it runs until it is stopped and looks at the folders again and again; only what has changed is read.
     The clients' files are never changed. Importing twice adds nothing, and a conversation that went through the gateway
     appears once.
     """
-    if as_json and not once:
-        raise click.UsageError("--json reports one import, so it needs --once")
-    from everlong.cli.archive.places import log_folders  # noqa: PLC0415 - keeps `--help` quick
-
     with open_chosen_store(new=True) as store:
-        if once:
-            _import_once(store, log_folders(), as_json=as_json)
-        else:
-            _watch(store, log_folders())
-
-
-def _import_once(store: Store, folders: list[LogFolder], *, as_json: bool) -> None:
-    from everlong.cli.archive.scan import Scan  # noqa: PLC0415 - loads the database
-
-    with progress_bar("archiving") as step:
-        result = Scan(store, folders).run(step)
-    _say_skipped(result)
-    index_pending(store)
+        with progress_bar("archiving") as step:
+            result = scan_folders(store, log_folders(), step)
+        for name, problem in list(result.skipped.items())[:_MOST_LISTED]:
+            say(f"skipped {name}: {' '.join(problem.split())}")
+        if len(result.skipped) > _MOST_LISTED:
+            say(f"… and {len(result.skipped) - _MOST_LISTED:,} more files were skipped; --json lists all")
+        index_pending(store)
     if as_json:
         outcomes = {name: result.outcomes[name] for name in ("new", "grown", "known", "empty")}
         told = {"files": result.files, "changed": result.changed, **outcomes, "clients": dict(result.clients)}
@@ -64,52 +155,7 @@ def _import_once(store: Store, folders: list[LogFolder], *, as_json: bool) -> No
         raise click.exceptions.Exit(1)
 
 
-def _watch(store: Store, folders: list[LogFolder]) -> None:
-    from everlong.cli.archive.scan import Scan  # noqa: PLC0415 - loads the database
-    from everlong.errors import StoreBusy  # noqa: PLC0415 - as above
-
-    scan = Scan(store, folders, is_growing=True)
-    say(f"archiving the logs of {counted(sum(one.path.is_dir() for one in folders), 'folder')}; Ctrl-C ends it")
-    with _stop_signals() as stop:
-        while not stop.is_set():
-            began = time.monotonic()
-            try:
-                result = scan.run(is_stopped=stop.is_set)
-                if result.sessions:
-                    index_pending(store, seconds=_INTERVAL)
-                    say(_describe(result))
-                _say_skipped(result)
-            except StoreBusy as error:
-                say(f"{error}; trying again in {_INTERVAL:g} s")
-            stop.wait(max(0.05, _INTERVAL - (time.monotonic() - began)))
-
-
-@contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """Yield an event that is set when the process is asked to end."""
-    stop = threading.Event()
-
-    def ask(_number: int, _frame: object) -> None:
-        stop.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 def _describe(result: ScanResult) -> str:
-    from everlong.cli.archive.log_import import describe_outcomes  # noqa: PLC0415 - loads the database
-
     text = f"read {result.changed:,} of {counted(result.files, 'log')}"
     text += f": {describe_outcomes(result.outcomes)}" if result.outcomes.total() else ""
     return text + (f"; {counted(result.broken, 'line')} could not be read" if result.broken else "")
-
-
-def _say_skipped(result: ScanResult) -> None:
-    for name, problem in list(result.skipped.items())[:_MOST_LISTED]:
-        say(f"skipped {name}: {' '.join(problem.split())}")
-    if len(result.skipped) > _MOST_LISTED:
-        say(f"… and {len(result.skipped) - _MOST_LISTED:,} more files were skipped; --once --json lists all")

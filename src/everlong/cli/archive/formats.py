@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,15 +13,15 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 
 from everlong.config.files import is_regular, open_regular
 from everlong.errors import TranscriptError
+from everlong.wire.logs import LogRun, dicts_in, explain_malformed, json_in, parse_line
 from everlong.wire.logs.aider import is_aider_history, read_aider
 from everlong.wire.logs.claude_code import REQUEST_LINES, is_claude_code_line, read_claude_code
 from everlong.wire.logs.cline import is_cline_session, is_cline_task, read_cline_session, read_cline_task
 from everlong.wire.logs.codex import is_codex_line, read_codex
 from everlong.wire.logs.gemini import is_gemini_line, is_gemini_session, read_gemini_lines, read_gemini_session
-from everlong.wire.logs.log import LogRun, dicts_in, explain_malformed, parse_line
+from everlong.wire.logs.hermes import COMPRESSION, read_hermes_session
+from everlong.wire.logs.opencode import OpencodeMessage, read_opencode_session
 from everlong.wire.logs.pi import is_pi_line, read_pi
-
-__all__ = ["LogContent", "LogFormat", "check_database", "format_of_log", "open_database", "read_log_file"]
 
 LogFormat = Literal["claude-code", "codex", "pi", "aider", "gemini", "gemini-lines", "cline", "opencode", "hermes"]
 
@@ -232,3 +232,106 @@ def _place_in_project(run: LogRun, path: Path) -> None:
             pass
     if run.facts.agent is not None and path.parent != chats:
         run.facts = replace(run.facts, works_for=path.parent.name)
+
+
+Lineages = Iterator[tuple[list[LogRun], dict[str, Any]]]
+"""Conversations, each as its parts in order, with what is to be noted once it is stored."""
+
+
+def read_opencode(path: Path, state: Mapping[str, Any], *, is_quiet: bool = True) -> Lineages:
+    """Yield the sessions that changed since the last time, parents first."""
+    since = state.get("since")
+    last = since if isinstance(since, int) else 0
+    with explain_malformed(), closing(open_database(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        changed = (
+            "SELECT s.*, MAX(COALESCE(m.updated, 0), s.time_updated) AS changed FROM session s LEFT JOIN"
+            " (SELECT session_id, MAX(time_updated) AS updated FROM message GROUP BY session_id) m"
+            " ON m.session_id = s.id WHERE MAX(COALESCE(m.updated, 0), s.time_updated) >= ? ORDER BY s.time_created"
+        )
+        newest = last
+        for row in connection.execute(changed, (last,)).fetchall():
+            newest = max(newest, row["changed"])
+            session = {
+                "id": row["id"],
+                "parentID": row["parent_id"],
+                "directory": row["directory"],
+                "title": row["title"],
+                "version": row["version"],
+                "time": {"created": row["time_created"]},
+                "revert": json_in(row["revert"]),
+            }
+            messages = list(_opencode_messages(connection, row["id"]))
+            if not is_quiet and messages and _is_open(messages[-1][0]):
+                messages.pop()
+            yield [read_opencode_session(session, messages)], {"since": last}
+        yield [], {"since": newest}
+
+
+def _is_open(message: Mapping[str, Any]) -> bool:
+    """Return whether an answer is still being written."""
+    times = message.get("time")
+    is_over = isinstance(times, dict) and times.get("completed") is not None
+    return message.get("role") == "assistant" and not is_over and not message.get("error")
+
+
+def _opencode_messages(connection: sqlite3.Connection, ident: str) -> Iterator[OpencodeMessage]:
+    parts: dict[str, list[Mapping[str, Any]]] = {}
+    query = "SELECT id, message_id, data FROM part WHERE session_id = ? ORDER BY message_id, id"
+    for row in connection.execute(query, (ident,)):
+        told = json_in(row["data"])
+        if isinstance(told, dict):
+            parts.setdefault(row["message_id"], []).append({**told, "id": row["id"]})
+    query = "SELECT id, data FROM message WHERE session_id = ? ORDER BY time_created, id"
+    for row in connection.execute(query, (ident,)).fetchall():
+        told = json_in(row["data"])
+        if isinstance(told, dict):
+            yield {**told, "id": row["id"]}, parts.get(row["id"], [])
+
+
+def read_hermes(path: Path, state: Mapping[str, Any], *, is_quiet: bool = True) -> Lineages:  # noqa: ARG001 - one form
+    """Yield the lineages that changed since the last time, each as its parts in order."""
+    since = state.get("last")
+    last = since if isinstance(since, int) else 0
+    with explain_malformed(), closing(open_database(path)) as connection:
+        connection.row_factory = sqlite3.Row
+        every = connection.execute("SELECT * FROM sessions ORDER BY started_at, id").fetchall()
+        sessions = {row["id"]: dict(row) for row in every}
+        newest = connection.execute("SELECT MAX(id) FROM messages").fetchone()[0] or 0
+        rows = connection.execute("SELECT DISTINCT session_id FROM messages WHERE id > ?", (last,)).fetchall()
+        changed = {row["session_id"] for row in rows}
+        for lineage in _hermes_lineages(sessions):
+            if last and changed.isdisjoint(one["id"] for one in lineage):
+                continue
+            runs = [read_hermes_session(one, _hermes_messages(connection, one["id"])) for one in lineage]
+            yield runs, {"last": last}
+        yield [], {"last": newest}
+
+
+def _hermes_lineages(sessions: Mapping[str, Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
+    """Yield the lineages: a session and the children in which compactions let it go on."""
+    children: dict[str, str] = {}
+    for ident, one in sessions.items():
+        parent = sessions.get(str(one.get("parent_session_id") or ""))
+        if parent is not None and parent.get("end_reason") == COMPRESSION and not _is_delegate(one):
+            children.setdefault(str(parent["id"]), ident)
+    inner = set(children.values())
+    for ident, one in sessions.items():
+        if ident in inner:
+            continue
+        lineage, seen = [one], {ident}
+        while (after := children.get(str(lineage[-1]["id"]))) is not None and after not in seen:
+            seen.add(after)
+            lineage.append(sessions[after])
+        yield lineage
+
+
+def _is_delegate(one: Mapping[str, Any]) -> bool:
+    config = json_in(one.get("model_config"))
+    marks = {"_delegate_from", "_branched_from"}
+    return one.get("source") == "subagent" or (isinstance(config, dict) and not marks.isdisjoint(config))
+
+
+def _hermes_messages(connection: sqlite3.Connection, ident: str) -> list[dict[str, Any]]:
+    query = "SELECT * FROM messages WHERE session_id = ? ORDER BY id"
+    return [dict(row) for row in connection.execute(query, (ident,))]

@@ -1,28 +1,17 @@
-"""Files in a prompt: ``@path`` gives the model a file along with the words, and so does the path of an image.
-
-Terminals paste the path of a file that is dropped on them, with quotes or backslashes around its spaces.
-"""
+"""Files in a prompt: ``@path`` gives the model a file along with the words."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from everlong.agent.attachments import MOST_BYTES, MOST_IMAGE_BYTES, file_part, is_cut, is_image
 from everlong.cli.output import format_bytes
 
-__all__ = ["attach_files"]
-
 _MENTION = re.compile(r"(?<!\S)@(\"[^\"\n]+\"|\S+)")
-_IMAGE_PATH = re.compile(
-    r"(?<!\S)(?:file://)?(?P<bare>(?:~|\.{0,2})/(?:\\.|[^\s\\'\"])+\.(?:png|jpe?g|gif|webp))(?!\S)"
-    r"|(?<!\S)'(?P<single>[^'\n]+\.(?:png|jpe?g|gif|webp))'(?!\S)"
-    r"|(?<!\S)\"(?P<double>[^\"\n]+\.(?:png|jpe?g|gif|webp))\"(?!\S)",
-    re.IGNORECASE,
-)
 
 
 def attach_files(text: str, root: Path, note: Callable[[str], None]) -> str | list[dict[str, Any]]:
@@ -34,18 +23,12 @@ def attach_files(text: str, root: Path, note: Callable[[str], None]) -> str | li
         note: Told of each file that is attached, or why it is not.
     """
     parts: list[dict[str, Any]] = []
-    for found in dict.fromkeys([*(match.strip('"') for match in _MENTION.findall(text)), *_image_paths(text)]):
+    for found in dict.fromkeys(match.strip('"') for match in _MENTION.findall(text)):
         path = _find(found, root)
         if path is not None:
             part = _read(path, found, root, note)
             parts += [] if part is None else [part]
     return [{"type": "text", "text": text}, *parts] if parts else text
-
-
-def _image_paths(text: str) -> Iterator[str]:
-    """Yield the paths of images that stand in a prompt without an ``@``."""
-    for match in _IMAGE_PATH.finditer(text):
-        yield match["single"] or match["double"] or re.sub(r"\\(.)", r"\1", match["bare"])
 
 
 def _find(name: str, root: Path) -> Path | None:

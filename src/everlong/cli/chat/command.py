@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import threading
 from collections.abc import Callable
@@ -17,20 +16,18 @@ import click
 
 from everlong.cli.chat.state import ASKED, STARTING, ChatState
 from everlong.cli.chosen_store import store_option
-from everlong.cli.local import CommandWithLocal, local_option
+from everlong.cli.local import local_option
 from everlong.cli.screen import console, unguarded
 from everlong.cli.trust import settle_trust, trust_option
 
 if TYPE_CHECKING:
-    from everlong.cli.chat.commands import Registry
+    from everlong.agent.commands.registry import Registry
     from everlong.cli.chat.show import Show
     from everlong.cli.chat.state import Question
     from everlong.cli.chat.worker import ChatWorker
 
-__all__ = ["chat_command", "talk_plainly"]
 
-
-@click.command("chat", cls=CommandWithLocal)
+@click.command("chat")
 @click.option("-m", "--model", metavar="PROVIDER:MODEL", help="The model.  [default: agent.model]")
 @click.option("--base-url", metavar="URL", help="The address of a server that has the model.")
 @local_option()
@@ -77,8 +74,7 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
 
     The prompt comes first: the worker opens settings, store and agent in a thread of its own.
     """
-    from everlong.cli.chat.opening import Opening  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.cli.chat.worker import ChatWorker  # noqa: PLC0415 - as above
+    from everlong.cli.chat.worker import ChatWorker, Opening  # noqa: PLC0415 - keeps `--help` quick
 
     state, registry = ChatState(), command_registry()
     is_pipe = not sys.stdin.isatty()
@@ -94,24 +90,13 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
         talk_plainly(state, worker)
         worker.end()
     if on_terminal and state.agent is not None and state.agent.conversation.session is not None:
-        click.echo(f"go on with: {_resume_command(given, state.agent.conversation.session.conversation)}", err=True)
+        click.echo(f"go on with: everlong chat --resume {state.agent.conversation.session.conversation}", err=True)
     if not has_ended:
         # Long work in the worker's thread would keep the program. Everything said is stored; the rest is like a crash.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)
     return not worker.could_not_begin and not (is_pipe and worker.failures)
-
-
-def _resume_command(given: dict[str, Any], conversation: str) -> str:
-    """Return what to type to continue a conversation with the model that it was begun with."""
-    words = ["everlong", "chat", "--resume", conversation]
-    for option, name in (("-m", "model"), ("--base-url", "base_url")):
-        if given[name] is not None:
-            words += [option, given[name]]
-    if given["local"] is not None:
-        words += ["--local", *filter(None, [given["local"]])]
-    return shlex.join(words)
 
 
 def _make_show(state: ChatState, *, plain: bool) -> Show:
@@ -124,7 +109,8 @@ def _make_show(state: ChatState, *, plain: bool) -> Show:
 
 def command_registry() -> Registry:
     """Return the registry of all slash commands."""
-    from everlong.cli.chat.commands import COMMANDS, Registry  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.agent.commands.registry import Registry  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.cli.chat.commands import COMMANDS  # noqa: PLC0415 - as above
 
     return Registry(COMMANDS)
 

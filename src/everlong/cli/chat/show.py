@@ -6,10 +6,11 @@ any `rich` console and knows no input.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement, TableElement
 from rich.padding import Padding
@@ -21,9 +22,8 @@ from rich.theme import Theme
 
 from everlong.agent import events as e
 from everlong.agent.text import one_line, unmistakable, visible
-from everlong.cli.chat.themes import DARK, ChatTheme
 from everlong.cli.output import counted
-from everlong.cli.speaking import compaction_line, fallback_line, stop_line
+from everlong.cli.run import compaction_line, fallback_line, stop_line
 from everlong.context.literals import is_summary
 from everlong.model import text_of
 
@@ -33,7 +33,41 @@ if TYPE_CHECKING:
     from everlong.agent import AgentConversation, AgentEvent, ApprovalRequest
     from everlong.cli.chat.state import ChatState
 
-__all__ = ["MarkdownBlocks", "Show", "ToolRecord", "code_of", "print_markdown"]
+
+class ChatTheme(NamedTuple):
+    """The colours of a chat."""
+
+    code: str
+    """The colours of code, by the name that `rich` has for them."""
+    styles: Mapping[str, str]
+    """Styles that stand in for others of the same name."""
+
+
+DARK = ChatTheme("ansi_dark", {"markdown.code": "bold cyan"})
+LIGHT = ChatTheme(
+    "ansi_light",
+    {
+        "yellow": "magenta",
+        "bold yellow": "bold magenta",
+        "cyan": "blue",
+        "markdown.code": "bold blue",
+        "markdown.list": "blue",
+        "markdown.item.number": "blue",
+        "markdown.link": "blue",
+        "markdown.table.border": "blue",
+        "markdown.table.header": "not bold blue",
+        "markdown.kbd": "bold",
+    },
+)
+_LIGHT_GROUNDS = frozenset({"7", "15"})
+"""White and bright white among the sixteen colours."""
+
+
+def choose_theme(env: Mapping[str, str]) -> ChatTheme:
+    """Return the theme for the background that ``COLORFGBG`` names, which many terminals set."""
+    ground = env.get("COLORFGBG", "").rpartition(";")[2]
+    return LIGHT if ground in _LIGHT_GROUNDS else DARK
+
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _LIVE_CHARS = 4_000
@@ -191,18 +225,13 @@ class Show:
     _blocks: MarkdownBlocks = field(default_factory=MarkdownBlocks)
     _output: str = ""
     """The end of what the running command has printed."""
-    _theme: ChatTheme = DARK
+    _theme: ChatTheme = field(default_factory=lambda: choose_theme(os.environ))
     _has_told_summary: bool = False
     """True once the user was told that a summary is being written."""
 
     def __post_init__(self) -> None:
-        self.use_theme(DARK)
-
-    def use_theme(self, theme: ChatTheme) -> None:
-        """Print in the colours of a theme from now on."""
-        self._theme = theme
         for one in filter(None, (self.console, self.aside)):
-            one.push_theme(Theme(dict(theme.styles)))
+            one.push_theme(Theme(dict(self._theme.styles)))
 
     def __call__(self, event: AgentEvent) -> None:
         """Print an event."""

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from everlong.agent import Agent, ApprovalRequest, CompactionProgress, Decision
 
-__all__ = ["ANSWERS", "ASKED", "STARTING", "ChatState", "Question"]
-
 STARTING = "starting"
 
 ASKED = "[1] yes  [2] always in this session  [3] no, or say what to do instead: "
@@ -77,8 +75,6 @@ class ChatState:
     cost: float = 0.0
     hint: str = ""
     """A hint for the user, shown until something else happens."""
-    copy: Callable[[str], None] | None = None
-    """Puts a text into the terminal's clipboard; None without a terminal."""
     edit: Callable[[str], str | None] | None = None
     """Opens an editor on a text and returns the new text, None if it was left as it is; None without a terminal."""
     changed: Callable[[], None] = lambda: None

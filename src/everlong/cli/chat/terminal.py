@@ -7,8 +7,7 @@ itself can scroll, copy and resize it.
 from __future__ import annotations
 
 import asyncio
-import base64
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,20 +26,16 @@ from prompt_toolkit.patch_stdout import StdoutProxy
 
 from everlong.cli.chat.state import ASKED, SETTLING_SECONDS, STARTING
 from everlong.config.paths import data_home
-from everlong.errors import StoreError
-from everlong.providers.endpoints import ENDPOINTS
 
 if TYPE_CHECKING:
     from prompt_toolkit.formatted_text import StyleAndTextTuples
     from prompt_toolkit.history import History
     from prompt_toolkit.key_binding import KeyPressEvent
 
-    from everlong.agent import Agent, CompactionProgress
-    from everlong.cli.chat.commands import Registry
+    from everlong.agent import CompactionProgress
+    from everlong.agent.commands.registry import Registry
     from everlong.cli.chat.state import ChatState
     from everlong.cli.chat.worker import ChatWorker
-
-__all__ = ["ChatCompleter", "PastedTexts", "last_rows", "progress_row", "talk"]
 
 _WIDEST = 40
 _NARROWEST = 5
@@ -76,24 +71,19 @@ def last_rows(text: str, columns: int, rows: int) -> list[str]:
 
 
 class ChatCompleter(Completer):
-    """Completes a command's name, then what it takes; elsewhere a path after ``./``, ``/`` or ``~``."""
+    """Completes a command's name; elsewhere a path after ``./``, ``/`` or ``~``."""
 
-    def __init__(self, registry: Registry, agent: Callable[[], Agent | None]) -> None:
+    def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        self._agent = agent
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """Yield the completions at the cursor."""
         text = document.text_before_cursor
         if text.startswith("/") and "\n" not in text:
-            name, space, words = text[1:].partition(" ")
-            if not space:
-                for command in self._registry.commands.values():
-                    if command.name.startswith(name):
-                        yield Completion(command.name, -len(name), display_meta=command.about)
-                return
-            yield from (Completion(one, -len(words)) for one in self._complete_argument(name) if one.startswith(words))
+            for command in self._registry.commands.values():
+                if command.name.startswith(text[1:]):
+                    yield Completion(command.name, 1 - len(text), display_meta=command.about)
             return
         word = text.rsplit(maxsplit=1)[-1] if text and not text[-1].isspace() else ""
         if word.startswith("@"):
@@ -101,30 +91,6 @@ class ChatCompleter(Completer):
             return
         if "/" in word or word.startswith(("~", ".")):
             yield from self._paths.get_completions(Document(word), complete_event)
-
-    def _complete_argument(self, name: str) -> list[str]:
-        agent = self._agent()
-        if name == "compress":
-            return ["--preview", "here "]
-        if name == "undo":
-            return ["compaction"]
-        if agent is None:
-            return []
-        try:
-            if name == "resume":
-                newest = agent.conversation.store.conversations.newest(50)
-                titles = [one.title for one in newest]
-                # A title that several conversations share is ambiguous.
-                return [one.title if one.title and titles.count(one.title) == 1 else one.id for one in newest]
-            if name == "model":
-                from everlong.providers.auxiliary import CHEAPER  # noqa: PLC0415 - only when it is asked for
-
-                known = {f"{provider}:{model}" for provider, model in CHEAPER.items()}
-                used = {one.model for one in agent.conversation.store.sessions.newest(limit=50) if one.model}
-                return sorted(known | used | {f"{provider}:" for provider in ENDPOINTS})
-        except StoreError:  # the command itself will say what is wrong
-            return []
-        return []
 
 
 _MOST_PASTED_LINES = 10
@@ -182,7 +148,7 @@ class _Talk:
         self._pasted = PastedTexts()
         self._session: PromptSession[str] = PromptSession(
             history=_open_history(),
-            completer=ChatCompleter(registry, lambda: state.agent),
+            completer=ChatCompleter(registry),
             complete_while_typing=False,
             key_bindings=self._bindings(),
             bottom_toolbar=self._toolbar,
@@ -198,7 +164,6 @@ class _Talk:
         self._loop = asyncio.get_running_loop()
         self._state.changed = self._changed
         self._state.edit = self._edit
-        self._state.copy = self._copy
         # Between two prompts too: otherwise an Enter pressed there would arrive as a line break.
         with self._session.input.raw_mode():
             while not self._state.is_over:
@@ -222,17 +187,6 @@ class _Talk:
                 return await run_in_terminal(lambda: click.edit(text, extension=".md"), in_executor=True)
 
         return asyncio.run_coroutine_threadsafe(edit(), self._loop).result()
-
-    def _copy(self, text: str) -> None:
-        """Put a text into the clipboard, by the sequence that terminals know, over ssh too; called by the worker."""
-        encoded = base64.b64encode(text.encode("utf-8", "replace")).decode()
-
-        def write() -> None:
-            output = self._session.app.output
-            output.write_raw(f"\x1b]52;c;{encoded}\x07")
-            output.flush()
-
-        self._loop.call_soon_threadsafe(write)
 
     # -- drawing -------------------------------------------------------------------------------------------------------
 

@@ -11,19 +11,26 @@ import threading
 import traceback
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from everlong.agent.approval import ApprovalRefused
+import everlong.agent
+from everlong import config
+from everlong.agent.approval import ApprovalRefused, approve_everything, refuse_everything
+from everlong.agent.commands.registry import Registry, register_plugin_commands
 from everlong.agent.watch import Interrupted
+from everlong.cli.chat.commands import ChatDesk
 from everlong.cli.chat.state import STARTING, ChatState, Question
-from everlong.errors import AuthenticationFailed, ConfigError, EverlongError, ProviderError
+from everlong.cli.chosen_store import newest_to_resume, open_chosen_store
+from everlong.cli.local import local_model, open_agent
+from everlong.errors import AuthenticationFailed, ConfigError, EverlongError
 
 if TYPE_CHECKING:
-    from everlong.agent import ApprovalRequest, Decision
-    from everlong.cli.chat.commands import ChatDesk
-    from everlong.cli.chat.show import Show
+    import click
 
-__all__ = ["ChatWorker"]
+    from everlong.agent import Agent, AgentOptions, ApprovalRequest, Decision
+    from everlong.agent.approval import Approver
+    from everlong.cli.chat.show import Show
 
 _BROKEN = "[The program failed while this was running; whether it was done is not known. Check before doing it again.]"
 _LOCAL = "  or use a server of your own, without a key: everlong chat -m MODEL --base-url http://localhost:8080/v1"
@@ -193,7 +200,7 @@ class ChatWorker:
             elif sent.text.startswith("!") and sent.text[1:].strip():
                 _run_own_command(desk, sent.text[1:].strip())
             else:
-                self._ask(desk, desk.prompt(sent.text))
+                desk.agent.run(desk.prompt(sent.text))
         except (EverlongError, OSError) as error:
             self.failures += 1
             self._show.error(str(error))
@@ -204,14 +211,6 @@ class ChatWorker:
             if self.state.agent is not None:
                 self.state.agent.conversation.answer_what_is_open(_BROKEN)
         self.state.refresh()
-
-    def _ask(self, desk: ChatDesk, prompt: str | list[dict[str, Any]]) -> None:
-        try:
-            desk.agent.run(prompt)
-        except ProviderError:
-            if not isinstance(prompt, str) and any(part["type"] == "image_url" for part in prompt):
-                self._show.note("if the model cannot see images, /undo takes this prompt back")
-            raise
 
     def _report_bug(self, error: Exception) -> None:
         self.failures += 1
@@ -268,3 +267,81 @@ def _run_own_command(desk: ChatDesk, command: str) -> None:
     told = f"<bash-input>{command}</bash-input>\n<bash-stdout>{kept}\n[exit code {ran.code}]</bash-stdout>"
     desk.outputs.append(told)
     desk.show.quiet("the model gets this with your next prompt")
+
+
+def _banner(agent: Agent) -> list[str]:
+    """Return the first lines of a chat: model, window, folder, caching, sandbox, and how to learn more."""
+    context = agent.tools.context
+    root = str(context.workspace.root).replace(str(Path.home()), "~", 1)
+    confined, window = context.confinement.describe().partition(":")[0], agent.engine.context_length
+    return [
+        f"Everlong {everlong.__version__} · {agent.asker.model} · window {window:,} tokens · {root}",
+        agent.caching_line,
+        f"commands run {confined} · /help lists what you can type",
+    ]
+
+
+class Opening:
+    """Opens settings, store and agent as the command line says.
+
+    Args:
+        context: The command's context, which knows the chosen store.
+        given: The options.
+        state: The state of the chat.
+        registry: The slash commands.
+        asks: True if there is somebody to ask.
+    """
+
+    def __init__(
+        self, context: click.Context, given: dict[str, Any], state: ChatState, registry: Registry, *, asks: bool
+    ) -> None:
+        self._context = context
+        self._given = given
+        self._state = state
+        self._registry = registry
+        self._asks = asks
+
+    def desk(self, worker: ChatWorker, show: Show, opened: ExitStack) -> ChatDesk:
+        """Open everything, to be closed with the stack."""
+        loaded = config.load_settings()
+        for notice in loaded.notices:
+            show.note(notice)
+        settings = loaded.settings
+        local = opened.enter_context(local_model(self._given, settings))
+        with self._context.scope(cleanup=False):
+            store = opened.enter_context(open_chosen_store(new=True))
+        approver = self._choose_approver(worker)
+
+        def open_on(resume: str | None) -> Agent:
+            agent = open_agent(self._given, settings, self._make_options(approver, resume), store, show, local)
+            agent.tools.context.heard = show.output
+            register_plugin_commands(self._registry, agent.plugins.registered.commands.values(), show.note)
+            return agent
+
+        self._state.agent = agent = open_on(
+            newest_to_resume(store, Path.cwd()) if self._given["goes_on"] else self._given["resume"]
+        )
+        opened.callback(self._close)
+        for line in _banner(agent):
+            show.quiet(line)
+        if agent.conversation.branch is not None:
+            show.last_exchange(agent.conversation)
+        return ChatDesk(self._state, show, settings, self._registry, open_agent=open_on)
+
+    def _close(self) -> None:
+        if self._state.agent is not None:  # /resume may have replaced it
+            self._state.agent.close()
+
+    def _choose_approver(self, worker: ChatWorker) -> Approver:
+        if self._given["yes"]:
+            return approve_everything
+        return worker.approve if self._asks else refuse_everything("there is no terminal to ask; say --yes")
+
+    def _make_options(self, approver: Approver, resume: str | None) -> AgentOptions:
+        return everlong.agent.AgentOptions(
+            root=Path.cwd(),
+            allowed=self._given["allow"],
+            approver=approver,
+            resume=resume,
+            title=self._given["title"] if resume is None else None,
+        )

@@ -17,18 +17,6 @@ from everlong.cli.clients.formats import Format, value_at
 from everlong.config.files import write_whole
 from everlong.errors import ConfigError
 
-__all__ = [
-    "VARIABLES",
-    "Client",
-    "ClientRun",
-    "ConfigurationFile",
-    "GatewayAddress",
-    "Setting",
-    "base_urls",
-    "no_proxy_variables",
-    "put_back",
-]
-
 _MARK = "\ufeff"
 
 
@@ -95,7 +83,8 @@ class ConfigurationFile:
 
     def preview(self, settings: Sequence[Setting]) -> str:
         """Return the settings as they would stand in an empty file; empty if the file has them."""
-        if self.changed(settings) == self.text():
+        values = self.values()
+        if all(value_at(values, setting.path) == setting.value for setting in settings):
             return ""
         text = ""
         for setting in settings:
@@ -135,6 +124,10 @@ class ConfigurationFile:
                 write_whole(self.path, put_back(self.format, text, self._parse(before, self.backup), ours))
                 done = f"{self.path} was changed since: took back only what everlong had set"
             self.backup.unlink()
+        except ValueError as error:
+            raise ConfigError(
+                f"{self.path} cannot be changed ({error}); {self.backup.name} beside it is as it was"
+            ) from error
         except OSError as error:
             raise _unwritable(self.path, error) from error
         return done
@@ -232,8 +225,6 @@ class GatewayAddress:
     """Without a path: ``http://127.0.0.1:8642``."""
     is_anthropic: bool = False
     """True if requests for Claude go on to Anthropic's own address."""
-    model: str | None = None
-    """The model that the client uses, if the user named one."""
     context_length: Callable[[str], int | None] = lambda _: None
     """Returns the window of a model; None if it is unknown."""
 
@@ -278,8 +269,6 @@ class Client:
     """Names of its executables."""
     format: Format
     """The format of its configuration file."""
-    takes_model = False
-    """True if its configuration depends on the model."""
 
     def path(self, env: Mapping[str, str], home: Path) -> Path:
         """Return the path of its configuration file, which need not exist."""

@@ -1,7 +1,7 @@
 """Formats of configuration files: JSON, TOML, YAML, and files that are written as a whole.
 
-Each format can read a text, and set or remove one value while everything else stays as it is. A path of names addresses
-a value.
+Each format can read a text, and set or remove one value while every other value stays as it is; TOML and YAML keep
+their comments too. A path of names addresses a value.
 """
 
 from __future__ import annotations
@@ -11,28 +11,15 @@ import re
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from everlong.errors import ConfigError
 from everlong.extras import install_command
 
-__all__ = ["JSON", "TEXT", "TOML", "YAML", "Format", "parse_json", "remove_json", "set_json", "value_at"]
-
 _STRING = r'"(?:\\.|[^"\\\n])*"'
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
 _LAST_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])")
-_SPACE = re.compile(r"[ \t\r\n]*")
-_DECODER = json.JSONDecoder()
 _INDENT = "  "
-
-
-class _Member(NamedTuple):
-    """A member of an object, and its place in the text."""
-
-    name: str
-    start: int
-    value: int
-    end: int
 
 
 def parse_json(text: str) -> Any:
@@ -53,40 +40,36 @@ def set_json(text: str, path: Sequence[str], value: Any) -> str:
     """Return the text with the value at ``path`` set; missing objects on the way are added.
 
     Raises:
-        ValueError: the text is no JSON, or something on the way is no object.
+        ValueError: the text is no JSON, something on the way is no object, or it has comments.
     """
-    text = text if text.strip() else "{}\n"
-    start, end, rest = _find(text, path)
-    outer = _line_indent(text, start)
-    if not rest:
-        return text[:start] + _dump(value, outer, text) + text[end:]
-    if text[start] != "{":
-        raise ValueError(f"{'.'.join(path[: -len(rest)]) or 'the whole'} is no object")
-    for name in reversed(rest[1:]):
-        value = {name: value}
-    members = _members(text, start)
-    is_spread = not members or "\n" in text[start:end]
-    inner = _line_indent(text, members[0].start) if members else outer + _unit(text)
-    added = f"{json.dumps(rest[0])}: {_dump(value, inner, text) if is_spread else json.dumps(value)}"
-    last = members[-1].end if members else start + 1
-    comma = "," if members and _comma_after(text, last, end) is None else ""
-    before, behind = (_newline(text) + inner, _newline(text) + outer) if is_spread else (" ", "")
-    return text[:last] + comma + text[last : end - 1].rstrip() + before + added + behind + text[end - 1 :]
+    values = inner = _parse_json(text)
+    for depth, name in enumerate(path):
+        if not isinstance(inner, dict):
+            raise ValueError(f"{'.'.join(path[:depth]) or 'the whole'} is no object")  # noqa: TRY004 - what a text is not, as for all formats
+        if depth == len(path) - 1:
+            inner[name] = value
+        inner = inner.setdefault(name, {})
+    return _write_json(values, text)
 
 
 def remove_json(text: str, path: Sequence[str]) -> str:
     """Return the text without the member at ``path``; unchanged if there is none."""
-    start, end, rest = _find(text, path[:-1])
-    members = _members(text, start) if not rest and text[start] == "{" else []
-    at = next((place for place, member in enumerate(members) if member.name == path[-1]), None)
-    if at is None:
+    values = _parse_json(text)
+    inner = value_at(values, path[:-1])
+    if not isinstance(inner, dict) or path[-1] not in inner:
         return text
-    member = members[at]
-    if at:
-        return text[: members[at - 1].end] + text[member.end :]
-    comma = _comma_after(text, member.end, end)
-    left = text[member.end if comma is None else comma + 1 : end - 1]
-    return text[: start + 1] + (left if left.strip() else "") + text[end - 1 :]
+    del inner[path[-1]]
+    return _write_json(values, text)
+
+
+def _write_json(values: Any, text: str) -> str:
+    """Return values as JSON with the indent, the line ends and the last line end of a text."""
+    if any(not found[0].startswith('"') for found in _COMMENT.finditer(text)):
+        raise ValueError("it has comments, which would be lost")
+    indent = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
+    fresh = json.dumps(values, indent=indent[1] if indent else _INDENT, ensure_ascii=False)
+    fresh += "" if text.strip() and not text.endswith("\n") else "\n"
+    return fresh.replace("\n", "\r\n") if "\r\n" in text else fresh
 
 
 def _blank(text: str, *patterns: re.Pattern[str]) -> str:
@@ -99,67 +82,6 @@ def _blank(text: str, *patterns: re.Pattern[str]) -> str:
     for pattern in patterns:
         text = pattern.sub(blank, text)
     return text
-
-
-def _find(text: str, path: Sequence[str]) -> tuple[int, int, list[str]]:
-    """Return the start and the end of the innermost value on a path, and the names that are missing below it."""
-    parse_json(text)
-    plain = _blank(text, _COMMENT, _LAST_COMMA)
-    start = _skip(plain, 0)
-    end = _DECODER.raw_decode(plain, start)[1]
-    for depth, name in enumerate(path):
-        members = _members(text, start) if plain[start] == "{" else []
-        below = next((member for member in reversed(members) if member.name == name), None)
-        if below is None:
-            return start, end, list(path[depth:])
-        start, end = below.value, below.end
-    return start, end, []
-
-
-def _members(text: str, start: int) -> list[_Member]:
-    """Return the members of the object that begins at a place."""
-    plain = _blank(text, _COMMENT, _LAST_COMMA)
-    found: list[_Member] = []
-    at = _skip(plain, start + 1)
-    while plain[at] != "}":
-        name, end = _DECODER.raw_decode(plain, at)
-        value = _skip(plain, _skip(plain, end) + 1)
-        end = _DECODER.raw_decode(plain, value)[1]
-        found.append(_Member(name, at, value, end))
-        at = _skip(plain, end)
-        at = _skip(plain, at + 1) if plain[at] == "," else at
-    return found
-
-
-def _skip(plain: str, at: int) -> int:
-    found = _SPACE.match(plain, at)
-    return found.end() if found else at
-
-
-def _comma_after(text: str, at: int, end: int) -> int | None:
-    place = _blank(text, _COMMENT).find(",", at, end - 1)
-    return None if place < 0 else place
-
-
-def _dump(value: Any, indent: str, text: str) -> str:
-    unit = _unit(text)
-    lines = json.dumps(value, indent=unit, ensure_ascii=False).splitlines()
-    return _newline(text).join([lines[0], *(indent + line for line in lines[1:])])
-
-
-def _line_indent(text: str, at: int) -> str:
-    line = text[text.rfind("\n", 0, at) + 1 : at]
-    return line[: len(line) - len(line.lstrip(" \t"))]
-
-
-def _unit(text: str) -> str:
-    """Return the indent of the first indented line."""
-    found = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
-    return found[1] if found else _INDENT
-
-
-def _newline(text: str) -> str:
-    return "\r\n" if "\r\n" in text else "\n"
 
 
 Path = Sequence[str]

@@ -37,34 +37,24 @@ class ClaudeCode(Client):
     title = "Claude Code"
     programs = ("claude",)
     format = JSON
-    takes_model = True
 
     def path(self, env: Mapping[str, str], home: Path) -> Path:
         return folder_of("CLAUDE_CONFIG_DIR", home / ".claude", env) / "settings.json"
 
     def settings(self, gateway: GatewayAddress, _values: Any) -> list[Setting]:
-        variables = {"ANTHROPIC_BASE_URL": gateway.address}
-        if gateway.model is not None:
-            variables["ANTHROPIC_MODEL"] = gateway.model
-        variables |= self._variables(gateway, gateway.model)
+        variables = {"ANTHROPIC_BASE_URL": gateway.address, **self._variables(gateway, None)}
         return [
             Setting(("env", name), value, api="anthropic" if name == "ANTHROPIC_BASE_URL" else None)
             for name, value in variables.items()
         ]
 
     def notes(self, gateway: GatewayAddress, _env: Mapping[str, str], _home: Path) -> list[str]:
-        notes = []
-        if not gateway.is_anthropic:
-            notes.append(
-                "requests do not go on to Anthropic's own address, so Claude Code takes every window for 200,000 "
-                "tokens and sends all of its tools each time"
-            )
-        if gateway.model is not None and not _is_claude(gateway.model) and not gateway.context_length(gateway.model):
-            notes.append(
-                f"the window of {gateway.model} is not known, so Claude Code takes it for 200,000 tokens; set "
-                f"models.{gateway.model}.context_length"
-            )
-        return notes
+        if gateway.is_anthropic:
+            return []
+        return [
+            "requests do not go on to Anthropic's own address, so Claude Code takes every window for 200,000 tokens "
+            "and sends all of its tools each time"
+        ]
 
     @contextmanager
     def prepare_run(self, gateway: GatewayAddress, run: ClientRun, home: Path) -> Iterator[ClientRun]:

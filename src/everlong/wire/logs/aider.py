@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from everlong.model import seconds_of
-from everlong.wire.logs.log import LogFacts, LogRun, LogUsage
+from everlong.wire.logs import LogFacts, LogRun, LogUsage
 
 __all__ = ["is_aider_history", "read_aider"]
 

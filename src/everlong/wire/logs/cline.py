@@ -14,7 +14,7 @@ from typing import Any
 
 from everlong.model import seconds_of
 from everlong.wire.anthropic import to_openai
-from everlong.wire.logs.log import (
+from everlong.wire.logs import (
     LogFacts,
     LogRun,
     LogUsage,
@@ -43,12 +43,6 @@ _USAGE = {
     "output_tokens": "outputTokens",
     "cache_read_tokens": "cacheReadTokens",
     "cache_write_tokens": "cacheWriteTokens",
-    "cost": "cost",
-}
-_OLDER_USAGE = {
-    "input_tokens": "tokens.prompt",
-    "output_tokens": "tokens.completion",
-    "cache_read_tokens": "tokens.cached",
     "cost": "cost",
 }
 
@@ -120,10 +114,7 @@ def _read(facts: LogFacts, told: Sequence[Mapping[str, Any]], prompt: str | None
         if text_at(one, "role") not in {"user", "assistant"}:
             continue
         run.learn(model=text_at(one, "modelInfo.id", "modelInfo.modelId"))
-        used = usage_at(one.get("metrics"), **_USAGE)
-        if not used.is_stated:
-            used = usage_at(one.get("metrics"), **_OLDER_USAGE)
-        run.usage = run.usage.plus(used.without_cached_input())
+        run.usage = run.usage.plus(usage_at(one.get("metrics"), **_USAGE).without_cached_input())
         if isinstance(content, str | list) and content:
             run.say(seconds_of(one.get("ts")), *to_openai([{"role": one["role"], "content": _blocks(content)}]))
     return run

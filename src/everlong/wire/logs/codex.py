@@ -15,7 +15,7 @@ from typing import Any
 
 from everlong.errors import TranscriptError
 from everlong.model import Message, begins_with_wrapper, part_text, parts_of, seconds_of, text_of, typed_words
-from everlong.wire.logs.log import LogFacts, LogRun, LogUsage, count_of, text_at, usage_at, value_at
+from everlong.wire.logs import LogFacts, LogRun, LogUsage, count_of, text_at, usage_at, value_at
 from everlong.wire.responses import from_items, message_of_answer
 
 __all__ = ["is_codex_line", "read_codex"]

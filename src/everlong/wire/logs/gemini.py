@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from everlong.model import Message, seconds_of
-from everlong.wire.logs.log import (
+from everlong.wire.logs import (
     LogFacts,
     LogRun,
     LogUsage,

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from everlong.model import SUMMARY_STARTS, Message, seconds_of
-from everlong.wire.logs.log import (
+from everlong.wire.logs import (
     LogFacts,
     LogRun,
     LogUsage,

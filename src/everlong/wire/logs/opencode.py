@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from everlong.model import Message, added_parts, seconds_of
-from everlong.wire.logs.log import (
+from everlong.wire.logs import (
     LogFacts,
     LogRun,
     answer_message,

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from everlong.model import Message, added_parts, seconds_of
-from everlong.wire.logs.log import LogFacts, LogRun, call_of, dicts_in, result_message, text_at, usage_at
+from everlong.wire.logs import LogFacts, LogRun, call_of, dicts_in, result_message, text_at, usage_at
 
 __all__ = ["is_pi_line", "read_pi"]
 

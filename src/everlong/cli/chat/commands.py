@@ -1,4 +1,7 @@
-"""The desk of the terminal's chat, and the commands that only a terminal has."""
+"""The slash commands of a chat: the desk that they work at, and those that only a terminal has.
+
+The chat imports them before it shows its prompt, so a command imports what is heavy when it runs.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlong.agent.commands.registry import GO_ON, KEEP, LEAVE, LOOK, ChatError, Registry, pick
+from everlong.agent.commands.compaction import compress, pin, undo
+from everlong.agent.commands.conversation import branch, model, new, resume, retry, title
+from everlong.agent.commands.history import history, summary
+from everlong.agent.commands.lookups import memory, search, usage
+from everlong.agent.commands.registry import GO_ON, KEEP, LEAVE, LOOK, ChatError, Command, Registry, pick
+from everlong.agent.commands.rules import rules
+from everlong.agent.commands.window import context
 from everlong.cli.output import counted
-from everlong.model import text_of
 
 if TYPE_CHECKING:
     from everlong.agent import Agent
     from everlong.cli.chat.show import Show
     from everlong.cli.chat.state import ChatState
     from everlong.config import Settings
-
-__all__ = ["ChatDesk", "copy", "diff", "export", "leave", "show_help", "tools"]
 
 
 @dataclass
@@ -117,22 +123,6 @@ def show_help(desk: ChatDesk, words: str) -> None:
     )
 
 
-# -- handing something over --------------------------------------------------------------------------------------------
-
-
-def copy(desk: ChatDesk, words: str) -> None:
-    """Copy the last answer to the clipboard."""
-    del words
-    said = (text_of(one) for one in reversed(desk.agent.conversation.messages) if one.get("role") == "assistant")
-    answer = next((text for text in said if text.strip()), None)
-    if answer is None:
-        raise ChatError("there is no answer to copy yet")
-    if desk.state.copy is None:
-        raise ChatError("there is no terminal whose clipboard could take it; /export FILE writes a file")
-    desk.state.copy(answer)
-    desk.show.line(f"copied: {counted(len(answer), 'character')}")
-
-
 def export(desk: ChatDesk, words: str) -> None:
     """Write the conversation to a file: .md, .html, .json or .jsonl."""
     from everlong.cli.sessions_transfer import export_to  # noqa: PLC0415 - the prompt comes before this is loaded
@@ -148,13 +138,35 @@ def export(desk: ChatDesk, words: str) -> None:
     desk.show.line(f"wrote {counted(count, 'message')} to {path}")
 
 
-def diff(desk: ChatDesk, words: str) -> None:
-    """Show what the agent's tools changed in files since the chat began."""
-    from everlong.agent.tools.files import changes_of  # noqa: PLC0415 - the prompt comes before this is loaded
-
-    del words
-    found = changes_of(desk.agent.tools.context)
-    for one in found:
-        desk.show.code(one, "diff")
-    if not found:
-        desk.show.line("no file was changed by a tool; what commands changed is not seen here")
+COMMANDS = [
+    Command("context", "", "Where the window goes: system, tools, memory, summary, pinned, tail, free.", context, LOOK),
+    Command("history", "[N]", "The compactions so far; with a number, one of them and what it covered.", history, LOOK),
+    Command("summary", "[N] | compare [N] | edit", "The newest summary, or that of compaction N.", summary, LOOK),
+    Command("search", "WORDS | N", "Find what was said, ever; with a number, open a hit.", search, LOOK),
+    Command("tools", "[N]", "The tool calls so far; with a number, the whole result of one.", tools, LOOK),
+    Command("usage", "[all]", "What was paid for, and what caching and compactions did to it.", usage, LOOK),
+    Command("memory", "", "What is remembered from session to session.", memory, LOOK),
+    Command(
+        "compress",
+        "[focus] | --preview | here N",
+        "Compact now; say what that would do; keep N messages.",
+        compress,
+        KEEP,
+    ),
+    Command("compact", "", "The same as /compress.", compress, KEEP),
+    Command("undo", "[compaction]", "Take back the last exchange, or the newest compaction.", undo, KEEP),
+    Command("pin", "[N]", "Keep what you said last (or a hit of /search) word for word.", pin, KEEP),
+    Command("rules", "[add TEXT | remove N]", "The rules you laid down; add one, or remove one.", rules, KEEP),
+    Command("retry", "", "Ask for another answer to the last prompt.", retry, GO_ON),
+    Command("model", "[provider:model]", "Which model; or go on with another.", model, GO_ON),
+    Command("branch", "[title]", "Go on in a session of its own.", branch, GO_ON),
+    Command("title", "[text]", "The conversation's title.", title, GO_ON),
+    Command("resume", "[id or title]", "Go on with another conversation.", resume, GO_ON),
+    Command("new", "", "End this session and begin another.", new, GO_ON),
+    Command("clear", "", "The same as /new.", new, GO_ON),
+    Command("reset", "", "The same as /new.", new, GO_ON),
+    Command("export", "[FILE]", "Write the conversation to FILE: .md, .html, .json or .jsonl.", export, LEAVE),
+    Command("help", "", "This list.", show_help, LEAVE),
+    Command("quit", "", "Leave; the session can be resumed.", leave, LEAVE),
+    Command("exit", "", "The same as /quit.", leave, LEAVE),
+]
