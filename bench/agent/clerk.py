@@ -21,7 +21,6 @@ _TICKET = re.compile(r"\(HB-(\d+)\)")
 _CALL = re.compile(r"hb(\d+)_(\d+)_\d+$")
 _LONG_HIT = re.compile(r", id ([0-9a-f]{12})\]\n(?:(?!\n\n\[).)*?\w*read_turn gives the rest", re.DOTALL)
 _LONG_PASSAGE = re.compile(r'"id": "([0-9a-f]{12})"[^{}]*"chars": ')
-_TEASER = re.compile(r"<everlong-recall>.*?</everlong-recall>", re.DOTALL)
 _LOOKS = ("page 1", "whole message", "page 2")
 """The distances to which it reads on, and their names."""
 
@@ -54,7 +53,7 @@ class Clerk:
             self.asked["summary"] += 1
             return Answer(summary_of(ask))
         self.asked["conversation"] += 1
-        said = _TEASER.sub("", ask.last_user)  # it quotes earlier requests, and is none
+        said = ask.last_user
         fact = next((fact for question, fact in self._questions.items() if question in said), None)
         if fact is not None:
             return self._about(fact, ask)

@@ -23,7 +23,7 @@ from bench.store.retrieval import FIRST, Finder, Result, plain_finder, recall, s
 from bench.store.retrieval_sets import OWN, Conversation, chats, own_conversation, transcripts
 from everlong.store import Store
 from everlong.store.search.corpus import searchable_text
-from everlong.store.search.embedder import passage_of
+from everlong.store.search.vectors import passage_of
 
 __all__ = ["WAYS", "measure_retrieval"]
 
@@ -94,7 +94,7 @@ def measure_retrieval(folders: Sequence[Path], most: int = 0) -> dict[str, Any]:
     missing: dict[str, str] = {}
     model: Any = None
     try:
-        from everlong.providers.onnx_model import OnnxModel  # noqa: PLC0415 - an extra
+        from everlong.providers.embeddings import OnnxModel  # noqa: PLC0415 - an extra
 
         model = SharedPassages(OnnxModel(minilm()))
     except (Unusable, ImportError) as error:

@@ -25,12 +25,11 @@ import numpy as np
 from bench.measure import best_cpu, verdict
 from bench.store.retrieval import FIRST, Finder, Result, plain_finder, recall, score, share, stored
 from bench.store.retrieval_sets import OWN, Conversation, chats, own_conversation, transcripts
-from everlong.providers.onnx_model import OnnxModel
+from everlong.providers.embeddings import OnnxModel
 from everlong.store import Store
-from everlong.store.search.embedder import PASSAGE_CHARS
 from everlong.store.search.index import SearchScope
 from everlong.store.search.meaning import BLOCK, Meaning
-from everlong.store.search.vectors import VectorRow, VectorTable
+from everlong.store.search.vectors import PASSAGE_CHARS, VectorRow, VectorTable
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

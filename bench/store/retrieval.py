@@ -48,10 +48,9 @@ CPU_MS = 10.0
 
 ABLATIONS: dict[str, Weights] = {
     "all rules": WEIGHTS,
-    "no weight of persons": dataclasses.replace(WEIGHTS, person=1.0, agent_person=1.0),
+    "no weight of persons": dataclasses.replace(WEIGHTS, person=1.0),
     "no named speakers": dataclasses.replace(WEIGHTS, speaker=1.0),
-    "no neighbours": dataclasses.replace(WEIGHTS, after=0.0, agent_after=0.0, answer=0.0, before=0.0, second=0.0),
-    "no coverage": dataclasses.replace(WEIGHTS, coverage=0.0),
+    "no neighbours": dataclasses.replace(WEIGHTS, after=0.0, before=0.0, second=0.0),
     "no weight of length": dataclasses.replace(WEIGHTS, length=0.0),
 }
 

@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 from everlong import ContextCompressor
 from everlong.caching import PromptCache
 from everlong.caching.markers import strip_markers
-from everlong.model import with_part_appended
-from everlong.store import Store
-from everlong.store.teasers import find_teaser
 from everlong.wire import sendable, to_anthropic
 from tests.caching.requests import Body, reply, step, system, tool_schemas, user
 from tests.context.builders import long_session
-from tests.store.engines import ScriptedEngine, summarizing
 
 
 def plain() -> Iterator[Body]:
@@ -58,40 +52,11 @@ def openrouter() -> Iterator[Body]:
         messages += step(turn, width=2)
 
 
-def teased() -> Iterator[Body]:
-    """A chat whose second request carries a teaser of what its summary has left out."""
-    said = [
-        user("Let us begin the log."),
-        reply("Gladly."),
-        user("The spare key of the boathouse lies under the third flowerpot."),
-        reply("I will remember it."),
-        user("How is the wind?"),
-        reply("From the west."),
-    ]
-    with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder) / "store.db") as store:
-        at = store.record([system(), *said], times=[86_400.0 * day for day in range(7)], conversation="teased")
-        store.compact(at, ScriptedEngine(summarizing(1, 5, "The log was begun.")))
-        for words in ("Go on.", "Where did I say the spare key of the boathouse lies?", "Thank you.", "Good night."):
-            at = store.append(at, [user(words)])
-            if (teaser := find_teaser(store, at, words)) is not None:
-                store.teasers.keep(at, teaser)
-            context, told = store.context(at), store.teasers.places(at)
-            places = range(len(context), 0, -1)
-            yield {
-                "messages": [
-                    with_part_appended(message, told[place]) if place in told else message
-                    for place, message in zip(places, context, strict=True)
-                ]
-            }
-            at = store.append(at, [reply(f"{words} Yes.")])
-
-
 SESSIONS: dict[str, tuple[str, Callable[[], Iterator[Body]]]] = {
     "plain": ("anthropic", plain),
     "tool_loop": ("anthropic", tool_loop),
     "compacted": ("anthropic", compacted),
     "openrouter": ("openrouter", openrouter),
-    "teased": ("anthropic", teased),
 }
 
 

@@ -33,11 +33,6 @@ def test_the_prefix_of_a_scripted_session_moves_only_with_a_reason(name: str, re
     )
 
 
-def test_a_teaser_stands_in_its_place_from_its_first_request_on() -> None:
-    told = [json.dumps(body).count("<everlong-recall>") for body in sent("teased")]
-    assert told == [0, 1, 1, 1]
-
-
 def record() -> None:
     """Write the digests of this version, keeping the previous ones beside them."""
     old = json.loads(RECORDED.read_text(encoding="utf-8")) if RECORDED.exists() else {}

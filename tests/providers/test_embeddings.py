@@ -12,8 +12,7 @@ import pytest
 from everlong.config import ProviderSettings, SearchSettings, Settings
 from everlong.config.trust import may_set
 from everlong.errors import AuthenticationFailed, ProviderError
-from everlong.providers.embeddings import EndpointModel, embedder_for, usable_embedder
-from everlong.providers.onnx_model import OnnxModel
+from everlong.providers.embeddings import EndpointModel, OnnxModel, embedder_for, usable_embedder
 from everlong.testing import Fault, ModelServer
 from tests.onnx_folder import SIZE, make_onnx_folder
 

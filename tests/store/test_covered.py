@@ -7,7 +7,7 @@ from everlong.agent.edited_summary import EditedSummary
 from everlong.context.literals import summary_body, summary_indices
 from everlong.model import Message
 from everlong.store import Occasion
-from everlong.store.covered import covered_by
+from everlong.store.whereabouts import covered_by
 from tests.context.builders import long_session
 
 WORDS = "## Goal\n- The harbour moves to port 8437"

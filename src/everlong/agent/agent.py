@@ -108,8 +108,6 @@ class Agent(Loop):
         self._summarizer_for = parts.summarizer_for
         self._conversation_for = parts.conversation_for
         self._conversation_id = ""
-        self._question = ""
-        """The user's newest words, for which no teaser was looked for yet."""
         self._left_session = ""
         """The session whose end the engine was told."""
         self._is_resumed = False
@@ -145,10 +143,9 @@ class Agent(Loop):
 
     def run(self, prompt: Prompt | None = None) -> TurnFinished:
         """Work on a prompt until the model is done, with what memory recalls of it. See `Loop.run`."""
-        said = "" if prompt is None else typed_words({"role": "user", "content": prompt_parts(prompt)})
-        self._question = said
         if self.memory is None or prompt is None:
             return super().run(prompt)
+        said = typed_words({"role": "user", "content": prompt_parts(prompt)})
         recalled = self.memory.prefetch(said) if said else None
         if recalled is not None:
             prompt = [*prompt_parts(prompt), *added_parts(recalled)]
@@ -179,12 +176,6 @@ class Agent(Loop):
         except (ProviderError, StoreError) as error:
             self.listen(Notice(f"the conversation could not be compacted and is as it was: {error}"))
         return self.compactor.count > before
-
-    def annotate(self) -> None:
-        """Put a teaser beside the user's newest words, once, if something out of sight seems to be asked about."""
-        question, self._question = self._question, ""
-        if question:
-            self.conversation.add_teaser(question)
 
     def _finish(self, text: str, stop: Stop, detail: str, started: float) -> TurnFinished:
         finished = super()._finish(text, stop, detail, started)

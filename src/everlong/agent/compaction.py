@@ -107,7 +107,7 @@ class Compactor:
     @property
     def tokens(self) -> int:
         """The prompt tokens of the conversation now, as well as the engine knows them."""
-        return self._estimate(self.conversation.messages) + self.conversation.unreported_tokens
+        return self._estimate(self.conversation.messages)
 
     def _estimate(self, messages: Sequence[Message]) -> int:
         estimate = getattr(self.engine, "estimate_tokens", None)

@@ -13,11 +13,9 @@ from everlong.agent.edited_summary import EditedSummary
 from everlong.context.literals import summary_body, summary_indices
 from everlong.context.oversized import is_stub
 from everlong.errors import NotStored, StoreError
-from everlong.model import Message, calls_of, find_groups, with_part_appended
+from everlong.model import Message, calls_of, find_groups
 from everlong.store.compaction import Occasion
-from everlong.store.teasers import find_teaser
 from everlong.store.tree import Branch
-from everlong.tokens import counter_for
 
 if TYPE_CHECKING:
     from everlong.context import ContextEngine
@@ -72,17 +70,12 @@ class AgentConversation:
         self.model = model
         self.session: Session | None = None
         self.warn = warn
-        """True to send the teasers that stand beside the user's words."""
         self._about = dict(about or {})
         self._branch: Branch | None = None
         self._beginning: Branch | None = None
         """The place before the first message, if every message was taken back."""
         self._waiting: list[Said] = []
         self._is_troubled = False
-        self._teasers: dict[int, str] = {}
-        """Teasers beside messages of the user, by their place in the list."""
-        self._unreported: list[str] = []
-        """Those that were in no request whose size the provider has reported."""
 
     @classmethod
     def resume(cls, store: Store, name: str, *, model: str = "", warn: Callable[[str], None]) -> AgentConversation:
@@ -101,7 +94,7 @@ class AgentConversation:
             found._beginning, found.messages = store.branch(session.branch, 0), found._first_messages
             return found
         found._branch = store.branch(session.branch, session.to_depth)
-        found._show(store.context(found._branch))
+        found.messages = store.context(found._branch)
         for turn in store.turns.of_session(session.id):
             if turn.status == "open":
                 store.turns.finish(turn.id, status="cancelled", error="the program ended before the answer came")
@@ -121,18 +114,11 @@ class AgentConversation:
         self.store.use_system(place, text)
         self.session = self.store.sessions.move(self.session.id, folder, text)
         self.system_prompt = text
-        self._show(self._first_messages if self._branch is None else self.store.context(self._branch))
+        self.messages = self._first_messages if self._branch is None else self.store.context(self._branch)
 
     @property
     def _first_messages(self) -> list[Message]:
         return [{"role": "system", "content": self.system_prompt}] if self.system_prompt else []
-
-    def _show(self, messages: list[Message]) -> None:
-        """Go on with a list that the store gave, and the teasers that belong to it."""
-        places = {} if self._branch is None else self.store.teasers.places(self._branch)
-        self.messages = messages
-        self._teasers = {len(messages) - place: text for place, text in places.items()}
-        self._unreported = list(self._teasers.values())
 
     # -- saying --------------------------------------------------------------------------------------------------------
 
@@ -156,35 +142,6 @@ class AgentConversation:
         self.messages += [one.message for one in said]
         self._waiting += said
         return self.flush()
-
-    @property
-    def sent_messages(self) -> list[Message]:
-        """The messages as a request carries them: teasers stand behind the user's words, in a part of their own."""
-        if not self._teasers:
-            return list(self.messages)
-        return [
-            with_part_appended(message, self._teasers[place]) if place in self._teasers else message
-            for place, message in enumerate(self.messages)
-        ]
-
-    @property
-    def unreported_tokens(self) -> int:
-        """The tokens of teasers that no reported prompt contains."""
-        count = counter_for(self.model).count_text
-        return sum(map(count, self._unreported))
-
-    def add_teaser(self, question: str) -> bool:
-        """Put a teaser for a question beside the newest message, the user's; return False if nothing is worth one."""
-        if self._branch is None or self._waiting or not self.messages or self.messages[-1].get("role") != "user":
-            return False
-        try:
-            teaser = find_teaser(self.store, self._branch, question)
-            if teaser is not None:
-                text = self._teasers[len(self.messages) - 1] = self.store.teasers.keep(self._branch, teaser)
-                self._unreported.append(text)
-        except StoreError:  # the turn goes on without it
-            return False
-        return teaser is not None
 
     def flush(self, then: Callable[[list[bytes]], None] = lambda _: None) -> list[bytes]:
         """Store the waiting messages, call ``then`` in the same batch, and return their ids."""
@@ -277,7 +234,7 @@ class AgentConversation:
         beginning = self.store.branch(self._branch.id, 0) if before is None else None
         self.session = self.store.sessions.rewind(self.session_id, before.depth if before is not None else 0)
         self._branch, self._beginning = before, beginning
-        self._show(self._first_messages if before is None else self.store.context(before))
+        self.messages = self._first_messages if before is None else self.store.context(before)
         return last.message
 
     def _last_request(self, at: Branch) -> tuple[Branch | None, Entry | None]:
@@ -297,7 +254,7 @@ class AgentConversation:
         """Undo the newest compaction, which brings its messages back; return False if there is none."""
         if self._branch is None or not self.store.undo(self._branch):
             return False
-        self._show(self.store.context(self._branch))
+        self.messages = self.store.context(self._branch)
         return True
 
     @property
@@ -339,7 +296,6 @@ class AgentConversation:
                 self._try_note(lambda _: turns.finish(number, reply.message, usage=usage, cost=paid, echo_node=node).id)
 
         self.messages.append(reply.message)
-        self._unreported = []
         self._waiting.append(Said(reply.message))
         self.flush(finish)
 
@@ -376,7 +332,7 @@ class AgentConversation:
         occasion = Occasion(reason, self.session_id, self.model, profile)
         done = self.store.compact(self._branch, engine, occasion, roll_over=self.session_id, **options)
         if done.outcome != "unchanged":
-            self._show(done.messages)
+            self.messages = done.messages
         if done.child is not None:
             self.session = self.store.sessions.get(done.child)
         if done.warning is not None:

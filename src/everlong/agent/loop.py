@@ -172,7 +172,6 @@ class Loop:
     def query(self) -> Reply:
         """Return the model's answer to the conversation, which is made to fit the window first."""
         self.compactor.before_request()
-        self.annotate()
         room = self._answer_room()
         for attempt in count():
             try:
@@ -215,9 +214,6 @@ class Loop:
 
     def prepare(self) -> None:
         """Make the conversation ready for a prompt; an interrupt leaves the prompt unsaid."""
-
-    def annotate(self) -> None:
-        """Put something beside the newest message, which is about to be sent and fits the window."""
 
     def learn(self, error: ProviderError) -> None:
         """Take in what a refusal says about the model."""
@@ -291,7 +287,7 @@ class Loop:
         conversation = self.conversation
         number = conversation.begin_turn(self.asker.model)
         try:
-            reply = self.asker.ask(conversation.sent_messages, answer_tokens, self.watch)
+            reply = self.asker.ask(conversation.messages, answer_tokens, self.watch)
         except ProviderError as error:
             conversation.fail_turn(number, error)
             raise

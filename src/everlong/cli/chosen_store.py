@@ -24,7 +24,7 @@ from everlong.errors import NotStored, StoreError, StoreUnavailable
 if TYPE_CHECKING:
     from everlong.config.settings import StoreSettings
     from everlong.store import Conversation, Store
-    from everlong.store.search.embedder import Embedder
+    from everlong.store.search.vectors import Embedder
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGO = re.compile(r"(\d{1,6})([mhdw])")

@@ -33,7 +33,7 @@ from everlong.store.database import TryAgain, in_batches
 from everlong.store.paths import leads_through, segments_to, sessions_along, stretch_of
 from everlong.store.schema import branch, log_file, session
 from everlong.store.sessions import TOTALS, clean_title, new_session_id, prompt_blob, write_prompt
-from everlong.store.transcripts.writer import ERROR, KIND, STATUS
+from everlong.store.transcripts import ERROR, KIND, STATUS
 from everlong.store.tree import Branch
 from everlong.store.turns import FinishedTurn, TurnEnd
 

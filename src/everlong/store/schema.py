@@ -84,7 +84,7 @@ annex = Table(  # messages that are stored but identify nothing; `ord` counts th
     Column("depth", BigInteger, nullable=False),
     Column("ord", Integer, nullable=False),
     Column("digest", _Digest, nullable=False),
-    Column("kind", String, nullable=False),  # system, reminder, thinking, empty, variant or teaser
+    Column("kind", String, nullable=False),  # system, reminder, thinking, empty or variant
     Column("shown", Boolean, nullable=False),  # whether it stands in the conversation or only beside it
     Column("first_ts", Float(53), nullable=False),
     UniqueConstraint("branch", "depth", "ord"),

@@ -53,7 +53,6 @@ from everlong.store.paths import Entry, Segment, read_message, segments_to
 from everlong.store.schema import branch as branches, node as nodes, pin as pins
 from everlong.store.sessions import Sessions
 from everlong.store.summaries import StoredGraph
-from everlong.store.teasers import Teasers
 from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import BATCH, Aside, Branch, Match, NewMessage, RecordRequest, find_deepest
 from everlong.store.turns import Turns
@@ -67,7 +66,7 @@ if TYPE_CHECKING:
     from everlong.config.settings import StoreSettings
     from everlong.lossless import LosslessEngine, SummaryNode
     from everlong.store.search import Page, Searcher
-    from everlong.store.search.embedder import Embedder
+    from everlong.store.search.vectors import Embedder
 
 
 class Store(StoreCore):
@@ -97,7 +96,6 @@ class Store(StoreCore):
         self.turns = Turns(self, self.identity)
         self.receipts = Receipts(self)
         self.outputs = Outputs(self)
-        self.teasers = Teasers(self)
 
     @classmethod
     def open(

@@ -21,7 +21,7 @@ from everlong.model import Message, Node, Trace, checked_messages
 from everlong.store.content import encoded
 from everlong.store.database import TryAgain
 from everlong.store.identity.placing import ATTEMPTS_IN_PLACE, StoredReply
-from everlong.store.identity.replies import ReplyLinker
+from everlong.store.identity.rewrites import ReplyLinker
 from everlong.store.schema import reply_name, turn
 from everlong.store.sessions import TOTALS, usage_totals
 from everlong.store.tree import Branch, Match, RecordRequest, inherited_view

@@ -12,7 +12,7 @@ from everlong.model import Message, calls_of, text_of
 
 if TYPE_CHECKING:
     from everlong.store import Compaction
-    from everlong.store.covered import Covered
+    from everlong.store.whereabouts import Covered
 
 __all__ = ["history", "summary"]
 
@@ -39,7 +39,7 @@ def history(desk: Desk, words: str) -> None:
         one = pick(done, words)
         _show_compaction(desk, done.index(one) + 1, one)
     else:
-        from everlong.store.covered import is_undone, standing_views  # noqa: PLC0415 - as below
+        from everlong.store.whereabouts import is_undone, standing_views  # noqa: PLC0415 - as below
 
         store = desk.agent.conversation.store
         standing = standing_views(store, store.conversations.path(desk.agent.conversation.session_id))
@@ -114,7 +114,7 @@ def _headline(message: Message, length: int = 100) -> str:
 
 
 def _covered(desk: Desk, one: Compaction) -> Covered:
-    from everlong.store.covered import covered_by  # noqa: PLC0415 - the prompt comes before this is loaded
+    from everlong.store.whereabouts import covered_by  # noqa: PLC0415 - the prompt comes before this is loaded
 
     return covered_by(desk.agent.conversation.store, one)
 

@@ -16,7 +16,6 @@ from everlong.context.names import entities
 from everlong.context.oversized import is_stub
 from everlong.errors import NotStored, QueryError
 from everlong.model import CLEARED_RESULT, Message, text_of, whole_text
-from everlong.store.covered import is_undone, standing_views
 from everlong.store.database import in_batches
 from everlong.store.evidence import read_evidence
 from everlong.store.paths import read_message
@@ -24,6 +23,7 @@ from everlong.store.schema import branch, view
 from everlong.store.search import Filters
 from everlong.store.transcripts import one_line
 from everlong.store.views import ViewItem, items_of
+from everlong.store.whereabouts import is_undone, standing_views
 
 if TYPE_CHECKING:
     from everlong.context.exchanges import SummaryExchange

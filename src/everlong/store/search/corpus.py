@@ -29,7 +29,6 @@ from everlong.model import (
 from everlong.store.content import value_of
 from everlong.store.database import Database
 from everlong.store.search.index import SearchScope
-from everlong.store.search.text import folded
 
 # "Mia: …", "[Mia]: …", "[14 May, 10:05] Mia: …", "Mia said, …"
 _SPEAKER = re.compile(
@@ -185,11 +184,6 @@ class SearchDocument:
     def own_text(self) -> str:
         """The text without what a client wrapped around a person's words: it is ranked and shown by this."""
         return own_text(self.message)
-
-    @cached_property
-    def plain(self) -> str:
-        """The text, folded."""
-        return folded(self.text)
 
     @cached_property
     def speaker(self) -> str:

@@ -2,6 +2,7 @@
 
 Optional: without an embedder nothing here is loaded. Vectors are made when messages are indexed, never while they are
 stored. A model that fails is left alone for a while, and the search goes by words as if there were none.
+`bench.store.meaning` measures what it finds beyond words: .06 to .2 more of the evidence in each data set.
 """
 
 from __future__ import annotations
@@ -9,20 +10,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sqlalchemy import Connection, select
 
 from everlong.errors import EverlongError, RequestRefused
 from everlong.store import leases
-from everlong.store.database import Database, in_batches
+from everlong.store.database import Database
 from everlong.store.schema import vector as vector_table, vector_state
 from everlong.store.search.corpus import Corpus, SearchDocument, answered_calls
-from everlong.store.search.embedder import PASSAGE_VERSION, Embedder, passage_of
 from everlong.store.search.index import SearchScope, scope_of_messages
-from everlong.store.search.vectors import VectorRow, VectorTable
+from everlong.store.search.vectors import PASSAGE_VERSION, Embedder, VectorRow, VectorTable, passage_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,12 +54,6 @@ AT_ONCE = 16
 BLOCK = 1_024
 """Vectors that are compared with a question at a time."""
 
-MOST_SMALL = 64
-"""Small blocks in memory that are joined: new vectors come a few at a time."""
-
-SAMPLED_BLOCKS = 4
-"""Blocks whose rows tell the average similarity and its spread."""
-
 FIRST_PAUSE, LONGEST_PAUSE = 30.0, 3_600.0
 """Seconds that a model is left alone after its first failure, and after many."""
 
@@ -79,7 +73,7 @@ class Meaning:
         self._is_ready = False
         self._failures = 0
         self._resumes = 0.0
-        self._questions: dict[str, Floats] = {}
+        self._vector_of = lru_cache(_KEPT_QUESTIONS)(self._question_vector)
 
     @property
     def model(self) -> str:
@@ -93,7 +87,7 @@ class Meaning:
 
         A failure of the model is logged once and raises nothing; the messages stay on the list.
         """
-        if not self._may_try():
+        if time.monotonic() < self._resumes:
             return 0
         if not self._is_ready:
             if self._table.use_model(self.model):
@@ -169,9 +163,6 @@ class Meaning:
         unit: Floats = vectors / np.maximum(lengths, 1e-12)
         return unit
 
-    def _may_try(self) -> bool:
-        return time.monotonic() >= self._resumes
-
     def _note_failure(self, error: object) -> None:
         pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**self._failures)
         self._failures += 1
@@ -201,19 +192,23 @@ class Meaning:
             connection: A reading connection.
             question: The question, as it would be put to a speaker.
             scope: The messages that may be found.
-            seqs: The messages that words have found, and their neighbours.
+            seqs: The messages that words have found.
             load: Reads messages, and returns those that may be found and may lend weight.
         """
-        if self._table.model(connection) != self.model:
+        if self._table.model(connection) != self.model or time.monotonic() < self._resumes:
             return {}
-        vector = self._question(question)
-        if vector is None:
+        try:
+            vector = self._vector_of(question)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._note_failure(error)
             return {}
-        blocks = self._cache.refresh(connection, len(vector))
-        if not blocks:
+        cache = self._cache
+        cache.refresh(connection, len(vector))
+        some = cache.places_of(self._allowed(connection, scope))
+        if not len(some):
             return {}
-        allowed = self._allowed(connection, scope)
-        closest = nearest_of(blocks, vector, allowed)
+        cosines = cache.compare(vector, some)
+        closest = cache.seqs[some[np.argsort(cosines)[-NEAREST:]]].tolist()
         near = load(closest)
         documents = {**near, **load([seq for seq in seqs if seq > 0])}
         beside = self._corpus.neighbours(connection, documents)
@@ -222,8 +217,10 @@ class Meaning:
         documents.update(around)
         beside |= self._corpus.neighbours(connection, around)
         asked = {seq for pair in beside.values() for seq in pair if seq is not None}.union(documents)
-        similar = similarities(blocks, vector, asked.difference(set(closest).difference(near)))
-        average, spread = spread_of(blocks, vector, allowed)
+        asked.difference_update(set(closest).difference(near))
+        places = cache.places_of(asked)
+        similar = dict(zip(cache.seqs[places].tolist(), cache.compare(vector, places).tolist(), strict=True))
+        average, spread = _spread_of(cosines)
         found: dict[int, float] = {}
         for seq, document in documents.items():
             if seq in similar:
@@ -233,31 +230,18 @@ class Meaning:
                 found[seq] = WEIGHT * (similar[seq] - average + lent) / spread + PERSON * _is_person(document)
         return found
 
-    def _question(self, text: str) -> Floats | None:
-        """Return the vector of a question; None if the model fails."""
-        if text in self._questions:
-            return self._questions[text]
-        if not self._may_try():
-            return None
-        try:
-            vector: Floats = self._vectors([text], is_query=True)[0]
-        except Exception as error:  # noqa: BLE001 - as above
-            self._note_failure(error)
-            return None
+    def _question_vector(self, text: str) -> Floats:
+        vector: Floats = self._vectors([text], is_query=True)[0]
         self._failures = 0
-        while len(self._questions) >= _KEPT_QUESTIONS:
-            del self._questions[next(iter(self._questions))]
-        self._questions[text] = vector
         return vector
 
-    def _allowed(self, connection: Connection, scope: SearchScope) -> Numbers | None:
-        """Return the numbers of the messages in a scope, ascending; None for all of the tenant."""
+    def _allowed(self, connection: Connection, scope: SearchScope) -> list[int] | None:
+        """Return the numbers of the messages in a scope; None for all of the tenant."""
         if scope.stretches is None and scope.role is None and scope.since is None and scope.before is None:
             return None
         where, values = scope_of_messages(scope)
         statement = self._database.sql(f"SELECT n.seq FROM node n WHERE {where}")  # noqa: S608 - only marks are put in
-        rows = connection.exec_driver_sql(statement, tuple(values))
-        return np.unique(np.fromiter((row[0] for row in rows), dtype=np.int64))
+        return [row[0] for row in connection.exec_driver_sql(statement, tuple(values))]
 
 
 def _spoken(document: SearchDocument) -> str:
@@ -282,114 +266,57 @@ def _above(similar: Mapping[int, float], seq: int | None, average: float) -> flo
     return 0.0 if seq is None else similar.get(seq, average) - average
 
 
-# -- vectors in memory -------------------------------------------------------------------------------------------------
-
-
-class MemoryBlock(NamedTuple):
-    """Vectors as they are compared with a question, in the order of their messages."""
-
-    seqs: Numbers
-    scales: Floats
-    vectors: NDArray[np.int8]
+def _spread_of(cosines: Floats) -> tuple[float, float]:
+    """Return the average of similarities in order, and how far one with its neighbours lies from it."""
+    average = float(cosines.mean())
+    around = cosines - average
+    return average, float((around + PREVIOUS * np.roll(around, 1) + NEXT * np.roll(around, -1)).std()) or 1.0
 
 
 class VectorCache:
-    """The vectors of a tenant that a process has read."""
+    """The vectors of a tenant that a process has read, in the order of their messages."""
 
     def __init__(self, tenant: str) -> None:
         self._tenant = tenant
         self._state: tuple[str, int] | None = None
         self._last = 0
-        self._blocks: list[MemoryBlock] = []
+        self._forget(0)
 
-    def refresh(self, connection: Connection, size: int) -> list[MemoryBlock]:
-        """Read new vectors, or all if some were removed; return those of a size."""
+    def _forget(self, size: int) -> None:
+        self.seqs: Numbers = np.empty(0, np.int64)
+        self._scales: Floats = np.empty(0, np.float32)
+        self._vectors: NDArray[np.int8] = np.empty((0, size), np.int8)
+
+    def refresh(self, connection: Connection, size: int) -> None:
+        """Read new vectors of a size, or all if some were removed."""
         state = connection.execute(select(vector_state.c.model, vector_state.c.removed)).one()
         if tuple(state) != self._state:
-            self._state, self._last, self._blocks = (state.model, state.removed), 0, []
+            self._state, self._last = (state.model, state.removed), 0
+            self._forget(size)
         columns = (vector_table.c.id, vector_table.c.seq, vector_table.c.scale, vector_table.c.numbers)
         new = select(*columns).where(vector_table.c.tenant == self._tenant, vector_table.c.id > self._last)
         rows = connection.execute(new.order_by(vector_table.c.id)).all()
-        if rows:
-            self._last = rows[-1].id
-            self._blocks += _read_blocks([row for row in rows if len(row.numbers) == size])
-        if sum(len(block.seqs) < BLOCK for block in self._blocks) > MOST_SMALL:
-            self._blocks = list(_joined(self._blocks))
-        return self._blocks
+        if not rows:
+            return
+        self._last = rows[-1].id
+        rows = [row for row in rows if len(row.numbers) == size]
+        numbers = np.frombuffer(b"".join(bytes(row.numbers) for row in rows), np.int8).reshape(len(rows), size)
+        seqs = np.concatenate((self.seqs, np.array([row.seq for row in rows], np.int64)))
+        scales = np.concatenate((self._scales, np.array([row.scale for row in rows], np.float32)))
+        order = np.argsort(seqs)
+        self.seqs, self._scales = seqs[order], scales[order]
+        self._vectors = np.concatenate((self._vectors, numbers))[order]
 
+    def places_of(self, seqs: Iterable[int] | None) -> Numbers:
+        """Return the places of messages, those that have vectors; of all for None."""
+        if seqs is None:
+            return np.arange(len(self.seqs))
+        return np.flatnonzero(np.isin(self.seqs, np.fromiter(seqs, dtype=np.int64)))
 
-def _read_blocks(rows: Sequence[Any]) -> Iterable[MemoryBlock]:
-    ordered = sorted(rows, key=lambda row: int(row.seq))
-    for some in in_batches(ordered, BLOCK):
-        vectors = np.frombuffer(b"".join(bytes(row.numbers) for row in some), dtype=np.int8).reshape(len(some), -1)
-        yield MemoryBlock(
-            np.array([row.seq for row in some], np.int64), np.array([row.scale for row in some], np.float32), vectors
-        )
-
-
-def _joined(blocks: Sequence[MemoryBlock]) -> Iterable[MemoryBlock]:
-    seqs, scales, vectors = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
-    order = np.argsort(seqs)
-    for start in range(0, len(order), BLOCK):
-        some = order[start : start + BLOCK]
-        yield MemoryBlock(seqs[some], scales[some], vectors[some])
-
-
-def nearest_of(blocks: Sequence[MemoryBlock], vector: Floats, allowed: Numbers | None) -> list[int]:
-    """Return the messages closest to a vector, the closest first."""
-    found: list[tuple[float, int]] = []
-    for seqs, cosines in _compared(blocks, vector, allowed):
-        best = _greatest(cosines, NEAREST)
-        found += zip(cosines[best].tolist(), seqs[best].tolist(), strict=True)
-    return [seq for _, seq in sorted(found, reverse=True)[:NEAREST]]
-
-
-def similarities(blocks: Sequence[MemoryBlock], vector: Floats, seqs: Iterable[int]) -> dict[int, float]:
-    """Return the similarity of messages to a vector; those without vectors are left out."""
-    wanted = np.unique(np.fromiter(seqs, dtype=np.int64))
-    found: dict[int, float] = {}
-    for own, cosines in _compared(blocks, vector, wanted):
-        found.update(zip(own.tolist(), cosines.tolist(), strict=True))
-    return found
-
-
-def spread_of(blocks: Sequence[MemoryBlock], vector: Floats, allowed: Numbers | None) -> tuple[float, float]:
-    """Return the average similarity of some messages, and how far a message with its neighbours lies from it."""
-    sampled = blocks if allowed is not None else blocks[:: max(1, len(blocks) // SAMPLED_BLOCKS)]
-    parts = [cosines for _, cosines in _compared(sampled, vector, allowed)]
-    cosines = np.concatenate(parts) if parts else np.zeros(1, np.float32)
-    average = float(cosines.mean())
-    around = cosines - average
-    before, after = np.roll(around, 1), np.roll(around, -1)
-    return average, float((around + PREVIOUS * before + NEXT * after).std()) or 1.0
-
-
-def _compared(
-    blocks: Sequence[MemoryBlock], vector: Floats, allowed: Numbers | None
-) -> Iterable[tuple[Numbers, Floats]]:
-    """Yield the numbers of messages, and the similarity of each row to a vector, block by block."""
-    room = np.empty((0, len(vector)), np.float32)
-    for block in blocks:
-        seqs, scales, vectors = block.seqs, block.scales, block.vectors
-        if allowed is not None:
-            low, high = np.searchsorted(allowed, (seqs[0], seqs[-1] + 1))
-            if low == high:
-                continue
-            places = np.searchsorted(seqs, allowed[low:high])
-            chosen = places[seqs[np.minimum(places, len(seqs) - 1)] == allowed[low:high]]
-            if not len(chosen):
-                continue
-            seqs, scales, vectors = seqs[chosen], scales[chosen], vectors[chosen]
-        if len(room) < len(vectors):
-            room = np.empty(vectors.shape, np.float32)
-        numbers = room[: len(vectors)]
-        np.copyto(numbers, vectors)
-        cosines: Floats = (numbers @ vector) * scales
-        yield seqs, cosines
-
-
-def _greatest(values: NDArray[Any], count: int) -> NDArray[np.intp]:
-    """Return the places of the greatest values, in any order."""
-    if len(values) <= count:
-        return np.arange(len(values))
-    return np.argpartition(values, len(values) - count)[len(values) - count :]
+    def compare(self, vector: Floats, places: Numbers) -> Floats:
+        """Return the similarity of the messages at some places to a vector."""
+        found = np.empty(len(places), np.float32)
+        for start in range(0, len(places), BLOCK):
+            some = places[start : start + BLOCK]
+            found[start : start + BLOCK] = (self._vectors[some].astype(np.float32) @ vector) * self._scales[some]
+        return found

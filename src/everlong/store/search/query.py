@@ -14,7 +14,6 @@ from typing import Any, Literal, get_args
 from everlong.errors import QueryError
 from everlong.store.search.text import (
     DENSE,
-    SYNONYMS,
     WEAK,
     folded,
     is_dense,
@@ -22,9 +21,6 @@ from everlong.store.search.text import (
     terms_of_word,
     words_of,
 )
-
-FEWEST = 3
-"""The fewest characters of a literal that are of use to an index of trigrams."""
 
 _CHOICE = re.compile(r"[|(\[{]|\\[^\W\d_]")
 _OPTIONAL = re.compile(r".[?*]")
@@ -35,7 +31,7 @@ def required_literals(pattern: str) -> tuple[str, ...]:
     """Return words of at least three characters that stand in every match of a plain pattern; none of any other."""
     if _CHOICE.search(pattern):
         return ()
-    return tuple(dict.fromkeys(word for word in _PLAIN.findall(_OPTIONAL.sub(" ", pattern)) if len(word) >= FEWEST))
+    return tuple(dict.fromkeys(word for word in _PLAIN.findall(_OPTIONAL.sub(" ", pattern)) if len(word) >= 3))
 
 
 Mode = Literal["auto", "phrase", "substring", "regex"]
@@ -46,7 +42,6 @@ MAX_TERMS = 64
 
 MAX_CHARS = 20_000
 WEAK_WEIGHT = 0.5
-SYNONYM_WEIGHT = 0.3
 FRAME_WEIGHT = 0.3
 """The share that words count which say how to answer, or that something was said, and not what is asked about."""
 
@@ -59,10 +54,6 @@ MAX_COMPOUND = 200
 
 _UNSPACED = re.compile(r"[\w./\\:@#-]+")
 _COMPOUND = re.compile(r"\w+(?:[-_./\\:@#]+\w+)+|\w*[a-z0-9][A-Z]\w*")
-_WHEN = re.compile(
-    r"\b(when|(?:what|which) (?:day|date|month|year|week|weekend|season|time)|what is the date|how long ago)\b"
-)
-_NUMBER = re.compile(r"\bhow (?:many|much|old|long|far|often|big|tall|high|heavy)\b")
 _QUESTION = re.compile(
     r"^\W*(?:(?:and|so|but|by|in|on|at|for|from|to|with|since|until|of) )?"
     r"(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|do|does|did|has|have|had|can|could|would|will)\b"
@@ -77,18 +68,6 @@ _FRAME = re.compile(
     r"|an? (?:(?:comprehensive|clear|brief|short|detailed|complete|full) )?summary of(?: how| everything)?)\b"
 )
 _WEAK_TERMS = frozenset(term for word in WEAK for term in terms_of_word(word))
-
-
-def _synonym_terms() -> dict[str, frozenset[str]]:
-    found: dict[str, frozenset[str]] = {}
-    for group in SYNONYMS:
-        terms = frozenset(term for word in group for term in terms_of_word(word))
-        for term in terms:
-            found[term] = found.get(term, frozenset()) | (terms - {term})
-    return found
-
-
-_SYNONYM_TERMS = _synonym_terms()
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +92,6 @@ class Query:
     hints: tuple[str, ...] = ()
     """Literals that every match of a pattern contains."""
     is_question: bool = False
-    asks_when: bool = False
-    asks_number: bool = False
 
     @property
     def is_ranked(self) -> bool:
@@ -182,8 +159,6 @@ def _read_words(text: str) -> Query:
         literals=tuple(dict.fromkeys([*map(normal, compounds), *_long_runs(lowered)]))[:MAX_REQUIRED],
         phrases=phrases,
         is_question="?" in text or bool(_QUESTION.match(lowered)),
-        asks_when=bool(_WHEN.search(lowered)),
-        asks_number=bool(_NUMBER.search(lowered)),
     )
 
 
@@ -222,15 +197,6 @@ def _terms_and_starts(text: str) -> tuple[dict[str, float], tuple[str, ...]]:
             terms.setdefault(term, WEAK_WEIGHT if term in _WEAK_TERMS else 1.0)
     first = dict(list(terms.items())[:MAX_TERMS])
     return first, tuple(starts)[:MAX_REQUIRED]
-
-
-def widened(terms: dict[str, float]) -> dict[str, float]:
-    """Return the terms of a question with weights and, with lower ones, words that mean much the same."""
-    more = dict(terms)
-    for term, weight in terms.items():
-        for other in _SYNONYM_TERMS.get(term, ()):
-            more.setdefault(other, weight * SYNONYM_WEIGHT)
-    return more
 
 
 PATTERN_SECONDS = 0.25

@@ -17,13 +17,11 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from everlong.store.search.index import (
-    ASKS,
     KEY_BITS,
     LENGTHS,
     PERSON,
     SPEAKER,
     SPOKEN,
-    TOOL,
     WHOLE,
     Index,
     SearchScope,
@@ -33,7 +31,6 @@ from everlong.store.search.index import (
     seq_of,
 )
 from everlong.store.search.query import Query
-from everlong.store.search.text import terms_of
 
 Links = Mapping[int, tuple[int | None, int | None]]
 """The messages before and after some messages."""
@@ -47,25 +44,15 @@ class Weights:
     """BM25's k1; with b it says how much the length of a passage counts against it."""
     length: float = 0.5
     """BM25's b."""
-    coverage: float = 0.8
-    """The share that a passage gains if it has all that is asked."""
-    person: float = 2.5
-    """A person's words in answer to a question, beside those of an assistant."""
-    agent_person: float = 1.3
-    """The same where tools answer too: they have what the person asks for."""
-    keyword_person: float = 1.15
-    """A person's words in answer to a query that is no question."""
+    person: float = 2.2
+    """A person's words in answer to a question, beside those of an assistant or a tool."""
     speaker: float = 2.0
     """The words of a speaker whom the question names."""
     after: float = 0.5
     """The share of its score that a short turn lends to the one after it."""
-    agent_after: float = 0.3
-    """The same where tools answer too: what a person says next is about something else."""
-    answer: float = 0.1
-    """The additional share if that turn ends with a question mark."""
     before: float = 0.2
     """The share that it lends to the one before it."""
-    second: float = 0.1
+    second: float = 0.15
     """The share that it lends to the one after the next."""
     summary: float = 0.8
 
@@ -85,10 +72,7 @@ LENDERS = 8
 """The best short texts that lend weight to their neighbours."""
 
 FIRST = 36
-"""The best documents, which tell whether people with names talk, or an agent with tools.
-
-Only these are looked at before they lend.
-"""
+"""The best documents, which tell whether people with names talk. Only these are looked at before they lend."""
 
 
 class Statistics(NamedTuple):
@@ -129,14 +113,13 @@ class Ranking:
         index: Index,
         connection: Connection,
         query: Query,
-        terms: Mapping[str, float],
         scope: SearchScope,
         statistics: Statistics,
         weights: Weights = WEIGHTS,
     ) -> None:
         self._index, self._connection, self._scope, self._weights = index, connection, scope, weights
         self._query = query
-        asked = {**terms, **dict.fromkeys((*query.links, *query.starts), 1.0)}
+        asked = {**query.terms, **dict.fromkeys((*query.links, *query.starts), 1.0)}
         marks = [SPEAKER + term for term in query.terms]
         frequencies = index.frequencies(connection, [*asked, *marks], scope.upto)
         self._named = {mark for mark in marks if mark in frequencies}
@@ -148,14 +131,9 @@ class Ranking:
         self._said: set[int] = set()
         """The documents of the speakers whom the query names."""
         self._passages = self._find(known)
-        self._person = weights.person if query.is_question else weights.keyword_person
-        self._after = weights.after
-        self.documents = self._score(self._worth, PERSON)
+        self.documents = self._score(PERSON)
         first = [self.documents[seq].key for seq in self.best(FIRST)]
-        if any(key & TOOL for key in first):
-            self._person, self._after = min(self._person, weights.agent_person), weights.agent_after
-            self.documents = self._score(self._worth, PERSON)
-        elif first and 2 * sum(bool(key & SPOKEN) for key in first) > len(first):
+        if first and 2 * sum(bool(key & SPOKEN) for key in first) > len(first):
             self._score_dialogue()
 
     def best(self, count: int, among: Callable[[_Scored], bool] = lambda _: True) -> list[int]:
@@ -175,10 +153,9 @@ class Ranking:
         document by words has 1.
         """
         scores = {seq: one.score for seq, one in self.documents.items()}
-        if self._query.is_question or len(self._query.text.split()) > 1:  # a single word is not met by others next door
+        if self._query.is_question:  # keywords are looked for where they stand, not next door
             for seq, lent in self._lend(links).items():
-                if seq in scores or self._query.is_question:
-                    scores[seq] = scores.get(seq, 0.0) + lent
+                scores[seq] = scores.get(seq, 0.0) + lent
         for seq in self._said.intersection(scores):
             scores[seq] *= self._weights.speaker
         if dense:
@@ -214,21 +191,18 @@ class Ranking:
     def _newest(self, wishes: Sequence[Wish]) -> list[list[int]]:
         return self._index.newest_passages(self._connection, wishes, self._scope)
 
-    def _score(self, worth: Mapping[str, float], person: int) -> dict[int, _Scored]:
+    def _score(self, person: int) -> dict[int, _Scored]:
         """Return the best passage of each document; ``person`` are the marks of a passage that a person said."""
-        weights, norms = self._weights, self._norms
-        whole = sum(worth.values()) or 1.0
         known: dict[frozenset[str], float] = {}
         found: dict[int, _Scored] = {}
         for key, terms in self._passages.items():
             if terms not in known:
-                held = sum(worth.get(term, 0.0) for term in terms)
-                known[terms] = held * (1 + weights.coverage * held / whole)
-            score = known[terms] * norms[key % LENGTHS]
-            if key & person:
-                score *= self._person
+                known[terms] = self._worth_of(terms)
+            score = known[terms] * self._norms[key % LENGTHS]
+            if key & person and self._query.is_question:
+                score *= self._weights.person
             elif key < 0:
-                score *= weights.summary
+                score *= self._weights.summary
             seq = key >> KEY_BITS
             if score > 0 and (seq not in found or score > found[seq].score):
                 found[seq] = _Scored(score, key, terms)
@@ -244,7 +218,7 @@ class Ranking:
             self._worth = {term: worth for term, worth in self._worth.items() if term not in silent}
         said = self._newest([Wish((mark,), SCORED_ROWS) for mark in sorted(self._named)])
         self._said = {seq_of(key) for keys in said for key in keys}
-        self.documents = self._score(self._worth, PERSON | SPOKEN)
+        self.documents = self._score(PERSON | SPOKEN)
 
     def _lend(self, find_links: Callable[[Sequence[int]], Links]) -> dict[int, float]:
         """Return the weight that documents have from the best short ones beside them."""
@@ -255,20 +229,17 @@ class Ranking:
         after_of |= {before: seq for seq, (before, _) in links.items() if before is not None}
         for seq, (before, after) in links.items():
             own = self.documents[seq]
-            share = self._after + (weights.answer if own.key & ASKS else 0.0)
             second = after_of.get(after) if after is not None else None
-            for to, part in ((before, weights.before), (after, share), (second, weights.second)):
+            for to, part in ((before, weights.before), (after, weights.after), (second, weights.second)):
                 if to is not None:
-                    lacking = self._share_lacking(own.terms, self.documents[to].terms if to in self.documents else ())
-                    lent[to] = lent.get(to, 0.0) + part * own.score * lacking
+                    there = self.documents[to].terms if to in self.documents else ()
+                    lent[to] = lent.get(to, 0.0) + part * own.score * self._share_lacking(own.terms, there)
         return lent
 
     def _share_lacking(self, there: frozenset[str], here: Collection[str]) -> float:
         """Return the share of a neighbour's weight that this text lacks: what both say counts once."""
-        whole = sum(self._worth.get(term, 0.0) for term in there)
-        return sum(self._worth.get(term, 0.0) for term in there.difference(here)) / whole if whole > 0 else 0.0
+        whole = self._worth_of(there)
+        return self._worth_of(there.difference(here)) / whole if whole > 0 else 0.0
 
-
-def speaker_marks(speaker: str) -> list[str]:
-    """Return the terms by which the index knows who said something."""
-    return [SPEAKER + term for term in terms_of(speaker)]
+    def _worth_of(self, terms: Iterable[str]) -> float:
+        return sum(self._worth.get(term, 0.0) for term in terms)

@@ -31,13 +31,13 @@ from everlong.store.search.corpus import (
     in_scope,
     tools_of,
 )
-from everlong.store.search.embedder import Embedder, question_text
 from everlong.store.search.index import Index, SearchPlace, SearchScope, Stretch
-from everlong.store.search.query import Matcher, Mode, Query, normal, read_query, widened
+from everlong.store.search.query import Matcher, Mode, Query, normal, read_query
 from everlong.store.search.rank import FIRST, WEIGHTS, Ranked, Ranking, Statistics, Weights
 from everlong.store.search.snippets import Snippet, snippet
-from everlong.store.search.text import passage_span, required_terms
+from everlong.store.search.text import passage_spans, required_terms
 from everlong.store.search.upkeep import IndexUpkeep, index_for
+from everlong.store.search.vectors import Embedder, question_text
 from everlong.store.sessions import conversations_in
 from everlong.store.shown_path import ShownPlace, locate, parts_of, shown_paths
 
@@ -211,18 +211,6 @@ class Searcher:
             if not taken or time.monotonic() > until:
                 return False
 
-    def rarities(self, text: str) -> dict[str, float]:
-        """Return the terms of a question with their weights: the fewer texts hold a term, the more it weighs."""
-        query = read_query(text)
-        if not query.terms:
-            return {}
-        self.upkeep.ensure()
-        with self.database.read() as connection:
-            size = self.index.size(connection)
-            frequencies = self.index.frequencies(connection, query.terms)
-        statistics = Statistics(size.passages, size.average_length)
-        return {term: weight * statistics.idf(frequencies.get(term, 0)) for term, weight in query.terms.items()}
-
     def index_pending(self, limit: int = 256, *, gives_way: bool = False) -> int:
         """Index up to so many documents that are stored but not indexed; return how many were taken off the list.
 
@@ -271,7 +259,6 @@ class Searcher:
             self.corpus,
             self.index,
             query,
-            widened(query.terms) if query.is_question else dict(query.terms),
             scope,
             filters.tool,
             order,
@@ -338,7 +325,6 @@ class SearchWalk:
     corpus: Corpus
     index: Index
     query: Query
-    weights: dict[str, float]
     scope: SearchScope
     tool: str | None
     order: Order
@@ -365,7 +351,7 @@ class SearchWalk:
         ranked = self._rank_words() if self.query.is_ranked else []
         if not ranked and not self.query.is_question and not self.query.is_literal:
             # None of its words is known, so it is looked for within words.
-            self.query, self.weights = Query(self.query.text, "auto", required=(normal(self.query.text),)), {}
+            self.query = Query(self.query.text, "auto", required=(normal(self.query.text),))
         if not self.query.is_literal:
             return ranked
         newest = list(islice(self.find_required(None), SORTED))
@@ -376,9 +362,7 @@ class SearchWalk:
         return [Ranked(one.seq, True, 0) for one in newest]
 
     def _rank_words(self) -> list[Ranked]:
-        ranking = Ranking(
-            self.index, self.connection, self.query, self.weights, self.scope, self.statistics, self.ranking_weights
-        )
+        ranking = Ranking(self.index, self.connection, self.query, self.scope, self.statistics, self.ranking_weights)
         dense: dict[int, float] = {}
         if self.leave_out is not None or self.meaning is not None:
             first = ranking.best(FIRST)
@@ -442,7 +426,7 @@ class SearchWalk:
             size = min(2 * size, _MOST_AT_ONCE)
 
     def _places(self, after: SearchPlace | None, size: int) -> list[SearchPlace]:
-        groups: list[tuple[str, ...]] = [(*self.weights, *self.query.starts)]
+        groups: list[tuple[str, ...]] = [(*self.query.terms, *self.query.starts)]
         if self.query.is_literal:
             groups = [(term,) for term in _required_of_index(self.query)]
         return self.index.offer(self.connection, groups, self.scope, after, size, by_time=self.order == "time")
@@ -511,11 +495,10 @@ def hits_of(connection: Connection, tenant: str, shown: Sequence[ShownDocument],
 
 def _snippet(document: SearchDocument, place: int | None, walk: SearchWalk) -> Snippet:
     """Return words around a match that a person, a model or a tool said; a client's only where nothing else matches."""
-    span = None if place is None else passage_span(document.own_text, place)
-    own = snippet(document.own_text, walk.query, walk.weights, span=span)
-    if own.marks or document.own_text == document.text:
-        return own
-    return snippet(document.text, walk.query, walk.weights)
+    spans = [] if place is None else passage_spans(document.own_text)
+    span = spans[min(place, len(spans) - 1)] if place is not None else None
+    own = snippet(document.own_text, walk.query, span)
+    return own if own.marks or document.own_text == document.text else snippet(document.text, walk.query)
 
 
 # -- the scope ---------------------------------------------------------------------------------------------------------

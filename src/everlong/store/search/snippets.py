@@ -11,14 +11,13 @@ from collections import Counter
 from itertools import islice
 from typing import NamedTuple
 
-from everlong.store.search.query import Query, normal, read_query, widened
-from everlong.store.search.text import DENSE, Span, folded, terms_of, weight_of_word, weights_of_words
+from everlong.store.search.query import Query, normal, read_query
+from everlong.store.search.text import DENSE, Span, folded, terms_of, terms_of_word
 
 ROUND = 160
 """The approximate number of characters of a snippet."""
 
 _WORD = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
-_ASCII_WORD = re.compile("[A-Za-z0-9]+")
 _DENSE_RUN = re.compile(f"[{DENSE}]+")
 _SCANNED = 200_000
 _MATCHES = 2_000
@@ -39,16 +38,14 @@ class Snippet(NamedTuple):
         return "".join([*pieces, self.text[end:]])
 
 
-def snippet(
-    text: str, query: Query, weights: dict[str, float], length: int = ROUND, span: Span | None = None
-) -> Snippet:
+def snippet(text: str, query: Query, span: Span | None = None, length: int = ROUND) -> Snippet:
     """Return the stretch of a text, or of the surroundings of one passage, with the most of what was asked."""
     if span is not None and len(text) > span.stop - span.start + 2 * length:
         start = _word_edge(text, max(0, span.start - length // 2), -1)
         stop = _word_edge(text, min(len(text), span.stop + length // 2), 1)
-        return _within(text, start, stop, snippet(text[start:stop].strip(), query, weights, length))
+        return _within(text, start, stop, snippet(text[start:stop].strip(), query, length=length))
     text = text[:_SCANNED] if len(text) > 2 * _SCANNED and not query.is_literal else text
-    spans = _merged(_spans(text, query, weights))
+    spans = _merged(_spans(text, query))
     if not spans:
         return _cut(text, 0, [], length)
     best = max(range(len(spans)), key=lambda place: (_weight_within(spans, place, length), -place))
@@ -68,7 +65,7 @@ def _within(text: str, start: int, stop: int, part: Snippet) -> Snippet:
     return Snippet(shown, marks)
 
 
-def _spans(text: str, query: Query, weights: dict[str, float]) -> list[tuple[int, int, float]]:
+def _spans(text: str, query: Query) -> list[tuple[int, int, float]]:
     spans: list[tuple[int, int, float]] = []
     if query.pattern is not None:
         import regex  # noqa: PLC0415 - only for regular expressions
@@ -84,42 +81,27 @@ def _spans(text: str, query: Query, weights: dict[str, float]) -> list[tuple[int
     if needles := (*query.required, *query.phrases, *query.literals):
         plain = _same_length(text)
         spans += [(start, stop, 3.0) for needle in needles for start, stop in _places(plain, needle)]
-    if text.isascii():
-        return spans + (_ascii_spans(text, weights) if weights else [])
-    if weights or query.starts:
+    if query.is_ranked:
         for word in _WORD.finditer(text):
             if len(spans) > _MATCHES:
                 break
             written = word[0]
             if written > "\u0e00" and _DENSE_RUN.match(written):
-                spans += _dense_spans(word, query, weights)
-            elif weight := weight_of_word(written, weights):
+                spans += _dense_spans(word, query)
+            elif weight := max((query.terms.get(term, 0.0) for term in terms_of_word(written)), default=0.0):
                 spans.append((word.start(), word.end(), weight))
     return spans
 
 
-def _ascii_spans(text: str, weights: dict[str, float]) -> list[tuple[int, int, float]]:
-    """Return where words with a weight stand; most words have none, so each is looked at once."""
-    spans: list[tuple[int, int, float]] = []
-    for word, weight in weights_of_words(set(_ASCII_WORD.findall(text)), weights).items():
-        start = text.find(word)
-        while start >= 0 and len(spans) <= _MATCHES:
-            stop = start + len(word)
-            if not (text[max(0, start - 1) : start].isalnum() or text[stop : stop + 1].isalnum()):
-                spans.append((start, stop, weight))
-            start = text.find(word, stop)
-    return spans
-
-
-def _dense_spans(word: re.Match[str], query: Query, weights: dict[str, float]) -> list[tuple[int, int, float]]:
+def _dense_spans(word: re.Match[str], query: Query) -> list[tuple[int, int, float]]:
     start, written = word.start(), word[0]
     run = folded(written)
     if len(run) != len(written):
         return []
     pairs = [
-        (start + at, start + at + 2, weights[run[at : at + 2]])
+        (start + at, start + at + 2, query.terms[run[at : at + 2]])
         for at in range(len(run) - 1)
-        if run[at : at + 2] in weights
+        if run[at : at + 2] in query.terms
     ]
     return pairs + [(start + at, start + at + 1, 1.0) for at, sign in enumerate(run) if sign in query.starts]
 
@@ -193,7 +175,6 @@ PIECE = 400
 
 _PASSAGES_SCANNED = 400_000
 _LITERAL_WEIGHT = 3.0
-_NUMBER = re.compile(r"\d")
 _SPACE_NEAR_END = re.compile(r"\s\S{0,40}$")
 
 
@@ -230,18 +211,15 @@ def pieces_of(text: str) -> list[str]:
 
 
 def _scores(pieces: list[str], query: Query) -> list[float]:
-    weights = widened(query.terms) if query.is_question else query.terms
     needles = (*query.required, *query.phrases, *query.literals, *query.starts)
-    found = [set(terms_of(piece)) & weights.keys() for piece in pieces]
+    found = [set(terms_of(piece)) & query.terms.keys() for piece in pieces]
     spread = Counter(term for terms in found for term in terms)
     scores: list[float] = []
     for piece, terms in zip(pieces, found, strict=True):
-        score = sum(weights[term] / spread[term] ** 0.5 for term in terms)
+        score = sum(query.terms[term] / spread[term] ** 0.5 for term in terms)
         if needles:
             plain = normal(piece)
             score += sum(_LITERAL_WEIGHT for needle in needles if needle in plain)
-        if score and (query.asks_number or query.asks_when) and _NUMBER.search(piece):
-            score *= 1.5
         scores.append(score)
     return scores
 

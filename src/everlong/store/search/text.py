@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -62,11 +61,7 @@ colour color; favourite favorite; neighbour neighbor; honour honor; humour humor
 centre center; theatre theater; metre meter; grey gray; organise organize; realise realize; recognise recognize;
 apologise apologize; practise practice; programme program; travelling traveling; catalogue catalog; dialogue dialog;
 config configuration; repo repository; db database; auth authentication; env environment; dir directory folder;
-doc documentation; admin administrator; app application; param parameter; arg argument; async asynchronous;
-january jan; february feb; august aug; september sept sep; october oct; november nov; december dec;
-monday mon; tuesday tue tues; wednesday wed; thursday thu thur thurs; friday fri; saturday sat; sunday sun;
-2 two; 3 three; 4 four; 5 five; 6 six; 7 seven; 8 eight; 9 nine; 10 ten; 11 eleven; 12 twelve; 13 thirteen;
-14 fourteen; 15 fifteen; 16 sixteen; 17 seventeen; 18 eighteen; 19 nineteen; 20 twenty
+doc documentation; admin administrator; app application; param parameter; arg argument; async asynchronous
 """
 
 LEMMAS: dict[str, str] = {
@@ -76,33 +71,11 @@ LEMMAS: dict[str, str] = {
     for form in entry.split()
 }
 """Irregular forms, spellings and short forms, each with the word under which it is indexed."""
-# "sat" is a form of "sit" first and a weekday in short second; words that are other words' forms stay themselves.
-LEMMAS["sat"], LEMMAS["lives"], LEMMAS["leaves"], LEMMAS["data"] = "sit", "live", "leave", "data"
+# Words that are other words' forms stay themselves.
+LEMMAS["lives"], LEMMAS["leaves"], LEMMAS["data"] = "live", "leave", "data"
 LEMMAS["media"], LEMMAS["application"], LEMMAS["found"] = "media", "application", "find"
 
-_ALIKE = """
-begin start; buy purchase; fix repair mend; surgery operation; contest competition tournament; trip journey travel;
-holiday vacation; movie film; car vehicle; gift present; job work career profession; kid daughter son; parent mum dad;
-sibling brother sister; spouse husband wife partner; marry wedding; pet dog cat puppy kitten; house home;
-shop store; ill sick; injure hurt; doctor physician; teacher tutor instructor; pupil student; race run;
-class course lesson workshop;
-hike walk trek; painting paint; sculpture pottery; music song; instrument guitar violin piano; book novel; cook recipe;
-meal dinner lunch; money cash; price cost; salary pay; quit resign leave; die death pass; birth born; age old;
-city town; country nation; happy glad; afraid scared fear; angry upset; goal aim; plan intend; hobby activity;
-volunteer charity; show exhibit exhibition; photo camera; beach sea ocean; forest wood;
-error bug crash failure exception;
-delete remove; create make; picture image; company firm business; exam test; party celebration; adopt adoption;
-fast quick; big large; small little; destroy break; win prize award; game match; speak talk; job position role;
-meet meeting; study research; kitchen cook; clothes wear dress; support help; advice recommend recommendation suggest
-"""
-
-SYNONYMS: tuple[tuple[str, ...], ...] = tuple(
-    tuple(group.split()) for group in _ALIKE.replace("\n", " ").split(";") if group.split()
-)
-"""Words of which a question uses one and the answer often another."""
-
-
-INDEX_VERSION = 6
+INDEX_VERSION = 7
 """Raised whenever the same text gives other terms than before; an index of another version is made anew."""
 
 MAX_TERM = 64
@@ -120,9 +93,6 @@ _TOKEN = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
 _LINKED = re.compile(r"(?<![^\W_])[^\W_]++(?:[-_./\\:@#]{1,3}[^\W_]++)+")
 _ASCII_TOKEN = re.compile("[A-Za-z0-9]+")
 _HUMP_GAP = re.compile("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-_THOUSANDS = re.compile(r",(?<=\d,)(?=\d{3}(?!\d))")
-_ORDINAL = re.compile("([0-9]{1,4})(?:st|nd|rd|th)")
-_MAX_KNOWN = 200_000
 
 
 # Marks that no base letter took up, soft hyphens, zero-width characters; half characters, which no database stores.
@@ -164,16 +134,14 @@ _LONGEST_NAME = 500
 """Characters of a name that is found by its parts too. Thirty megabytes of `aAaA` would make as many parts."""
 
 
-class _Terms(dict[str, str]):
-    """Words as they are written, and the terms under which each is indexed, parted by spaces; computed once."""
+def _known_terms(word: str) -> str:
+    """Return the terms under which a word is indexed, parted by spaces."""
+    return _terms_of_word(word) if len(word) >= MAX_TERM else _kept_terms(word)  # encoded data does not come twice
 
-    def __missing__(self, word: str) -> str:
-        terms = _terms_of_word(word)
-        if len(word) < MAX_TERM:  # encoded data does not come twice
-            if len(self) >= _MAX_KNOWN:
-                self.clear()
-            self[word] = terms
-        return terms
+
+@lru_cache(maxsize=200_000)
+def _kept_terms(word: str) -> str:
+    return _terms_of_word(word)
 
 
 def _terms_of_word(word: str) -> str:
@@ -188,8 +156,6 @@ def _stem(word: str) -> str:
     """Return the term of one folded word; empty if the index leaves the word out."""
     if word in STOP:
         return ""
-    if ordinal := _ORDINAL.fullmatch(word):
-        return ordinal[1]
     word = LEMMAS.get(word, word)[:MAX_TERM]
     if not word.isascii() or not word.isalpha():
         return word
@@ -202,43 +168,18 @@ def _stemmer() -> Stemmer.Stemmer:
     return Stemmer.Stemmer("english", 0)
 
 
-_TERMS = _Terms()
-
-
 def words_of(text: str) -> list[str]:
     """Yield the words of a text as they are written; a stretch of a script without spaces is one word."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
         if _REMOVABLE.search(text):
             text = text.translate(_REMOVED)
-    if "," in text:
-        text = _THOUSANDS.sub("", text)
     return (_ASCII_TOKEN if text.isascii() else _TOKEN).findall(text)
 
 
 def terms_of_word(word: str) -> list[str]:
     """Return the index terms of one word: none for function words, several for names such as `readFile`."""
-    return _TERMS[word].split()
-
-
-def weight_of_word(word: str, weights: Mapping[str, float]) -> float:
-    """Return the highest weight of a word's terms; 0 if none has one."""
-    terms = _TERMS[word]
-    if " " not in terms:
-        return weights.get(terms, 0.0)
-    return max(weights.get(term, 0.0) for term in terms.split())
-
-
-def weights_of_words(words: Iterable[str], weights: Mapping[str, float]) -> dict[str, float]:
-    """Return those of some words that have a weight, with it."""
-    found: dict[str, float] = {}
-    for word in words:
-        terms = _TERMS[word]
-        if terms in weights:
-            found[word] = weights[terms]
-        elif " " in terms and (weight := weight_of_word(word, weights)):
-            found[word] = weight
-    return found
+    return _known_terms(word).split()
 
 
 def terms_of(text: str) -> list[str]:
@@ -252,7 +193,7 @@ def is_dense(term: str) -> bool:
 
 
 def _joined_terms(text: str) -> str:
-    return " ".join(map(_TERMS.__getitem__, words_of(text)))
+    return " ".join(map(_known_terms, words_of(text)))
 
 
 def pairs_of(run: str) -> list[str]:
@@ -281,15 +222,14 @@ def linked_terms(text: str) -> list[str]:
 def required_terms(text: str, *, is_whole: bool) -> list[str]:
     """Return terms that every text has which contains this one, a folded one.
 
-    With ``is_whole``, the words at its ends are whole words there; but a number may be a part of a longer one.
+    With ``is_whole``, the words at its ends are whole words there.
     """
     found: list[str] = []
     for word in _TOKEN.finditer(text):
         before, after = text[max(word.start() - 1, 0) : word.start()], text[word.end() : word.end() + 1]
-        may_go_on = (word[0][0].isdigit() and before in {"", ","}) or (word[0][-1].isdigit() and after in {"", ","})
         if is_dense(word[0]):
             found += pairs_of(word[0])[:-1]
-        elif not may_go_on and (is_whole or (before and after)):
+        elif is_whole or (before and after):
             found += terms_of_word(word[0])[:1]
     return list(dict.fromkeys(found))
 
@@ -322,61 +262,25 @@ def passage_spans(text: str) -> list[Span]:
 
     They cover the text, and the same text always gives the same ones: the index knows them by their number.
     """
-    spans, start, forced = [], 0, _ForcedCuts(text)
-    for number in range(1, count_passages(text)):
-        stop, begin = _cut(text, number, forced)
+    size = max(PASSAGE, len(text) >> PLACE_BITS - 2)
+    count = 1 if len(text) <= SHORT else -(-(len(text) - size // 2) // size)
+    spans, start = [], 0
+    for number in range(1, count):
+        stop, begin = _cut(text, number * size, size)
         spans.append(Span(start, stop))
         start = begin
     return [*spans, Span(start, len(text))]
 
 
-def passage_span(text: str, number: int) -> Span:
-    """Return one passage of a text; the last one for a number that is too high."""
-    if len(text) <= SHORT:
-        return Span(0, len(text))
-    last = count_passages(text) - 1
-    number = min(number, last)
-    forced = _ForcedCuts(text)
-    start = _cut(text, number, forced)[1] if number else 0
-    return Span(start, _cut(text, number + 1, forced)[0] if number < last else len(text))
-
-
-def _passage_size(text: str) -> int:
-    return max(PASSAGE, len(text) >> PLACE_BITS - 2)
-
-
-def count_passages(text: str) -> int:
-    """Return the number of passages of a text."""
-    size = _passage_size(text)
-    return 1 if len(text) <= SHORT else -(-(len(text) - size // 2) // size)
-
-
-def _cut(text: str, number: int, forced: _ForcedCuts) -> tuple[int, int]:
+def _cut(text: str, high: int, size: int) -> tuple[int, int]:
     """Return where the passage before a cut ends and the one after it begins."""
-    size = _passage_size(text)
-    high = number * size
     for mark in _ENDS:
         place = text.rfind(mark, high - size // 2, high)
         if place >= 0:
             return place + len(mark), place + len(mark)
-    return forced.after(high)
-
-
-class _ForcedCuts:
-    """The places where a text without white space is cut; asked in order, the text is searched once."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._found: re.Match[str] | None = None
-        self._is_over = False
-
-    def after(self, high: int) -> tuple[int, int]:
-        """Return the first cut from a place on: where the passage before it ends and the one after it begins."""
-        if not self._is_over and (self._found is None or self._found.start() < high):
-            self._found = _FORCED.search(self._text, high)
-            self._is_over = self._found is None
-        if self._found is None:
-            return len(self._text), len(self._text)
-        # Every pair of characters of dense script must stand whole in a passage.
-        end = self._found.end()
-        return end, self._found.start() if self._found["dense"] else end
+    found = _FORCED.search(text, high, high + size // 2)
+    if found is None:
+        return high, high
+    # Every pair of characters of dense script must stand whole in a passage.
+    end = found.end()
+    return end, found.start() if found["dense"] else end

@@ -14,9 +14,8 @@ from sqlalchemy import Connection
 
 from everlong.store.database import Database, ShortWrites
 from everlong.store.search.corpus import Corpus, SearchDocument, answered_calls
-from everlong.store.search.index import ASKS, PERSON, SPOKEN, TOOL, WHOLE, Index, IndexText, passage_key
-from everlong.store.search.rank import speaker_marks
-from everlong.store.search.text import INDEX_VERSION, passage_terms
+from everlong.store.search.index import PERSON, SPEAKER, SPOKEN, WHOLE, Index, IndexText, passage_key
+from everlong.store.search.text import INDEX_VERSION, passage_terms, terms_of
 from everlong.store.search.vectors import VectorTable
 
 MOST_AT_ONCE = 200_000
@@ -120,17 +119,13 @@ def index_text(document: SearchDocument) -> IndexText:
     """Return a document as it is indexed; what a client wrapped around a person's words has passages of its own."""
     own = passage_terms(document.own_text)
     marks = SPOKEN * bool(document.speaker) + WHOLE * (len(own) == 1)
-    if answered_calls(document.message):
-        marks += TOOL
-    elif document.role == "user":
+    if document.role == "user" and not answered_calls(document.message):
         marks += PERSON
-    if document.own_text.rstrip().endswith(("?", "？")):
-        marks += ASKS
     told = [(terms, marks) for terms in own]
     if document.own_text != document.text:
         told += [(terms, 0) for terms in passage_terms(document.text)]
     rows: list[tuple[int, str]] = []
-    speaker = speaker_marks(document.speaker)
+    speaker = [SPEAKER + term for term in terms_of(document.speaker)]
     for place, (terms, its) in enumerate(told):
         key = passage_key(document.seq, place, its, terms.count(" ") + 1)
         rows.append((key, " ".join([terms, *speaker])))

@@ -1,6 +1,186 @@
-"""Transcripts: conversations as JSONL, JSON, Markdown and HTML, for people and programs."""
+"""The export of conversations, message by message, so that a long one takes no more memory than a short one.
 
-from everlong.store.transcripts.parts import TranscriptPiece, one_line, pieces_of, plain
-from everlong.store.transcripts.writer import FORMATS, Format, suffix_of, write_transcript
+JSONL has an object for each conversation: its facts, its messages as they came, their times, and its compactions;
+`everlong sessions import` reads it back. A part alone, a session, is written in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from everlong.store.conversations import CompactionMark, Conversation, ConversationLine
+from everlong.store.evidence import read_evidence
+from everlong.store.search.corpus import called_tools
+from everlong.store.session_log import json_text
+from everlong.store.transcripts import html, markdown
+from everlong.store.transcripts.parts import TranscriptPiece, name_of, one_line, pieces_of, plain
+
+if TYPE_CHECKING:
+    from everlong.store.store import Store
 
 __all__ = ["FORMATS", "Format", "TranscriptPiece", "one_line", "pieces_of", "plain", "suffix_of", "write_transcript"]
+
+
+Format: TypeAlias = Literal["jsonl", "json", "markdown", "html"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+
+KIND = "everlong-conversation/1"
+"""The kind of an object that is an exported conversation."""
+
+
+STATUS = "_status"
+"""The key of an exported message for the end of a reply that broke off."""
+
+ERROR = "_error"
+"""The key for the error that ended it."""
+
+_WHOLE_FACTS = (
+    *("title", "source", "platform", "client", "client_session", "folder", "user", "model", "works_for", "started"),
+    *("active", "ended", "end_reason", "origin", "parts"),
+)
+_SUFFIXES: dict[Format, str] = {"jsonl": ".jsonl", "json": ".json", "markdown": ".md", "html": ".html"}
+
+
+def suffix_of(form: Format) -> str:
+    """Return the file name suffix of a format."""
+    return _SUFFIXES[form]
+
+
+Clean: TypeAlias = Callable[[str], str]
+
+
+def _as_it_is(text: str) -> str:
+    return text
+
+
+def _cleaned(value: Any, clean: Clean) -> Any:
+    """Return a value with every text in it cleaned, keys too."""
+    if clean is _as_it_is:
+        return value
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(str(name)): _cleaned(one, clean) for name, one in value.items()}
+    return [_cleaned(one, clean) for one in value] if isinstance(value, list | tuple) else value
+
+
+def _cleaned_facts(one: Conversation, clean: Clean) -> Conversation:
+    """Return a conversation with its facts cleaned; its id stays."""
+    if clean is _as_it_is:
+        return one
+    told = ("title", "platform", "client", "client_session", "folder", "user", "model", "origin")
+    return replace(one, **{name: _cleaned(getattr(one, name), clean) for name in told if hasattr(one, name)})
+
+
+def _cleaned_line(line: ConversationLine, clean: Clean) -> ConversationLine:
+    if clean is _as_it_is:
+        return line
+    message = _cleaned(line.entry.message, clean)
+    return line._replace(entry=line.entry._replace(message=message), error=_cleaned(line.error, clean))
+
+
+def write_transcript(
+    store: Store,
+    chosen: Sequence[Conversation],
+    form: Format,
+    write: Callable[[str], Any],
+    *,
+    clean: Clean = _as_it_is,
+) -> int:
+    """Write conversations in order; return how many messages they had.
+
+    Every text can be encoded as UTF-8. ``clean`` gets every text of the conversations before it is written; without it
+    they are written as they came, so that they can be imported again.
+    """
+    count = 0
+    chosen = [_cleaned_facts(one, clean) for one in chosen]
+    if form == "html":
+        _write_each(write, html.page_head(name_of(chosen[0]) if chosen else "conversations"))
+    for one in chosen:
+        if form == "jsonl":
+            count += _write_jsonl(store, one, write, clean)
+        elif form == "json":
+            count += _write_log(store, one, write, clean)
+        else:
+            count += _write_readable(store, one, html if form == "html" else markdown, write, clean)
+    if form == "html":
+        _write_each(write, html.page_foot())
+    return count
+
+
+def _write_each(write: Callable[[str], Any], texts: Iterator[str]) -> None:
+    for text in texts:
+        write(text)
+
+
+def conversation_log(store: Store, found: Conversation) -> dict[str, Any]:
+    """Return the log of a whole conversation."""
+    lines = [line for line in store.conversations.entries(found.id) if isinstance(line, ConversationLine)]
+    return {
+        "session_id": found.id,
+        **{name: value for name, value in found.to_dict().items() if name not in {"id", "messages", "compactions"}},
+        "system_prompt": store.conversations.system_prompt(found.id),
+        "messages": [{**exported(line), "timestamp": line.entry.ts} for line in lines],
+        "compactions": list(_told_compactions(store, found)),
+    }
+
+
+def _told_compactions(store: Store, found: Conversation) -> Iterator[dict[str, Any]]:
+    """Yield the compactions of a conversation, each with what models were asked and answered for it."""
+    history = store.conversations.compactions(found.id)
+    known = read_evidence(store, [one.id for one in history])
+    for one in history:
+        evidence = known.get(one.id)
+        yield {**asdict(one), "evidence": None if evidence is None else evidence.to_dict()}
+
+
+def _write_readable(store: Store, one: Conversation, look: Any, write: Callable[[str], Any], clean: Clean) -> int:
+    _write_each(write, look.heading(one, _cleaned(store.conversations.system_prompt(one.id), clean)))
+    count = 0
+    tools: dict[str, str] = {}
+    for line in store.conversations.entries(one.id):
+        if isinstance(line, CompactionMark):
+            _write_each(write, look.compaction(line))
+            continue
+        shown = _cleaned_line(line, clean)
+        tools |= called_tools(shown.entry.message)
+        _write_each(write, look.message(shown, tools))
+        count += 1
+    _write_each(write, look.ending())
+    return count
+
+
+def _write_jsonl(store: Store, one: Conversation, write: Callable[[str], Any], clean: Clean) -> int:
+    facts = {"kind": KIND, "id": one.id, **{name: getattr(one, name) for name in _WHOLE_FACTS}}
+    facts |= {"type": one.kind, "own_root": store.conversations.has_own_root(one.id)}
+    write(json_text(facts)[:-1] + ', "messages": [')
+    times: list[float] = []
+    compactions: list[dict[str, Any]] = []
+    prompt = _cleaned(store.conversations.system_prompt(one.id), clean)
+    if prompt is not None:
+        write(json_text({"role": "system", "content": prompt}))
+        times.append(one.started)
+    for line in store.conversations.entries(one.id):
+        if isinstance(line, CompactionMark):
+            compactions.append({"before_message": len(times), **line.to_dict()})
+            continue
+        write((", " if times else "") + json_text(exported(_cleaned_line(line, clean))))
+        times.append(line.entry.ts)
+    write(f'], "times": {json_text(times)}, "compactions": {json_text(compactions)}}}\n')
+    return len(times) - (prompt is not None)
+
+
+def exported(line: ConversationLine) -> dict[str, Any]:
+    """Return a message as it is exported: one that broke off says so."""
+    if line.status is None:
+        return line.entry.message
+    why = {} if line.error is None else {ERROR: line.error}
+    return {**line.entry.message, STATUS: line.status, **why}
+
+
+def _write_log(store: Store, one: Conversation, write: Callable[[str], Any], clean: Clean) -> int:
+    log = conversation_log(store, one)
+    write(json_text(_cleaned(log, clean), indent=2) + "\n")
+    return len(log["messages"])

@@ -45,7 +45,6 @@ from everlong.store.session_log import forget_in_logs
 from everlong.store.sessions import clean_title, title_base
 from everlong.store.shown_path import conversation_of, parts_of, shown_paths
 from everlong.store.summaries import void_summaries
-from everlong.store.teasers import drop_teasers
 from everlong.store.tombstones import stub_of, stub_of_prompt
 from everlong.store.tree import inherited_view
 from everlong.store.upkeep.garbage import purge_search, remove_from_search
@@ -189,7 +188,6 @@ class _Forgetting:
         for part in in_batches(sorted(bytes(row.id) for row in rows.values())):
             self.connection.execute(delete(pin).where(pin.c.node.in_(part)))
             drop_outputs(self.connection, self.core.tenant, list(part))
-        drop_teasers(self.connection, self.core.tenant, {bytes(row.id) for row in rows.values()})
         self.parts = {row.id for row in mine}
         for name in {row.conversation for row in mine}:
             self.files += drop_channel_data(self.connection, self.core.tenant, name)
