@@ -10,6 +10,8 @@ import pytest
 
 from everlong import Store
 from everlong.config.paths import data_home
+from everlong.gateway.journal import Journal, JournalEntry
+from everlong.store.turns import FinishedTurn
 from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, user
 from tests.store.engines import ScriptedEngine, summarizing
@@ -112,12 +114,13 @@ def test_what_was_typed_and_what_a_gateway_left_are_forgotten_too(filled: Run, s
     folder = data_home() / "gateway-spool"
     folder.mkdir()
     (folder / "1-1-abcdef.jsonl").write_text(json.dumps(values) + "\n")
-    aside = folder / "put-aside.broken"
-    other = ["local", "openai", json.dumps({**asked, "messages": [user("Hello")]}), *values[3:]]
-    aside.write_text(json.dumps(["made up", *values]) + "\n" + json.dumps(["made up", *other]) + "\n")
+    aside = Journal(folder)
+    for tenant, said in (("local", asked), ("ada", {**asked, "messages": [user("Hello")]})):
+        entry = JournalEntry(tenant, "openai", FinishedTurn(model="m", began=1.0), json.dumps(said))
+        aside.put_aside(0, entry, "made up")
     assert filled("forget", CODEWORD, "--yes", "--json").json["messages"] == 2
     assert CODEWORD not in "".join(path.read_text() for path in folder.iterdir())
-    assert "Hello" in aside.read_text()
+    assert ["Hello" in path.read_text() for path in folder.glob("*.broken")] == [True]
     assert not list(folder.glob("*.jsonl"))
     assert CODEWORD not in typed.read_text()
     assert "+Hello\n" in typed.read_text()

@@ -116,10 +116,8 @@ def test_all_problems_of_all_sources_are_told_at_once(load: Load, user_file: Pat
     [
         (b"compression: [\n", "not valid YAML at line 2, column 1"),
         (b"compression:\n\tthreshold: 1\n", "not valid YAML at line 2"),
-        (b"- a\n- b\n", "holds a list"),
         (b"just words\n", "holds text"),
         (b"memory: {}\ncontext: {}\nmemory: {}\n", 'duplicate key "memory" at line 3'),
-        (b"compression: {threshold: 0.1, threshold: 0.2}\n", 'duplicate key "threshold"'),
         (b"a: \xff\n", "not UTF-8"),
         (b"a: \x00\n", "not valid YAML"),
         (b"a: !!python/object:os.system x\n", "not valid YAML at line 1"),
@@ -130,7 +128,6 @@ def test_all_problems_of_all_sources_are_told_at_once(load: Load, user_file: Pat
         (MERGED, "expands to more than 100,000 values; remove aliases"),
         (b"[" * 20_000, "is nested more than 100 levels deep at line 1; flatten it"),
         (b"memory: {}\nplugins: " + b"[" * 100 + b"]" * 100, "nested more than 100 levels deep at line 2"),
-        (b"[], " * 50 + b"[" * 500, "nested more than 100 levels deep at line 1"),
         (b"- " * 200 + b"x", "nested more than 100 levels deep at line 1"),
         (b"".join(b" " * n + b"a:\n" for n in range(200)), "nested more than 100 levels deep at line 101"),
         (b"plugins: {1: {}}\n", "write the name as text"),

@@ -15,8 +15,7 @@ import pytest
 import zstandard
 
 from everlong.gateway import bounds, server, stream
-from everlong.gateway.bounds import BodyMemory, HeldMemory
-from everlong.gateway.encodings import TooLarge, Unpacking, Unreadable, plain
+from everlong.gateway.bounds import BodyMemory, HeldMemory, TooLarge, Unpacking, Unreadable, plain
 from everlong.gateway.formats import OPENAI
 from everlong.gateway.stream import TOO_LARGE, StreamTap
 from everlong.model import text_of

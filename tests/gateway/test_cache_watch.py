@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from everlong.gateway.cache_watch import Sent
+from everlong.gateway.prompt_caching import Sent
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.examples import few

@@ -10,9 +10,9 @@ from hypothesis import given, strategies as st
 
 from everlong.caching import PromptCache
 from everlong.gateway.body import read_body
-from everlong.gateway.cache_markers import CacheMarkers
 from everlong.gateway.conversations import AppliedView, with_view
 from everlong.gateway.formats import ANTHROPIC, OPENAI
+from everlong.gateway.prompt_caching import CacheMarkers
 from everlong.gateway.recall import offer_tools
 from tests.gateway.bodies import REQUESTS, draft, line, odd, settings, unmarked
 

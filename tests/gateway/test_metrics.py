@@ -11,8 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from everlong.errors import ConfigError
-from everlong.gateway.telemetry import GatewayLog, open_log
+from everlong.gateway.telemetry import GatewayLog
 from everlong.testing import ModelServer
 from tests.gateway.running import Raw
 from tests.gateway.served import raw, serving
@@ -142,12 +141,10 @@ def test_the_id_that_a_client_gives_is_kept_where_it_can_be(
     assert next(line for line in lines(kept) if line["event"] == "request")["id"] == told
 
 
-def test_a_log_that_cannot_be_written_holds_up_nothing(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_written_holds_up_nothing() -> None:
     class Full(io.RawIOBase):
         def write(self, _data: Any) -> int:
             raise OSError(28, "No space left on device")
 
     log = GatewayLog(Full(), "info")
     log.say("error", "something")
-    with pytest.raises(ConfigError, match="cannot be written"):
-        open_log(str(tmp_path / "none" / "log"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from everlong.gateway.cache_markers import BYTES_PER_TOKEN, CacheMarkers
+from everlong.gateway.prompt_caching import BYTES_PER_TOKEN, CacheMarkers
 from tests.gateway.bodies import draft, line, settings, unmarked
 from tests.gateway.running import Raw
 from tests.gateway.upstream import Upstream

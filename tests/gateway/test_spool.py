@@ -148,19 +148,6 @@ def test_what_is_no_file_of_a_journal_is_left_alone(
     assert caplog.text.count(placed.name) == 1
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such links")
-def test_entries_are_not_put_aside_or_forgotten_through_a_link(tmp_path: Path) -> None:
-    journal, target = Journal(tmp_path / FOLDER), tmp_path / "notes.txt"
-    number = journal.put(entry(1))
-    target.write_text("my notes\n")
-    (tmp_path / FOLDER / "put-aside.broken").symlink_to(target)
-    journal.put_aside(number, entry(1), "made up")
-    assert journal.scrub(lambda _: True) == 1
-    journal.close()
-    assert target.read_text() == "my notes\n"
-    assert [path.name for path in (tmp_path / FOLDER).iterdir()] == ["put-aside.broken"]
-
-
 def test_a_damaged_entry_is_put_aside_and_half_a_one_is_not(tmp_path: Path) -> None:
     left = Journal(tmp_path / FOLDER)
     left.put(entry(1))

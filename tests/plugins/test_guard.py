@@ -155,7 +155,7 @@ def test_an_engine_of_no_base_class_is_an_engine() -> None:
     assert engine.get_status()["engine"] == "duck"
     engine.on_session_start("one", platform="cli")
     engine.on_session_end("one", messages)
-    with pytest.raises(PluginError, match="has no update_from_response, should_compress, compress"):
+    with pytest.raises(PluginError, match="lacks update_from_response, should_compress, compress"):
         adopt(type("Stub", (), {"name": "stub"})())
 
 

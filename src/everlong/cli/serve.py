@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 @click.option("--host", metavar="ADDRESS", help="The address to listen on; any but loopback needs a key.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="The port; 0 for any free one.  [default: 8642]")
 @click.option("--upstream", metavar="URL", help="Where requests go.  [default: each API's own address]")
-@click.option("--log-file", type=click.Path(dir_okay=False), help="Log to this file instead of stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Log JSON to a terminal too.")
 @click.option("--until-eof", is_flag=True, help="Stop when standard input ends, for programs that start this one.")
 @store_option
@@ -62,7 +61,7 @@ def _serve(settings: Settings, overrides: dict[str, Any], *, until_eof: bool, as
 
     own = settings.gateway
     routes = Routes(settings)
-    log = open_log(own.log_file, as_json=as_json)
+    log = open_log(as_json=as_json)
     try:
         with open_database() as database:
             reload = partial(gateway_settings, overrides)

@@ -197,7 +197,7 @@ def _clean_traces(store: Store, text: str | None = None) -> None:
     """Remove forgotten messages from the journals and the chat's history, and history entries with this text."""
     from everlong.gateway.upkeep import clean_journal  # noqa: PLC0415 - only `forget` needs the gateway
 
-    clean_journal(lambda tenant: Store(store.database, tenant))
+    clean_journal(store.tenant)
     _clean_history(store, data_home() / "chat_history", text)
 
 

@@ -37,7 +37,7 @@ from everlong.config.settings import StoreSettings
 from everlong.errors import ConfigError, EverlongError
 from everlong.gateway.formats import path_of_folder
 from everlong.gateway.proof import is_gateway
-from everlong.gateway.telemetry import GatewayLog, open_log
+from everlong.gateway.telemetry import GatewayLog
 from everlong.store import open_store
 
 if TYPE_CHECKING:
@@ -150,10 +150,12 @@ class _WrappedGateway:
         own = self.settings.gateway
         update = {"host": "127.0.0.1", "port": port, "keys": {}}
         settings = self.settings.model_copy(update={"gateway": own.model_copy(update=update)})
-        # The terminal is the program's; without a file there is no log.
-        log = GatewayLog(None) if own.log_file is None else open_log(own.log_file)
+        # The terminal is the program's, so there is no log.
         return HostedGateway(
-            settings, self._routes, lambda: open_store(self._store, waits_for_disk=False).database, log
+            settings,
+            self._routes,
+            lambda: open_store(self._store, waits_for_disk=False).database,
+            GatewayLog(None),
         )
 
     def close(self) -> None:

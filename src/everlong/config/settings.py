@@ -259,7 +259,6 @@ class GatewaySettings(Section):
         "refuse or pass",
         "What becomes of requests that neither the journal nor the database can keep: refused with 503, or passed on.",
     )
-    log_file: Name | None = setting(None, "the path of a file, or null", "Where log lines go; null for stderr.")
 
 
 def _id_text(value: object) -> object:

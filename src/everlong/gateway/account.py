@@ -1,28 +1,53 @@
-"""The account of one request: who sent it, what it asked for, how it ended.
+"""The account of one request, and the budget of keys with a limit in dollars.
 
-The handlers fill it in; metrics, logs and traces read it when the request is over. It holds no content.
+The handlers fill the account in; metrics and logs read it when the request is over. It holds no content.
+
+For keys with a limit, dollars are reserved before a request is sent, and settled with its cost. The most that a request
+can cost is reserved: every byte a token, up to the window, and the longest answer. Requests that can be read in more
+than one way, or have no price, are refused. Afterwards the upstream's own figures count. If it tells none, as with a
+stream that its client left, the tokens are counted here: those sent, those that came back, and those that may have been
+made in the time. Knows the fields of the two APIs that change the price of a request.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from everlong.errors import StoreError
+from everlong.gateway.auth import Refused
+from everlong.gateway.body import BrokenBody, dump_json, read_fields
 from everlong.gateway.bounds import HeldMemory
+from everlong.gateway.formats import whole_number
+from everlong.gateway.window import read_request
+from everlong.model.long_texts import read_in_steps
+from everlong.providers.base import Usage
+from everlong.providers.endpoints import ENDPOINTS, Endpoint, ModelName
+from everlong.store.costs import Days, Reservation, Spending
+from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
     from everlong.caching.misses import Miss
     from everlong.gateway.auth import Caller
-    from everlong.gateway.budget import Charge
-    from everlong.providers.base import Usage
+    from everlong.gateway.formats import Dialect
+    from everlong.gateway.routing import Route
+    from everlong.gateway.window import Windows
+    from everlong.model import Message
+    from everlong.store.database import Database
 
-__all__ = ["ACCOUNT", "REQUEST_ID", "RequestAccount", "account_of", "request_id"]
+__all__ = ["ACCOUNT", "REQUEST_ID", "Budget", "Charge", "RequestAccount", "account_of", "request_id"]
 
 REQUEST_ID = "x-everlong-request-id"
 """The header of an answer that names its request."""
@@ -111,3 +136,331 @@ def request_id(given: str | None) -> str:
     if given and _GIVEN.fullmatch(given):
         return given
     return f"req_{secrets.token_hex(12)}"
+
+
+_log = logging.getLogger("everlong.gateway")
+
+_MOST_ANSWER = 128_000
+"""Tokens of an answer if the request names no limit: no model writes more."""
+_FRAME_TOKENS = 2_000
+"""Tokens that providers and the gateway add to a prompt: rules for tools, notes, look-ups."""
+_TOKENS_PER_SECOND = 100.0
+"""Tokens per second that an answer of unknown length may have grown by."""
+_BYTES_PER_TOKEN = 3.0
+_PLAIN_TIERS = frozenset({"auto", "default", "flex", "standard", "standard_only", "batch"})
+_OWN_TOOLS = ("function", "custom", "bash_", "text_editor_", "computer_", "memory_", "apply_patch", "local_shell")
+"""Tools that the client runs; others cost by their use."""
+_PLAIN_FIELDS = frozenset(
+    {
+        *("model", "messages", "input", "system", "instructions", "stream", "stream_options", "metadata", "store"),
+        *("max_tokens", "max_completion_tokens", "max_output_tokens", "n", "best_of", "stop", "stop_sequences", "seed"),
+        *("temperature", "top_p", "top_k", "top_a", "min_p", "typical_p", "frequency_penalty", "presence_penalty"),
+        *("repetition_penalty", "repeat_penalty", "logit_bias", "logprobs", "top_logprobs", "echo", "suffix"),
+        *("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "max_tool_calls", "tool_stream"),
+        *("thinking", "reasoning", "reasoning_effort", "reasoning_split", "include_reasoning", "enable_thinking"),
+        *("thinking_budget", "output_config", "output_format", "response_format", "text", "verbosity", "prediction"),
+        *("service_tier", "speed", "modalities", "audio", "inference_geo", "context_management", "truncation"),
+        *("include", "previous_response_id", "conversation", "betas", "anthropic_version", "anthropic_beta"),
+        *("cache_control", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options", "safety_identifier"),
+        *("client_metadata", "chat_template_kwargs", "keep_alive", "cache_prompt", "slot_id", "diagnostics"),
+        *("ignore_eos", "skip_special_tokens", "safe_prompt", "session_id", "trace", "usage", "transforms", "user"),
+    }
+)
+"""Fields that change no price, or whose price is counted. By others another model may answer, more may be done than is
+counted, or the answer may come when nobody counts it."""
+_EMPTY: tuple[Any, ...] = (None, False, "", [])
+_NOWHERE = (None, "global", "default", "auto")
+_LIMITS = {
+    "openai": ("max_tokens", "max_completion_tokens"),
+    "anthropic": ("max_tokens",),
+    "openai-responses": ("max_output_tokens",),
+}
+"""The fields that limit an answer, by dialect; an API ignores those of another one."""
+_THINKING = (("thinking", "budget_tokens"), ("reasoning", "max_tokens"))
+_THINKING_BESIDE = ((None, "thinking_budget"), ("chat_template_kwargs", "thinking_budget"))
+"""Fields with the tokens that a model may think: as a part of its answer, and beside it."""
+_MOST_ANSWERS = 128
+"""Answers to one request; no API gives more."""
+_TEXTS = frozenset(
+    {
+        *("text", "input_text", "output_text", "refusal", "summary_text", "reasoning_text", "message", "reasoning"),
+        *("thinking", "redacted_thinking", "tool_use", "tool_result", "function", "function_call", "custom"),
+        *("function_call_output", "custom_tool_call", "custom_tool_call_output", "local_shell_call"),
+        *("local_shell_call_output", "compaction_trigger"),
+    }
+)
+"""Types of items and parts that cost no more tokens than they have bytes. An image, a sound, a file and whatever a name
+stands for cost by their size, which the request does not tell."""
+_TEXT_FIELDS = frozenset(
+    {
+        *("role", "type", "id", "name", "content", "text", "refusal", "status", "phase", "cache_control", "citations"),
+        *("annotations", "logprobs", "reasoning_content", "reasoning", "reasoning_details", "thinking", "signature"),
+        *("data", "summary", "encrypted_content", "tool_calls", "tool_call_id", "tool_use_id", "is_error", "index"),
+        *("function", "custom", "function_call", "arguments", "input", "call_id", "output", "action", "caller"),
+        *("prompt_cache_breakpoint", "namespace"),
+    }
+)
+"""The fields of such items and parts."""
+_INSIDE = ("content", "output", "summary", "tool_calls")
+"""The fields with items and parts inside of others."""
+
+
+Said = Callable[[], Awaitable["Message | None"]]
+"""A function that returns the part of the newest answer that has arrived; None if its bytes have to be counted."""
+
+
+@dataclass(slots=True)
+class Charge:
+    """The charge of one request of a key with a limit; several requests may be sent upstream for it."""
+
+    tenant: str
+    most: float
+    """US dollars in a day."""
+    sends: list[_SentCost] = field(default_factory=list)
+    budget: Budget | None = None
+    said: Said | None = None
+
+    def answered(self, upstream: ClientResponse) -> None:
+        """Note the answer to the request that was sent last."""
+        if self.sends:
+            self.sends[-1].upstream = upstream
+
+    def told(self, *dollars: float) -> None:
+        """Note the cost by the upstream's figures, for the requests that were sent last, in their order."""
+        for sent, cost in zip(reversed(self.sends), reversed(dollars), strict=False):
+            sent.dollars = cost
+
+    async def close(self) -> float:
+        """Settle everything; return the total cost."""
+        sends, self.sends = self.sends, []
+        total = 0.0
+        for number, sent in enumerate(sends):
+            total += await sent.settle(self.budget, self.said if number == len(sends) - 1 else None)
+        return total
+
+
+@dataclass(slots=True)
+class _SentCost:
+    """One request that went upstream, with its reservation."""
+
+    held: Reservation
+    words: bytes
+    dialect: Dialect
+    name: ModelName
+    answer_tokens: int
+    prompt_tokens: int
+    upstream: ClientResponse | None = None
+    dollars: float | None = None
+    """Its cost, if the upstream told it."""
+    began: float = field(default_factory=time.monotonic)
+
+    async def settle(self, budget: Budget | None, said: Said | None) -> float:
+        assert budget is not None  # noqa: S101 - nothing is sent without one
+        dollars = self.dollars
+        if dollars is None and (self.upstream is not None and self.upstream.status >= 400):
+            dollars = 0.0
+        if dollars is None:
+            dollars = await asyncio.to_thread(self._counted, budget, None if said is None else await said())
+        try:
+            await asyncio.to_thread(budget.spending.settle, self.held, dollars)
+        except StoreError as error:  # it stays reserved
+            _log.error("what a request cost could not be stored: %s", type(error).__name__)
+        return dollars
+
+    def _counted(self, budget: Budget, said: Message | None) -> float:
+        """Return the cost by our own count."""
+        try:
+            model, messages, tools = read_request(self.dialect, self.words)
+            prompt = MessageCounter(counter_for(model)).total(messages, tools)
+        except (BrokenBody, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            prompt = int(len(self.words) / _BYTES_PER_TOKEN)
+        written = len(dump_json(said)) / _BYTES_PER_TOKEN if said is not None else 0.0
+        if said is None and self.upstream is not None:
+            written = self.upstream.content.total_bytes / _BYTES_PER_TOKEN
+        made = max(written, (time.monotonic() - self.began) * _TOKENS_PER_SECOND)
+        usage = Usage(min(prompt, self.prompt_tokens), min(int(made) + 1, self.answer_tokens))
+        cost = budget.cost(self.name, usage)
+        return self.held.dollars if cost is None else min(cost, self.held.dollars)
+
+
+class Budget:
+    """The reservations of keys with a limit."""
+
+    def __init__(self, database: Database, windows: Windows, days: Days | None = None) -> None:
+        self.spending = Spending(database, days or Days())
+        self._windows = windows
+
+    async def reserve(self, charge: Charge, words: bytes | None, dialect: Dialect, model: str, route: Route) -> None:
+        """Reserve the most that a request may cost; ``words`` is its body without an encoding, if it can be read.
+
+        Raises:
+            Refused: it cannot be read or priced, or there is not enough left of the day's dollars.
+        """
+        charge.budget = self
+        sent = await asyncio.to_thread(self._bounded, words, dialect, ModelName(route.provider, model))
+        dollars = await asyncio.to_thread(
+            self.cost, sent.name, Usage(sent.prompt_tokens, sent.answer_tokens), is_most=True
+        )
+        if dollars is None:
+            raise _no_price(model, route)
+        try:
+            held = await asyncio.to_thread(self.spending.reserve, charge.tenant, dollars, charge.most)
+            left = (
+                0.0 if held is not None else charge.most - await asyncio.to_thread(self.spending.spent, charge.tenant)
+            )
+        except StoreError as error:
+            raise Refused(503, "what this key has spent cannot be looked up; try again", 5) from error
+        if held is None:
+            raise _too_dear(charge.most, left, dollars, self.spending.days.rest)
+        sent.held = held
+        charge.sends.append(sent)
+
+    def add(self, charge: Charge, dollars: float) -> None:
+        """Add what the gateway's own account paid for a client; nothing was reserved for it. Blocks."""
+        held = self.spending.reserve(charge.tenant, 0.0, float("inf"))
+        if held is not None:
+            self.spending.settle(held, dollars)
+
+    def cost(self, name: ModelName, usage: Usage, *, is_most: bool = False) -> float | None:
+        """Return the cost of tokens, or None without a price; ``is_most`` for prompts that a cache may take in."""
+        endpoint = ENDPOINTS.get(name.provider, Endpoint(name.provider))
+        rates = self._windows.catalogue.rates(name, endpoint, usage.prompt_tokens)
+        if rates is None:
+            return None
+        kinds = [usage]
+        if is_most:
+            prompt, answer = usage.input_tokens, usage.output_tokens
+            kinds += [Usage(0, answer, cache_write_tokens=prompt), Usage(0, answer, 0, prompt, prompt)]
+        return max(float(rates.cost(kind)) for kind in kinds)
+
+    def _bounded(self, words: bytes | None, dialect: Dialect, name: ModelName) -> _SentCost:
+        """Return a request with the most tokens that it and its answer can have."""
+        if words is None:
+            raise _unpriced("its body cannot be read")
+        try:
+            request = {field: _parse_once(words[slice(*place)]) for field, place in read_fields(words).items()}
+        except BrokenBody as error:
+            raise _unpriced(f"its body cannot be read: {error}") from error
+        if request.get("model") != name.model or not name.model:
+            raise _unpriced("it names no model")
+        _check_priced(request)
+        window, is_known = self._window(name)
+        prompt = len(words) + _FRAME_TOKENS
+        is_elsewhere = any(request.get(field) for field in ("previous_response_id", "conversation"))
+        said = [request.get(field) for field in (dialect.list_name, "system", "instructions")]
+        if is_elsewhere or not all(map(_is_text, said)):
+            prompt = max(prompt, window)
+        longest = window if is_known else _MOST_ANSWER
+        count = max(whole_number(request.get(field)) for field in ("n", "best_of")) or 1
+        answer = min(_answer_tokens(request, _LIMITS[dialect.name]), longest, _MOST_ANSWER * 8) * count
+        prompt = min(prompt, window) if is_known else prompt
+        passes = _passes(request)
+        return _SentCost(Reservation("", 0, 0.0), words, dialect, name, answer * passes, prompt * passes)
+
+    def _window(self, name: ModelName) -> tuple[int, bool]:
+        endpoint = ENDPOINTS.get(name.provider, Endpoint(name.provider))
+        info = self._windows.catalogue.info(name, endpoint)
+        return info.context_length, info.context_source in ("settings", "catalogue", "server")
+
+
+def _check_priced(request: dict[str, Any]) -> None:
+    """Refuse fields that change the price of a request in a way that we cannot count."""
+    for name, value in request.items():
+        if name not in _PLAIN_FIELDS and value not in _EMPTY:
+            raise _unpriced(f"nobody can tell beforehand what it costs with {name[:60]!r}")
+    for name in ("n", "best_of"):
+        if request.get(name) is not None and not 1 <= whole_number(request[name]) <= _MOST_ANSWERS:
+            raise _unpriced(f"{name} is no number of answers up to {_MOST_ANSWERS}")
+    tier = request.get("service_tier")
+    if (tier is not None and str(tier) not in _PLAIN_TIERS) or request.get("speed") not in (None, "standard"):
+        raise _unpriced("it asks to be served before others, at another price")
+    if request.get("inference_geo") not in _NOWHERE:
+        raise _unpriced("it asks to be served in one place, at another price")
+    if request.get("audio") or request.get("modalities") not in (None, [], ["text"]):
+        raise _unpriced("it asks for other than text")
+    _check_tools(request.get("tools"))
+
+
+def _check_tools(tools: Any) -> None:
+    if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
+        raise _unpriced("its tools are no list of tools")
+    for tool in tools or ():
+        kind = tool.get("type")
+        if kind is not None and not str(kind).startswith(_OWN_TOOLS):
+            raise _unpriced(f"the tool {str(kind)[:60]!r} costs by its use")
+        if kind is None and not tool.keys() & {"name", "function"}:
+            raise _unpriced("a tool has neither a name nor a kind")
+
+
+def _passes(request: dict[str, Any]) -> int:
+    """Return how often the prompt of a request may be read: once more if the provider compacts it."""
+    return 2 if b"compact" in dump_json(request.get("context_management")) else 1
+
+
+def _answer_tokens(request: dict[str, Any], limits: Sequence[str]) -> int:
+    """Return the most tokens of an answer, with its thinking: servers read an odd limit as none at all."""
+
+    def numbers(places: Iterable[tuple[str | None, str]]) -> list[Any]:
+        inside = ((request if name is None else request.get(name), field) for name, field in places)
+        found = (value.get(field) for value, field in inside if isinstance(value, dict))
+        return [number for number in found if number is not None]
+
+    given = numbers((None, name) for name in limits)
+    thinking, beside = numbers(_THINKING), numbers(_THINKING_BESIDE)
+    is_limited = bool(given) and all(map(whole_number, [*given, *thinking, *beside]))
+    most = max([*given, *thinking]) + sum(beside) if is_limited else _MOST_ANSWER
+    # Words that a client predicts are paid for as an answer if the model does not say them.
+    return most + len(dump_json(request.get("prediction") or ""))
+
+
+def _is_text(value: Any) -> bool:
+    """Return whether messages, items or parts cost no more tokens than they have bytes."""
+    if value is None or isinstance(value, str):
+        return True
+    if isinstance(value, list):
+        return all(map(_is_text, value))
+    if not isinstance(value, dict) or not value.keys() <= _TEXT_FIELDS or value.keys() == {"id"}:
+        return False
+    kind = value.get("type", "message" if "role" in value else "function" if "function" in value else "")
+    return isinstance(kind, str) and kind in _TEXTS and all(_is_text(value.get(field)) for field in _INSIDE)
+
+
+def _parse_once(data: bytes) -> Any:
+    """Return the value of some JSON; `BrokenBody` if an object in it has a name twice: servers may take either."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise BrokenBody("a name stands there twice")
+        return found
+
+    try:
+        return read_in_steps(data, partial(json.loads, object_pairs_hook=once))
+    except (ValueError, RecursionError) as error:
+        raise BrokenBody(str(error)) from error
+
+
+def _unpriced(why: str) -> Refused:
+    return Refused(400, f"this key may spend so many US dollars a day, so what cannot be priced is refused: {why}")
+
+
+def _no_price(model: str, route: Route) -> Refused:
+    spelt = repr(model[:100])[1:-1]
+    where = f"the upstream {route.shown} (provider {route.provider})"
+    return Refused(
+        403,
+        f"this key may spend so many US dollars a day, and the price of '{spelt}' at {where} is not known; set "
+        f"models.{spelt}.input_price and models.{spelt}.output_price in the gateway's config.yaml, in US dollars for a "
+        "million tokens, and start the gateway again",
+    )
+
+
+def _too_dear(most: float, left: float, dollars: float, rest: float) -> Refused:
+    if left <= 0:
+        return Refused(429, f"this key may spend {most:,.2f} US dollars a day (UTC), and has; try tomorrow", rest)
+    return Refused(
+        429,
+        f"this key may spend {most:,.2f} US dollars a day (UTC); {left:,.4f} are left or reserved for requests under "
+        f"way, and this one may cost {dollars:,.4f}: wait for others, allow a shorter answer, or try tomorrow",
+        rest,
+    )

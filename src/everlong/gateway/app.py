@@ -14,11 +14,10 @@ from yarl import URL
 
 from everlong import __version__
 from everlong.errors import StoreError
-from everlong.gateway.account import ACCOUNT, REQUEST_ID, RequestAccount, request_id
+from everlong.gateway.account import ACCOUNT, REQUEST_ID, Charge, RequestAccount, request_id
 from everlong.gateway.auth import MOST_BODY_BYTES, Guard, Guesses, KeyLimits, Refused
-from everlong.gateway.body import BrokenBody, check_model, check_structure_apart
+from everlong.gateway.body import check_model, check_structure_apart
 from everlong.gateway.bounds import BodyMemory, HeldMemory, receive
-from everlong.gateway.budget import Charge
 from everlong.gateway.formats import ANTHROPIC, FOLDER_ROUTE, OPENAI, folder_in_path
 from everlong.gateway.inspector_link import INSPECTOR_PATH
 from everlong.gateway.proof import QUESTION, SERVICE, prove, secret
@@ -38,7 +37,6 @@ from everlong.gateway.upstream import (
     whole_of,
     whole_response,
 )
-from everlong.gateway.window import count_tokens, has_no_count
 from everlong.wire.event_stream import MOST_ANSWER
 
 if TYPE_CHECKING:
@@ -419,7 +417,7 @@ class _Endpoints:
         return whole_response(upstream, data, {})
 
     async def count_tokens(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
-        """Answer with the upstream's count of the body as it would be sent; with our own if it has no such endpoint."""
+        """Answer with the upstream's count of the body as it would be sent."""
         body = await request.read()
         await check_structure_apart(body)
         account.model, route = await self._gateway.routes.find_for(ANTHROPIC.name, body)
@@ -428,13 +426,7 @@ class _Endpoints:
         if not account.opted_out:
             body = await self._gateway.by_view(body, ANTHROPIC, account.tenant)
         upstream, data = await fetch_answer(self._gateway.relay, request, account, route, body, _COUNT_SECONDS)
-        if not has_no_count(upstream.status, data, upstream.headers.get("Content-Encoding", "")):
-            return whole_response(upstream, data, {})
-        try:
-            count = await asyncio.to_thread(count_tokens, ANTHROPIC, body)
-        except BrokenBody as error:
-            raise Refused(400, f"this request cannot be counted: {error}") from error
-        return web.json_response({"input_tokens": count})
+        return whole_response(upstream, data, {})
 
     async def other(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
         """Pass on requests to other paths; a key of the gateway opens only the known paths unless it may more."""

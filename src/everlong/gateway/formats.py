@@ -254,47 +254,27 @@ def whole_number(value: Any) -> int:
 _LONGEST_NAME = 40
 _PRODUCT = re.compile(r"[^\s/(),;]+")
 
-_PRODUCTS = {
-    "claude-cli": "claude-code",
-    "claude-code": "claude-code",
-    "opencode": "opencode",
-    "pi": "pi",
-    "aider": "aider",
-    "cline": "cline",
-    "roocode": "roo",
-    "roo-code": "roo",
-    "kilocode": "kilo",
-    "kilo-code": "kilo",
-    "githubcopilotchat": "copilot",
-    "geminicli": "gemini-cli",
-    "qwencode": "qwen-code",
-    "litellm": "litellm",
-    "ai-sdk": "ai-sdk",
-    "agents": "openai-agents",
-    "curl": "curl",
-    "python-requests": "python-requests",
-    "python-httpx": "python-httpx",
-    "mozilla": "browser",
-}
-"""Names by the first product of the ``User-Agent``, in lower case."""
-_FAMILIES = (
-    (re.compile(r"codex(?![a-z])"), "codex"),
-    (re.compile(r"(?:async)?(?:azure)?openai$"), "openai-sdk"),
-    (re.compile(r"(?:async)?anthropic(?:bedrock|vertex|foundry)?$"), "anthropic-sdk"),
-    (re.compile(r"python$"), "python"),
+_CLIENTS = tuple(
+    (re.compile(pattern), name)
+    for pattern, name in (
+        (r"claude-(?:cli|code)$", "claude-code"),
+        (r"codex(?![a-z])", "codex"),
+        (r"cline$", "cline"),
+        (r"roo-?code$", "roo"),
+        (r"kilo-?code$", "kilo"),
+        (r"githubcopilotchat$", "copilot"),
+        (r"geminicli$", "gemini-cli"),
+        (r"qwencode$", "qwen-code"),
+        (r"agents$", "openai-agents"),
+        (r"(?:async)?(?:azure)?openai$", "openai-sdk"),
+        (r"(?:async)?anthropic(?:bedrock|vertex|foundry)?$", "anthropic-sdk"),
+        (r"python$", "python"),
+        (r"mozilla$", "browser"),
+    )
 )
-"""The same for products with several spellings."""
+"""Names by the first product of the ``User-Agent``, in lower case, where they are not that product."""
 _LIBRARIES = frozenset({"openai-sdk", "anthropic-sdk", "openai-agents", "ai-sdk", "litellm", "python", "browser"})
-"""Names that say what a program is made with; another header may say which program it is."""
-_TITLES = {
-    "aider": "aider",
-    "cline": "cline",
-    "roo code": "roo",
-    "kilo code": "kilo",
-    "opencode": "opencode",
-    "pi": "pi",
-}
-"""Names by the title that model routers have programs send."""
+"""Names that say what a program is made with; the path may say which program it is."""
 
 
 def client_of(headers: Mapping[str, str], program: str | None = None) -> str | None:
@@ -303,31 +283,24 @@ def client_of(headers: Mapping[str, str], program: str | None = None) -> str | N
     Known programs have one name in all their versions. For others it is the first product of the ``User-Agent``, at
     most 40 printable characters. A program that uses an SDK without naming itself is known by the SDK.
     """
-    told = {name.lower(): value for name, value in headers.items()}
-    if told.get("x-claude-code-session-id"):
+    if headers.get("x-claude-code-session-id"):
         return "claude-code"
-    origin = _known(told.get("originator", ""))
+    origin = _known(headers.get("originator", ""))
     if origin is not None:
         return origin
-    found = _product(told.get("user-agent", ""))
-    if found is None or found in _LIBRARIES:
-        return _TITLES.get(told.get("x-title", "").strip().lower()) or program or found
-    return found
+    found = _product(headers.get("user-agent", ""))
+    return program or found if found is None or found in _LIBRARIES else found
 
 
 def _product(agent: str) -> str | None:
     product = _PRODUCT.match(agent.strip())
     if product is None:
         return None
-    known = _known(product[0])
-    if known == "python" and "aiohttp/" in agent:
-        return "aiohttp"
-    return known or "".join(filter(str.isprintable, product[0]))[:_LONGEST_NAME] or None
+    return _known(product[0]) or "".join(filter(str.isprintable, product[0]))[:_LONGEST_NAME] or None
 
 
 def _known(product: str) -> str | None:
-    name = product.lower()
-    return _PRODUCTS.get(name) or next((known for family, known in _FAMILIES if family.match(name)), None)
+    return next((name for pattern, name in _CLIENTS if pattern.match(product.lower())), None)
 
 
 # -- its folder --------------------------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from aiohttp import ClientError, web
 
 from everlong.agent.tools.recall import RecallLookup, look_up_all
 from everlong.context.policy import OVERFLOW_TRIES
-from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge, StoreError, SummarizerError
+from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge, SummarizerError
+from everlong.gateway.account import Budget, Charge
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import (
     BrokenBody,
@@ -27,24 +28,18 @@ from everlong.gateway.body import (
     check_model,
     check_structure_apart,
     is_heavy,
-    model_in,
     read_body,
 )
-from everlong.gateway.bounds import unpack
-from everlong.gateway.budget import Budget, Charge
-from everlong.gateway.cache_markers import CacheMarkers
-from everlong.gateway.cache_watch import CacheWatch, Sent
+from everlong.gateway.bounds import Unreadable, encoding_of, plain, unpack
 from everlong.gateway.compaction import ConversationCompactor
 from everlong.gateway.conversations import ConversationMemory
-from everlong.gateway.encodings import Unreadable, encoding_of, plain
 from everlong.gateway.engines import Engines, GatewayPlugins
 from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless
 from everlong.gateway.journal import Journal
+from everlong.gateway.prompt_caching import CacheMarkers, CacheWatch, Sent
 from everlong.gateway.recall import can_offer, choose_tools, offer_tools
 from everlong.gateway.recorder import NEW_BLOCKS, ConversationRecorder, ResponseRecorder
 from everlong.gateway.requests import (
-    AGAIN_SECONDS,
-    AWAY_SECONDS,
     RelayedRequest,
     TenantConversations,
     header_text,
@@ -66,7 +61,7 @@ from everlong.gateway.responses_api import (
 from everlong.gateway.stream import Answering, read_beginning, tap_for
 from everlong.gateway.summaries import Earlier, Summaries, earlier_request
 from everlong.gateway.telemetry import Metrics
-from everlong.gateway.turn_queue import Backlog, ConversationTurn, EndedRequest, WholeTurn, storable_body
+from everlong.gateway.turn_queue import Backlog, ConversationTurn, EndedRequest
 from everlong.gateway.upkeep import GatewayUpkeep, journal_folder
 from everlong.gateway.upstream import (
     ClientGone,
@@ -304,10 +299,6 @@ class Gateway:
             raise
         except (EverlongError, OSError) as error:
             relayed.warning = header_text(f"not stored: {error}")
-            if isinstance(error, StoreError | OSError) and relayed.words is not None:
-                recorder, words = relayed.conversations.recorder, relayed.words
-                write = partial(storable_body, recorder, words)
-                relayed.whole = WholeTurn(recorder, model_in(words) or "", relayed.sender, write, is_heavy(words))
         except Exception as error:  # noqa: BLE001 - nothing that fails here may keep a request from its model
             relayed.warning = header_text(f"not stored: {type(error).__name__}")
             _log.error("a request could not be read: %s", type(error).__name__)
@@ -321,27 +312,12 @@ class Gateway:
         provider = self.routes.find(dialect.api, model).provider
         return self._compactor.windows.is_small(model, provider, size)
 
-    async def _find_conversation_again(self, relayed: RelayedRequest) -> ConversationTurn | None:
-        """Find the conversation of a request that came while the database was away, because it has to be shorter."""
-        until, first = asyncio.get_running_loop().time() + AWAY_SECONDS, relayed.whole
-        while relayed.turn is None and relayed.can_shorten and asyncio.get_running_loop().time() < until:
-            relayed.warning, relayed.whole = "", None
-            await self._find_conversation(relayed)
-            if relayed.turn is None:
-                await asyncio.sleep(AGAIN_SECONDS)
-        if relayed.turn is None:
-            relayed.whole = first
-        elif first is not None:
-            await self._note(relayed)
-            self._backlog.drop_note(first)  # the entry of its turn replaces it
-        return relayed.turn
-
     async def _pass_on(self, relayed: RelayedRequest) -> web.StreamResponse:
         """Send a request upstream, shortened if necessary, and pass the answer back."""
-        if relayed.turn is None and (answer := await self._pass_on_unchanged(relayed)) is not None:
-            return answer
         turn = relayed.turn
-        assert turn is not None  # noqa: S101 - it was found, or there is an answer
+        if turn is None:
+            upstream = await self._send(relayed, relayed.body)
+            return await self._pass_back(relayed, relayed.body, upstream, await self._read_head(relayed, upstream))
         is_ours = not relayed.dialect.compacts_upstream(turn.read)
         path = relayed.request.path
         if relayed.dialect is RESPONSES and asks_compaction(path, turn.read):
@@ -363,20 +339,6 @@ class Gateway:
             return await self._pass_back(relayed, sent, upstream, head)
         raise AssertionError("unreachable")
 
-    async def _pass_on_unchanged(self, relayed: RelayedRequest) -> web.StreamResponse | None:
-        """Pass on a request whose conversation is not known; None if it has to be shorter, and is known by now."""
-        upstream = await self._send(relayed, relayed.body)
-        head = await self._read_head(relayed, upstream)
-        is_too_long = isinstance(head.error, ContextOverflow | RequestTooLarge)
-        can_help = is_too_long and relayed.can_shorten
-        turn = await self._find_conversation_again(relayed) if can_help else None
-        if turn is None:
-            return await self._pass_back(relayed, relayed.body, upstream, head)
-        upstream.close()
-        if isinstance(head.error, ContextOverflow):
-            self._compactor.windows.learn(turn.model, relayed.route.provider, head.error)
-        return None
-
     async def _shorten(
         self, relayed: RelayedRequest, turn: ConversationTurn, error: ProviderError, attempt: int, sent: int
     ) -> bool:
@@ -395,7 +357,7 @@ class Gateway:
         """Read enough of an answer to tell whether it is a refusal: the beginning of a stream, or a whole refusal."""
         turn = relayed.turn
         if upstream.status == 200:
-            reads_ahead = relayed.dialect is RESPONSES and relayed.can_shorten
+            reads_ahead = relayed.dialect is RESPONSES and turn is not None
             return await read_beginning(upstream) if reads_ahead else ReadAnswer()
         if turn is not None and turn.conversation.cache is not None:
             turn.conversation.cache.forget()
@@ -596,7 +558,7 @@ class Gateway:
         if relayed.dialect is RESPONSES and (names := (turn or relayed.whole)):
             self.responses.note(relayed.tenant, names.names(ended))
         if turn is None:
-            if relayed.whole is not None and (problem := await self._backlog.finish_whole(relayed.whole, ended)):
+            if relayed.whole is not None and (problem := await self._backlog.finish(relayed.whole, ended)):
                 relayed.warning = header_text(problem)
             return
         if turn.conversation.is_placed:
@@ -608,7 +570,7 @@ class Gateway:
         elif reply is not None:
             self._compactor.note_uncounted(relayed, turn, sent)
         self._compactor.tell_engine(relayed, turn, ended, sent)
-        if problem := await self._backlog.finish(relayed.conversations, turn, ended):
+        if problem := await self._backlog.finish(turn, ended):
             relayed.warning = header_text(problem)
 
     def _find_miss(self, relayed: RelayedRequest, turn: ConversationTurn, reply: Reply) -> Miss | None:
@@ -624,12 +586,8 @@ class Gateway:
 
     async def _note(self, relayed: RelayedRequest) -> None:
         """Write a request into the journal or the database before it goes upstream; `Refused` if neither takes it."""
-        turn, problem = relayed.turn, ""
-        if turn is not None:
-            problem = await self._backlog.note(relayed.conversations, turn, relayed.account)
-        elif relayed.whole is not None:
-            problem = await self._backlog.note_whole(relayed.whole, relayed.account)
-        if problem:
+        turn = relayed.turn or relayed.whole
+        if turn is not None and (problem := await self._backlog.note(turn, relayed.account)):
             relayed.warning = header_text(problem)
 
     async def keeping_problem(self) -> str:

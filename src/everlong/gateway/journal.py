@@ -23,9 +23,10 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
+from hashlib import sha256
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,7 +56,6 @@ _RESERVE = 1_000_000
 """Bytes of the disk that are reserved for the answers to requests that have gone out."""
 _ROOM = 65_536
 """Bytes that must fit into the journal for it to count as writable."""
-_ASIDE = "put-aside"
 _MOST_HELD = 1_000
 """Entries that may wait in memory while neither journal nor database has room."""
 _BATCH, _BATCH_BYTES = 64, 1_000_000
@@ -85,34 +85,19 @@ class JournalEntry(NamedTuple):
 
     def to_line(self) -> bytes:
         """Return the entry as a line of a journal file."""
-        return dump_json(self._values()) + b"\n"
-
-    def to_refused_line(self, reason: str) -> bytes:
-        """Return the entry as a line of the file of entries that were put aside, with the reason."""
-        return dump_json([reason, *self._values()]) + b"\n"
-
-    def _values(self) -> list[Any]:
         turn, at = self.turn, self.at
-        return [
+        values = [
             *(self.tenant, self.api, self.body, None if at is None else (at.id, at.head.hex(), at.depth)),
             *(self.messages, turn.model, turn.reply, turn.usage),
             *(_OPEN if self.is_open else turn.status, turn.error, turn.began, turn.cost, turn.names),
             [getattr(self.sender, name) for name in _SENDER_FIELDS],
         ]
+        return dump_json(values) + b"\n"
 
     @classmethod
     def from_line(cls, line: bytes) -> JournalEntry:
         """Read a line of a journal file; `ValueError` or `TypeError` if it is broken."""
-        return cls._of(orjson.loads(line))
-
-    @classmethod
-    def from_refused_line(cls, line: bytes) -> JournalEntry:
-        """Read a line of the file of entries that were put aside; raises like `from_line`."""
-        return cls._of(orjson.loads(line)[1:])
-
-    @classmethod
-    def _of(cls, values: list[Any]) -> JournalEntry:
-        """Read the values of a line."""
+        values = orjson.loads(line)
         tenant, api, body, at, messages, model, reply, usage, status, error, began, cost, names, sender = values
         is_open = status == _OPEN
         # A finished turn has no status for "open"; `is_open` tells.
@@ -313,32 +298,22 @@ class Journal:
                 self._due.setdefault(number, time.monotonic())
 
     def put_aside(self, number: int, entry: JournalEntry, reason: str) -> None:
-        """Move an entry that cannot be stored to the file for such entries; it is not tried again.
+        """Move an entry that cannot be stored to a file of its own, with the reason; it is not tried again.
 
         Where there is no room for it, it stays and is tried again.
         """
-        line = entry.to_refused_line(reason)
-        with self._lock:
-            try:
-                self._write_aside(line)
-            except OSError:
-                self.keep(number)
-                return
-        self.done(number)
-
-    def _write_aside(self, line: bytes) -> None:
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = self._folder / f"{_ASIDE}.broken"
-        handle = None
-        while handle is None:
-            with suppress(_ForeignFileError):
-                handle = _open_locked(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-            path = self._folder / f"{_ASIDE}-{uuid.uuid4().hex[:6]}.broken"  # somebody else has that one
-        file = _JournalFile(path, handle, os.fstat(handle).st_size)
         try:
-            _append(file, line)
-        finally:
-            os.close(handle)
+            self._write_aside(entry.tenant, dump_json(reason) + b"\n" + entry.to_line())
+        except OSError:
+            self.keep(number)
+        else:
+            self.done(number)
+
+    def _write_aside(self, tenant: str, data: bytes) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = self._folder / f"{_aside_name(tenant)}-{uuid.uuid4().hex[:12]}.broken"
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
 
     def settle(self, number: int, entry: JournalEntry, stored: asyncio.Future[Any]) -> None:
         """Release, keep or put aside an entry, now that storing it has succeeded or failed."""
@@ -454,7 +429,7 @@ class Journal:
                         entry = JournalEntry.from_line(line)
                     if entry is None and line.endswith(b"\n") and line.strip():
                         _log.error("an entry of the journal cannot be read; it is put aside")
-                        self._write_aside(line)
+                        self._write_aside(place.tenant, line)
                 if entry is None:
                     self.done(number)
                 else:
@@ -503,27 +478,16 @@ class Journal:
         """True if entries were put aside, by this gateway or another one."""
         return any(self._folder.glob("*.broken"))
 
-    def scrub(self, is_forgotten: Callable[[JournalEntry], bool]) -> int:
-        """Remove entries with forgotten words from those that were put aside; return how many."""
-        gone = 0
-        for path in sorted(self._folder.glob("*.broken")) if self._folder.is_dir() else ():
-            try:
-                handle = _open_locked(path, os.O_RDWR)
-            except _ForeignFileError:
-                continue
-            if handle is None:
-                continue  # somebody writes or scrubs it; in a moment again
-            try:
-                lines = _read_bytes(handle, 0, os.fstat(handle).st_size).splitlines(keepends=True)
-                left = [line for line in lines if not _is_forgotten_line(line, is_forgotten)]
-                gone += len(lines) - len(left)
-                if not left:
-                    path.unlink()
-                elif len(left) < len(lines):
-                    _replace(path, b"".join(left))
-            finally:
-                os.close(handle)
-        return gone
+    def drop_aside(self, tenant: str) -> None:
+        """Remove the entries of a tenant that were put aside, and those of which nobody knows whose they are."""
+        for name in (_aside_name(tenant), _aside_name("")):
+            for path in self._folder.glob(f"{name}-*.broken"):
+                path.unlink(missing_ok=True)
+
+
+def _aside_name(tenant: str) -> str:
+    """Return the beginning of the names of the files with a tenant's entries that were put aside."""
+    return sha256(tenant.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _read_bytes(handle: int, start: int, size: int) -> bytes:
@@ -562,23 +526,6 @@ def _allocate(path: Path, size: int) -> None:
         raise
     finally:
         os.close(handle)
-
-
-def _is_forgotten_line(line: bytes, is_forgotten: Callable[[JournalEntry], bool]) -> bool:
-    """Return whether an entry that was put aside holds forgotten words; unreadable ones are kept."""
-    try:
-        return is_forgotten(JournalEntry.from_refused_line(line))
-    except (ValueError, TypeError):
-        return False
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a file anew, readable by its owner only; the old one stays if that fails."""
-    made = path.with_suffix(".new")
-    made.unlink(missing_ok=True)
-    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
-    made.replace(path)
 
 
 class _ForeignFileError(OSError):

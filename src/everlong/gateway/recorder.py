@@ -118,8 +118,6 @@ class RecordedTurn(NamedTuple):
     """The place of the request."""
     conversation: LiveConversation | None = None
     """The conversation at its new place, if the request was placed anew; see `LiveConversation.move_to`."""
-    reply: bytes | None = None
-    """The id of the reply to a conversation's first request."""
     places: Mapping[int, BodyPlace] | None = None
     """The places that are remembered after its entries, if a whole body was stored."""
 
@@ -283,10 +281,8 @@ class ConversationRecorder:
         if is_open:
             self.store.turns.begin(branch, model=turn.model, session=session, began=turn.began)
             return RecordedTurn(branch, moved)
-        number = self.store.turns.add_finished(branch, replace(turn, session=session))
-        # With the reply's id, the second request of the conversation need not be looked up.
-        reply = self._reply_of(conversation, number) if branch.depth <= conversation.opened else None
-        return RecordedTurn(branch, moved, reply)
+        self.store.turns.add_finished(branch, replace(turn, session=session))
+        return RecordedTurn(branch, moved)
 
     def record_whole(self, body: bytes, sender: Sender, turn: FinishedTurn, *, is_open: bool) -> RecordedTurn:
         """Store a request whose conversation was not looked up, with its turn."""
@@ -345,16 +341,6 @@ class ConversationRecorder:
         preamble = self._preamble(read, conversation)
         chain = Trace(ids, trace.blocks, trace.ends)
         return self.store.identity.place(StatelessRequest(messages, chain, sender, preamble, new.at, new.mark))
-
-    def _reply_of(self, conversation: LiveConversation, number: int) -> bytes | None:
-        """Return the id of a turn's reply, if it stands in the conversation in which the turn was begun."""
-        found = self.store.turns.get(number)
-        is_here = (found.branch, found.node, found.session) == (
-            conversation.branch.id,
-            conversation.branch.head,
-            conversation.session,
-        )
-        return found.echo_node if found.status == "done" and is_here else None
 
     # -- replaying the journal -----------------------------------------------------------------------------------------
 

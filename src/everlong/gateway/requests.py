@@ -14,6 +14,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from everlong.errors import StoreError
 from everlong.gateway.account import REQUEST_ID, RequestAccount, account_of
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import (
@@ -28,6 +29,7 @@ from everlong.gateway.body import (
     read_body,
     read_more,
 )
+from everlong.gateway.bounds import encoding_of, is_compressed
 from everlong.gateway.conversations import (
     HEAD,
     BodyPlace,
@@ -40,7 +42,6 @@ from everlong.gateway.conversations import (
     unplaced,
     with_view,
 )
-from everlong.gateway.encodings import encoding_of, is_compressed
 from everlong.gateway.formats import hint_in, sender_of
 from everlong.gateway.journal import AWAY, Journal
 from everlong.gateway.recorder import ClientAddition, rest_of
@@ -52,9 +53,9 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from everlong.gateway.cache_watch import Sent
     from everlong.gateway.engines import HostedEngine
     from everlong.gateway.formats import Dialect
+    from everlong.gateway.prompt_caching import Sent
     from everlong.gateway.recorder import ConversationRecorder
     from everlong.gateway.routing import Route
     from everlong.gateway.stream import Answering
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
     from everlong.model import Message
 
 __all__ = [
-    "AGAIN_SECONDS",
     "AWAY_SECONDS",
     "WARNING",
     "ConversationTurn",
@@ -74,7 +74,7 @@ __all__ = [
 
 AWAY_SECONDS = 20.0
 """Seconds that a request waits for a database that is away, if the upstream refused it as too long."""
-AGAIN_SECONDS = 0.2
+_AGAIN_SECONDS = 0.2
 """Seconds between two tries."""
 WARNING = "x-everlong-warning"
 """The header that tells the client what went wrong in the gateway."""
@@ -106,7 +106,7 @@ class RelayedRequest:
     turn: ConversationTurn | None = None
     """The turn in its conversation; None if the conversation could not be found."""
     whole: WholeTurn | None = None
-    """The turn, if it is stored from the journal."""
+    """The turn, if it names the response before it."""
     answering: Answering | None = None
     """The way back of the newest attempt."""
     sent_body: bytes | None = None
@@ -135,11 +135,6 @@ class RelayedRequest:
         return self.conversations.recorder.store.tenant
 
     @property
-    def can_shorten(self) -> bool:
-        """True if its conversation is known, or will be as soon as the database is back."""
-        return self.turn is not None or (self.whole is not None and not self.is_named)
-
-    @property
     def sender(self) -> Sender:
         """The client that sent it."""
         return sender_of(self.request.headers, self.account.folder, self.account.program)
@@ -166,7 +161,7 @@ class RelayedRequest:
             is_away = not begun.cancelled() and isinstance(begun.exception(), AWAY)
             if not is_away or clock() >= until:
                 return
-            await asyncio.sleep(AGAIN_SECONDS)
+            await asyncio.sleep(_AGAIN_SECONDS)
 
 
 def opted_out(headers: Mapping[str, str]) -> bool:
@@ -208,8 +203,8 @@ class TenantConversations(TurnQueue):
     ) -> ConversationTurn:
         """Return the turn of a request in its conversation, which is in memory or looked up in the store.
 
-        If a request ``is_small``, far from any compaction, and no view can be in force for it, it is not looked up: it
-        goes on as it came, and is stored later.
+        If a request ``is_small``, far from any compaction, and no view can be in force for it, or if the database is
+        away, it is not looked up: it goes on as it came, and is stored later.
 
         Raises:
             BrokenBody: the body holds no conversation.
@@ -226,16 +221,17 @@ class TenantConversations(TurnQueue):
         turn = None if found is None or is_heavy(body, known, values) else self._continue(body, sender, found)
         if turn is not None:
             return turn
-        heavy = is_heavy(body, 0, None if known else values)
-        if heavy:
-            return await self._look_up(body, sender, found)
-        read = read_body(body, self.recorder.dialect.list_name)
-        if is_small is not None and self._is_file:
-            model = read.field("model")
-            check_model(model)
-            if is_small(str(model or ""), len(body)) and not await self._may_have_view(read):
-                return await self._begin_unplaced(body, read, sender, found)
-        return await self._look_up(body, sender, found, read)
+        heavy, list_name = is_heavy(body, 0, None if known else values), self.recorder.dialect.list_name
+        read = await asyncio.to_thread(read_body, body, list_name) if heavy else read_body(body, list_name)
+        model = read.field("model")
+        check_model(model)
+        can_wait = not heavy and self._is_file and is_small is not None and is_small(str(model or ""), len(body))
+        try:
+            if not can_wait or await self._may_have_view(read):
+                return await self._look_up(body, read, sender, found, heavy=heavy)
+        except (StoreError, OSError):  # the journal keeps it until the database is back
+            pass
+        return await self._begin_unplaced(body, read, sender, found, heavy=heavy)
 
     async def _may_have_view(self, read: Read) -> bool:
         """Return whether a view may be in force for a whole body."""
@@ -246,7 +242,7 @@ class TenantConversations(TurnQueue):
         return self._has_views and await asyncio.to_thread(self.recorder.may_go_on, read)
 
     async def _begin_unplaced(
-        self, body: bytes, read: Read, sender: Sender, found: KnownBeginning | None
+        self, body: bytes, read: Read, sender: Sender, found: KnownBeginning | None, *, heavy: bool
     ) -> ConversationTurn:
         """Return the turn of a request whose conversation is found when it is stored.
 
@@ -258,7 +254,9 @@ class TenantConversations(TurnQueue):
         conversation.measure(len(body))
         if found is not None:
             conversation.reported = found.place.conversation.reported
-        turn = ConversationTurn(body, read, conversation, conversation.hint, is_unplaced=True)
+        unwieldy = heavy and await asyncio.to_thread(is_unwieldy, body, read)
+        turn = ConversationTurn(self, body, read, conversation, conversation.hint, is_unplaced=True)
+        turn.is_large, turn.is_unwieldy = heavy, unwieldy
         self._unplaced.setdefault(body[:HEAD], []).append(turn)
         self._watch(turn)
         return turn
@@ -278,8 +276,7 @@ class TenantConversations(TurnQueue):
         place, before = found.place, found.place.conversation
         # Up to the end of its first request, other conversations may have the same words.
         is_opening = place.branch.depth <= before.opened
-        is_long = place.branch.depth > LONG_STEM
-        if is_opening and not is_long and (before.reply is None or place.number != len(before.ends)):
+        if is_opening and place.branch.depth <= LONG_STEM:
             return None
         read = read_more(body, before.read, before.ends[place.number - 1], self.recorder.dialect.list_name)
         check_model(read.field("model"))
@@ -294,8 +291,6 @@ class TenantConversations(TurnQueue):
         if _count_replies(new) > 1 + len(before.ends) - place.number:
             return None  # others were answered in between, in other bytes; the conversation may be another by now
         if is_opening and rest_of(read) != before.rest:
-            return None
-        if is_opening and not is_long and not _repeats_reply(before, new):
             return None
         conversation.ends.extend(entry.end for entry in read.entries)
         conversation.depths.extend(at.depth for at in new.branches)
@@ -312,7 +307,7 @@ class TenantConversations(TurnQueue):
         }
         places[place.number] = place._replace(conversation=conversation)
         self.live.keep(body, conversation, places, found)
-        turn = ConversationTurn(body, read, conversation, hint, new)
+        turn = ConversationTurn(self, body, read, conversation, hint, new)
         self._watch(turn)
         return turn
 
@@ -323,12 +318,10 @@ class TenantConversations(TurnQueue):
         return said[-1] if said else None
 
     async def _look_up(
-        self, body: bytes, sender: Sender, found: KnownBeginning | None, read: Read | None = None
+        self, body: bytes, read: Read, sender: Sender, found: KnownBeginning | None, *, heavy: bool
     ) -> ConversationTurn:
-        """Find a conversation in the store, or begin one there; a body that was not read yet is heavy."""
-        heavy = read is None
-        if read is None:
-            read = await asyncio.to_thread(read_body, body, self.recorder.dialect.list_name)
+        """Find a conversation in the store, or begin one there."""
+        if heavy:
             await self.catch_up()
         work = partial(self.recorder.look_up, body, sender, self._most_new if heavy else None)
         conversation, places, reported = await self._writer.submit(work, is_heavy=heavy)
@@ -340,7 +333,7 @@ class TenantConversations(TurnQueue):
         hashes = await _hash_large(body, kept_lengths(conversation, places))
         self.live.keep(body, conversation, places, hashes=hashes)
         unwieldy = heavy and await asyncio.to_thread(is_unwieldy, body, read)
-        turn = ConversationTurn(body, read, conversation, conversation.hint, is_unwieldy=unwieldy, is_large=heavy)
+        turn = ConversationTurn(self, body, read, conversation, conversation.hint, is_unwieldy=unwieldy, is_large=heavy)
         if conversation.reported is None and reported is not None and reported[0] in conversation.depths:
             since = conversation.ends[-1] - conversation.ends[conversation.depths.index(reported[0])]
             conversation.reported = (len(turn.sent(self.recorder.dialect)) - since, reported[1])
@@ -382,9 +375,3 @@ def _count_replies(new: ClientAddition) -> int:
     """Count the replies of the model, each of which may be several messages."""
     roles = [message["role"] for message in new.messages]
     return sum(role == "assistant" and before != role for before, role in pairwise(["", *roles]))
-
-
-def _repeats_reply(conversation: LiveConversation, new: ClientAddition) -> bool:
-    """Return whether a request goes on with the very reply that the first request of a conversation got."""
-    ends = new.trace.ends
-    return bool(ends and ends[0]) and new.trace.ids[ends[0] - 1] == conversation.reply

@@ -56,7 +56,7 @@ _MOST_AGAIN_SECONDS = 5.0
 """Seconds before a process that has ended is started again: twice as long each time, up to the latter."""
 _LAST_SECONDS = 10.0
 """Seconds that the process may take to finish its work when the gateway stops."""
-_SEND__BUFFER = 1 << 21
+_SEND_BUFFER = 1 << 21
 """Bytes of the socket's buffer, so that a large request is sent in one piece."""
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that the process does not hear: the gateway says when it is to stop."""
@@ -213,7 +213,7 @@ class StoringProcess(StoreWriter):
         """Start the process, and tell it its database."""
         ours, its = socket.socketpair()
         for end in (ours, its):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND__BUFFER)
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)  # which the process inherits
         try:
             self._process = subprocess.Popen(  # noqa: S603 - ourselves

@@ -18,8 +18,7 @@ from everlong.agent.tools.hidden_calls import find_lookups, hide_lookups, hiding
 from everlong.agent.tools.recall import NAMES, NO_ROOM, ROUNDS, RecallLookup
 from everlong.errors import EverlongError
 from everlong.gateway.body import Overgrown, dump_json, parse_json
-from everlong.gateway.bounds import is_light, read_apart
-from everlong.gateway.encodings import TooLarge, Unpacking, Unreadable, encoding_of, plain
+from everlong.gateway.bounds import TooLarge, Unpacking, Unreadable, encoding_of, is_light, plain, read_apart
 from everlong.gateway.recall import answer_lookups, take_tools_away
 from everlong.gateway.turn_queue import EndedRequest
 from everlong.gateway.upstream import (

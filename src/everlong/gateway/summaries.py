@@ -22,8 +22,8 @@ from aiohttp import ClientError
 from everlong.context.model_summary import LEAST_WINDOW, CompletionSummarizer
 from everlong.context.summary_prompts import warm_ask
 from everlong.errors import ConfigError, ProviderError, SummarizerError
+from everlong.gateway.account import Charge
 from everlong.gateway.body import dump_json, parse_json, read_body, splice
-from everlong.gateway.budget import Charge
 from everlong.gateway.stream import tap_for
 from everlong.gateway.upstream import whole_of
 from everlong.model import calls_of, text_of, with_part_appended
@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 
     from everlong.config import Settings
     from everlong.context import Summarizer, SummaryRequest
-    from everlong.context.summarizers import WrittenSummary
+    from everlong.gateway.account import Budget
     from everlong.gateway.body import Draft
-    from everlong.gateway.budget import Budget
     from everlong.gateway.formats import Dialect
     from everlong.gateway.requests import RelayedRequest
     from everlong.gateway.window import Windows
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Earlier",
     "OwnSummarizer",
-    "PreparedSummary",
     "Summaries",
     "earlier_request",
     "spent_by",
@@ -90,16 +88,6 @@ def earlier_request(dialect: Dialect, draft: Draft, lead: int) -> tuple[Draft, M
     rest = draft.body[draft.ends[lead + count - 1] : draft.ends[-1]]
     markers = _MARKER.findall(rest)
     return draft.cut(lead + count), parse_json(markers[-1]) if markers and dialect.takes_markers else None
-
-
-class PreparedSummary(NamedTuple):
-    """A summary that is there before its conversation is to be compacted."""
-
-    written: WrittenSummary
-    spent: float | None
-    """US dollars."""
-    under: int | None
-    """The view under which it was written."""
 
 
 class OwnSummarizer:

@@ -14,12 +14,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from io import RawIOBase
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import orjson
-
-from everlong.errors import ConfigError
 
 if TYPE_CHECKING:
     from everlong.gateway.account import RequestAccount
@@ -109,17 +106,9 @@ class GatewayLog:
                 self._dropped += len(lines)
 
 
-def open_log(path: str | None, *, as_json: bool = False) -> GatewayLog:
-    """Return a log in a file, or on stderr; a terminal gets lines for people unless JSON is asked for."""
-    if path is None:
-        return GatewayLog(sys.stderr.buffer, for_people=sys.stderr.isatty() and not as_json)
-    try:
-        return GatewayLog(Path(path).expanduser().open("ab"))
-    except OSError as error:
-        raise ConfigError(
-            f"the log file {path} cannot be written: {error.strerror or error}; choose another with gateway.log_file",
-            key="gateway.log_file",
-        ) from error
+def open_log(*, as_json: bool = False) -> GatewayLog:
+    """Return a log on stderr; a terminal gets lines for people unless JSON is asked for."""
+    return GatewayLog(sys.stderr.buffer, for_people=sys.stderr.isatty() and not as_json)
 
 
 def server_logger(log: GatewayLog) -> logging.Logger:

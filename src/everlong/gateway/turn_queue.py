@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from everlong.providers.base import Reply, Usage
     from everlong.store.turns import TurnEnd
 
-__all__ = ["Backlog", "ConversationTurn", "EndedRequest", "TurnQueue", "WholeTurn", "storable_body"]
+__all__ = ["Backlog", "ConversationTurn", "EndedRequest", "TurnQueue", "WholeTurn"]
 
 _log = logging.getLogger("everlong.gateway")
 
@@ -137,6 +137,7 @@ def _unique_time() -> float:
 class ConversationTurn:
     """A request whose conversation is known and whose end is not stored yet; no two begin at the same time."""
 
+    queue: TurnQueue
     body: bytes
     read: Read
     conversation: LiveConversation
@@ -195,10 +196,7 @@ class ConversationTurn:
 
 @dataclass(slots=True)
 class WholeTurn:
-    """A request that is stored from the journal, where its place is looked up.
-
-    It names the response before it, or the database was away when it came.
-    """
+    """A request that names the response before it; it is stored from the journal, where its place is looked up."""
 
     recorder: ConversationRecorder
     model: str
@@ -206,6 +204,7 @@ class WholeTurn:
     write: Callable[[], str]
     """Returns the request as it stands in the journal, without secrets."""
     is_large: bool = False
+    """True if encoding it would hold up the event loop noticeably."""
     conversation: str | None = None
     """The upstream's name for its conversation, if it has one."""
     began: float = field(default_factory=_unique_time)
@@ -213,7 +212,7 @@ class WholeTurn:
     """The number of the journal entry that was written before the request went upstream."""
 
     def entry(self, ended: EndedRequest | None) -> JournalEntry:
-        """Return its journal entry; None says that it is not answered yet."""
+        """Return its journal entry; without an end, it is not answered yet."""
         store, turn = self.recorder.store, FinishedTurn(model=self.model or None, began=self.began)
         if ended is not None:
             turn = ended.turn(store.cleaned, self.model or None, self.began, self.names(ended))
@@ -244,26 +243,6 @@ class TurnQueue:
         self._unsettled: set[asyncio.Future[Any]] = set()
         """Futures of ended turns that are not stored yet."""
 
-    # -- before the request goes upstream ------------------------------------------------------------------------------
-
-    async def note(self, turn: ConversationTurn) -> None:
-        """Write a request into the journal, or else into the database, before it goes upstream.
-
-        Raises:
-            EverlongError: neither takes it.
-            OSError: as above.
-        """
-        if turn.new is None and not turn.is_unplaced:  # its messages are stored
-            return
-
-        def put() -> int:
-            return self._journal.put_request(self._entry(turn, _open(turn), is_open=True))
-
-        try:
-            turn.noted = await _run(put, is_large=turn.is_large)
-        except OSError:
-            await self.begin(turn)
-
     def turn_away(self, turn: ConversationTurn) -> None:
         """Forget a request that is not passed on; when it comes again it is looked up."""
         _stop_timer(turn)
@@ -278,38 +257,16 @@ class TurnQueue:
         """Store a request before the upstream has answered; the future is done when it is stored."""
         return turn.stored if turn.stored is not None else self._store(turn, _open(turn), is_open=True)
 
-    # -- after the upstream has answered -------------------------------------------------------------------------------
-
-    async def make_entry(self, turn: ConversationTurn, ended: EndedRequest) -> JournalEntry:
-        """Return the journal entry with the record of an ended turn."""
-
-        def make() -> JournalEntry:
-            past = ended.turn(self.recorder.store.cleaned, turn.model or None, turn.began, turn.names(ended))
-            return self._entry(turn, past, is_open=False)
-
-        turn.is_large = turn.is_large or ended.is_large
-        return await _run(make, is_large=turn.is_large)
-
-    async def finish(self, turn: ConversationTurn, entry: JournalEntry) -> asyncio.Future[Any]:
-        """Write an ended turn into the journal, then start to store it; the future is done when it is stored.
-
-        The journal has the turn when this returns, so nobody has to wait for the future. `OSError` says that the
-        journal cannot be written.
-        """
-        number = await _run(partial(self._journal.put, entry), is_large=turn.is_large)
-        self._drop_note(turn)
-        stored = self.finish_in_store(turn, entry.turn)
+    def store_end(self, turn: ConversationTurn, past: FinishedTurn) -> asyncio.Future[Any]:
+        """Store an ended turn; the future is done when it is stored."""
+        stored: asyncio.Future[Any]
+        if turn.stored is None:
+            stored = self._store(turn, past, is_open=False)
+        else:  # its beginning is stored before that, and nobody has to wait for the result
+            stored = self._writer.submit(partial(self.recorder.finish_begun, past), can_wait=True)
         self._unsettled.add(stored)
         stored.add_done_callback(self._unsettled.discard)
-        stored.add_done_callback(partial(self._journal.settle, number, entry))
         return stored
-
-    def finish_in_store(self, turn: ConversationTurn, past: FinishedTurn) -> asyncio.Future[Any]:
-        """Store an ended turn without the journal; the future is done when it is stored."""
-        if turn.stored is None:
-            return self._store(turn, past, is_open=False)
-        # Its beginning is stored before that, and nobody has to wait for the result.
-        return self._writer.submit(partial(self.recorder.finish_begun, past), can_wait=True)
 
     async def catch_up(self) -> None:
         """Wait until the replies that clients have are in the store, so that a heavy request that follows one finds it.
@@ -346,21 +303,20 @@ class TurnQueue:
             self._settled(turn, None, is_away=is_away)
             raise
         self._settled(turn, recorded, is_away=False)
-        self._drop_note(turn)
+        drop_note(self._journal, turn)
 
-    def _drop_note(self, turn: ConversationTurn) -> None:
-        """Release the journal entry from before the request went upstream."""
-        if turn.noted is not None:
-            self._journal.done(turn.noted)
-            turn.noted = None
+    def entry(self, turn: ConversationTurn, ended: EndedRequest | None) -> JournalEntry:
+        """Return a journal entry from which a turn can be stored later, without secrets.
 
-    def _entry(self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool) -> JournalEntry:
-        """Return a journal entry from which the turn can be stored later; without secrets."""
-        new, store = turn.new, self.recorder.store
-        words = storable_body(self.recorder, turn.body) if turn.is_unplaced else None
+        Without an end, it is not answered yet.
+        """
+        new, store, past = turn.new, self.recorder.store, _open(turn)
+        if ended is not None:
+            past = ended.turn(store.cleaned, turn.model or None, turn.began, turn.names(ended))
+        words = _storable_body(self.recorder, turn.body) if turn.is_unplaced else None
         at = None if turn.is_unplaced else turn.conversation.branch if new is None else new.at
         messages = [] if new is None else [store.cleaned(message) for message in new.messages]
-        return JournalEntry(store.tenant, self.recorder.api, past, words, at, messages, turn.sender, is_open)
+        return JournalEntry(store.tenant, self.recorder.api, past, words, at, messages, turn.sender, ended is None)
 
     def _first_recording(
         self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool
@@ -389,7 +345,6 @@ class TurnQueue:
                 self.live.forget(conversation)  # the next request is looked up
             return
         new, turn.new = turn.new, None
-        conversation.reply = recorded.reply or conversation.reply
         if turn.is_unplaced and recorded.conversation is not None:
             self._take_place(turn, recorded.conversation, recorded.places or {})
             return
@@ -436,6 +391,10 @@ class TurnQueue:
         self._newest_views[conversation.branch.id] = view
 
 
+def _entry(turn: ConversationTurn | WholeTurn, ended: EndedRequest | None) -> JournalEntry:
+    return turn.queue.entry(turn, ended) if isinstance(turn, ConversationTurn) else turn.entry(ended)
+
+
 async def _run(work: Callable[[], T], *, is_large: bool) -> T:
     """Do work about a turn; in another thread if the turn is large."""
     return await asyncio.to_thread(work) if is_large else work()
@@ -445,7 +404,7 @@ def _open(turn: ConversationTurn) -> FinishedTurn:
     return FinishedTurn(model=turn.model or None, began=turn.began)
 
 
-def storable_body(recorder: ConversationRecorder, body: bytes) -> str:
+def _storable_body(recorder: ConversationRecorder, body: bytes) -> str:
     """Return a body as it may stand in the journal: without secrets, if the store has none."""
     store, probe = recorder.store, dict[str, Any]()
     if store.cleaned(probe) is probe:  # nothing is taken out
@@ -457,6 +416,13 @@ def _stop_timer(turn: ConversationTurn) -> None:
     if turn.timer is not None:
         turn.timer.cancel()
         turn.timer = None
+
+
+def drop_note(journal: Journal, turn: ConversationTurn | WholeTurn) -> None:
+    """Release the journal entry of a turn from before its request went upstream."""
+    if turn.noted is not None:
+        journal.done(turn.noted)
+        turn.noted = None
 
 
 class Backlog:
@@ -475,31 +441,28 @@ class Backlog:
         self.has_unkept = False
         """True if a request could not be kept since the journal last had room."""
 
-    async def note(self, queue: TurnQueue, turn: ConversationTurn, account: RequestAccount) -> str:
-        """Have a request kept before it goes upstream; return a warning if it is not kept and passes all the same.
+    async def note(self, turn: ConversationTurn | WholeTurn, account: RequestAccount) -> str:
+        """Write a request into the journal, or else into the database, before it goes upstream.
+
+        Returns a warning if it is not kept and passes all the same.
 
         Raises:
             Refused: neither journal nor database takes it.
         """
+        if isinstance(turn, ConversationTurn) and turn.new is None and not turn.is_unplaced:
+            return ""  # its messages are stored
         try:
-            await queue.note(turn)
+            try:
+                turn.noted = await _run(lambda: self._journal.put_request(_entry(turn, None)), is_large=turn.is_large)
+            except OSError:
+                await (turn.queue.begin(turn) if isinstance(turn, ConversationTurn) else self._replay(turn, None))
         except (EverlongError, OSError) as error:
             try:
                 return self.warn_unkept(error, account)
             except Refused:
-                queue.turn_away(turn)
+                if isinstance(turn, ConversationTurn):
+                    turn.queue.turn_away(turn)
                 raise
-        return ""
-
-    async def note_whole(self, turn: WholeTurn, account: RequestAccount) -> str:
-        """Do the same with a request that is stored from the journal."""
-        try:
-            try:
-                turn.noted = await _run(lambda: self._journal.put_request(turn.entry(None)), is_large=turn.is_large)
-            except OSError:
-                await self._replay(turn, turn.entry(None))
-        except (EverlongError, OSError) as error:
-            return self.warn_unkept(error, account)
         return ""
 
     def warn_unkept(self, error: Exception, account: RequestAccount) -> str:
@@ -515,43 +478,37 @@ class Backlog:
         )
         raise Refused(503, said, _RETRY_SECONDS)
 
-    async def finish(self, queue: TurnQueue, turn: ConversationTurn, ended: EndedRequest) -> str:
-        """Have an ended turn recorded; return a warning if something went wrong with that."""
-        entry = await queue.make_entry(turn, ended)
+    async def finish(self, turn: ConversationTurn | WholeTurn, ended: EndedRequest) -> str:
+        """Write an ended turn into the journal, and have it stored; return a warning if something went wrong with that.
+
+        The journal has the turn when this returns, so nobody waits for the store. Without a journal, the answer does.
+        """
+        turn.is_large = turn.is_large or ended.is_large
+        entry = await _run(partial(_entry, turn, ended), is_large=turn.is_large)
         try:
-            stored = await queue.finish(turn, entry)
-        except OSError as problem:  # no journal: the answer has to wait for the database
-            return await self._finish_in_store(queue.finish_in_store(turn, entry.turn), turn, entry, problem)
+            number = await _run(partial(self._journal.put, entry), is_large=turn.is_large)
+        except OSError as problem:
+            if isinstance(turn, WholeTurn):
+                return await self._finish_in_store(self._replay(turn, entry), turn, entry, problem)
+            return await self._finish_in_store(turn.queue.store_end(turn, entry.turn), turn, entry, problem)
+        drop_note(self._journal, turn)
+        if isinstance(turn, WholeTurn):  # in the order of the journal, because it may follow one that waits there
+            self._journal.keep(number)
+            self._wake()
+            return ""
+        stored, weight = turn.queue.store_end(turn, entry.turn), len(turn.body)
+        stored.add_done_callback(partial(self._journal.settle, number, entry))
         self.under_way.add(stored)
-        weight = len(turn.body)
         self._bytes += weight
         stored.add_done_callback(partial(self._finished, weight))
         if self._writer.waiting > _MOST_WAITING or self._bytes > _MOST_BYTES:  # it is slower than the clients
             await asyncio.wait([stored])
         return ""
 
-    async def finish_whole(self, turn: WholeTurn, ended: EndedRequest) -> str:
-        """Do the same with a turn that is stored from the journal."""
-        is_large = turn.is_large or ended.is_large
-        entry = await _run(partial(turn.entry, ended), is_large=is_large)
-        try:
-            number = await _run(partial(self._journal.put, entry), is_large=is_large)
-        except OSError as problem:
-            return await self._finish_in_store(self._replay(turn, entry), turn, entry, problem)
-        self._journal.keep(number)
-        self.drop_note(turn)
-        self._wake()
-        return ""
-
-    def drop_note(self, turn: WholeTurn) -> None:
-        """Release the journal entry from before the request went upstream."""
-        if turn.noted is not None:
-            self._journal.done(turn.noted)
-            turn.noted = None
-
-    async def _replay(self, turn: WholeTurn, entry: JournalEntry) -> None:
-        """Store an entry that the journal does not take."""
-        (problem,) = await self._writer.submit(partial(turn.recorder.replay, [entry]))
+    async def _replay(self, turn: WholeTurn, entry: JournalEntry | None) -> None:
+        """Store an entry; without one, that of a request that is not answered yet."""
+        entries = [turn.entry(None) if entry is None else entry]
+        (problem,) = await self._writer.submit(partial(turn.recorder.replay, entries))
         if problem is not None:
             raise StoreError(problem)
 

@@ -18,16 +18,13 @@ from typing import TYPE_CHECKING
 from sqlalchemy import func, select
 
 from everlong.config.paths import data_home
-from everlong.gateway.body import BrokenBody, read_body
-from everlong.gateway.formats import ANTHROPIC, OPENAI, RESPONSES, ResponsesRequest
+from everlong.gateway.formats import ANTHROPIC, OPENAI, RESPONSES
 from everlong.gateway.journal import AWAY, Journal, JournalEntry
 from everlong.gateway.recorder import RESPONSES_API, ConversationRecorder, ResponseRecorder
 from everlong.store.schema import tombstone
-from everlong.store.tombstones import forgotten_among
 
 if TYPE_CHECKING:
     from everlong.gateway.writer import StoreWriter
-    from everlong.model import Message
     from everlong.store import Store
 
 __all__ = ["GatewayUpkeep", "Indexing", "Recorders", "clean_journal", "journal_folder", "store_left_behind"]
@@ -57,8 +54,8 @@ class GatewayUpkeep:
         self._replaying: asyncio.Task[None] | None = None
         self._is_over = asyncio.Event()
         self._woken = asyncio.Event()
-        self._forgotten = 0
-        """The number of forgotten blocks when the entries that were put aside were checked last."""
+        self._forgotten: dict[str, int] = {}
+        """The number of each tenant's forgotten blocks when there were entries that were put aside last."""
 
     def start(self) -> None:
         """Begin, in the running loop."""
@@ -143,11 +140,13 @@ class GatewayUpkeep:
         self._journal.tidy()
         if self._journal.has_aside:
             database = self._store_of("local").database
+            counts = select(tombstone.c.tenant, func.count()).group_by(tombstone.c.tenant)
             with database.read() as connection:
-                forgotten = connection.execute(select(func.count()).select_from(tombstone)).scalar_one()
-            if forgotten != self._forgotten:
-                self._journal.scrub(partial(_is_forgotten, self._store_of))
-                self._forgotten = forgotten
+                forgotten = {row[0]: row[1] for row in connection.execute(counts)}
+            for tenant, count in forgotten.items():
+                if count != self._forgotten.get(tenant):
+                    self._journal.drop_aside(tenant)
+            self._forgotten = forgotten
 
 
 class Indexing:
@@ -231,9 +230,12 @@ def store_left_behind(store_of: Callable[[str], Store]) -> int:
     return stored
 
 
-def clean_journal(store_of: Callable[[str], Store]) -> int:
-    """Remove forgotten words from entries that were put aside; return how many. Running gateways do the rest."""
-    return Journal(journal_folder()).scrub(partial(_is_forgotten, store_of))
+def clean_journal(tenant: str) -> None:
+    """Remove the entries of a tenant that were put aside, because it has forgotten words; running gateways do the rest.
+
+    Nobody can store these entries, so nothing else would ever remove the words from them.
+    """
+    Journal(journal_folder()).drop_aside(tenant)
 
 
 class Recorders:
@@ -271,25 +273,3 @@ def _settle(journal: Journal, batch: Sequence[tuple[int, JournalEntry]], refused
             journal.done(number)
         else:
             journal.put_aside(number, entry, reason)
-
-
-def _is_forgotten(store_of: Callable[[str], Store], entry: JournalEntry) -> bool:
-    """Return whether an entry holds words that its tenant has forgotten."""
-    store = store_of(entry.tenant)
-    blocks = store.chain.trace([store.cleaned(one) for one in _said_in(store, entry)]).blocks
-    with store.database.read() as connection:
-        return bool(forgotten_among(connection, store.tenant, blocks))
-
-
-def _said_in(store: Store, entry: JournalEntry) -> list[Message]:
-    """Return all messages of an entry, as far as its request can be read."""
-    said = [*entry.messages, *([] if entry.turn.reply is None else [entry.turn.reply])]
-    if entry.body is not None:
-        with suppress(BrokenBody, ValueError, KeyError, TypeError):
-            if entry.api == RESPONSES_API:
-                said += ResponsesRequest.read(entry.body).messages
-            else:
-                recorder = _recorder_for(store, entry.api)
-                read = read_body(entry.body.encode(), recorder.dialect.list_name)
-                said += recorder.read_conversation(read)[1].messages
-    return said

@@ -35,7 +35,7 @@ from yarl import URL
 
 from everlong.errors import ConfigError
 from everlong.gateway.auth import is_loopback
-from everlong.gateway.encodings import readable_of
+from everlong.gateway.bounds import readable_of
 
 if TYPE_CHECKING:
     from asyncio import BaseTransport

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +9,9 @@ from everlong.caching.rules import prices_for
 from everlong.config import compression_values
 from everlong.context.policy import Budgets, Pace, adapt_budgets, compute_budgets, compute_pace
 from everlong.gateway.body import dump_json, parse_json, read_body
-from everlong.gateway.encodings import Unreadable, plain
 from everlong.providers.catalogue import Catalogue, ModelInfo, relative_prices
 from everlong.providers.endpoints import ENDPOINTS, Endpoint, ModelName, priced_as
-from everlong.tokens import MessageCounter, Prices, counter_for
+from everlong.tokens import Prices
 
 if TYPE_CHECKING:
     from everlong.config import Settings
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 __all__ = [
     "RequestSize",
     "Windows",
-    "count_tokens",
-    "has_no_count",
     "lower_answer",
     "read_request",
     "tokens_in",
@@ -221,28 +217,6 @@ def lower_answer(draft: Draft, most: int) -> Draft:
         budget = max(_LEAST_THINKING, min(thinking["budget_tokens"], most - _LEAST_THINKING))
         lowered["thinking"] = dump_json({**thinking, "budget_tokens": budget})
     return draft.changed(sorted((*draft.fields[name], said) for name, said in lowered.items() if name in draft.fields))
-
-
-_NOT_THERE = frozenset({404, 405, 501})
-_MOST_ERROR_BYTES = 1_000_000
-
-
-def has_no_count(status: int, data: bytes, encoding: str = "") -> bool:
-    """Return whether an answer says that there is no such endpoint; an error of the API itself is about the request."""
-    if status not in _NOT_THERE:
-        return False
-    try:
-        said = json.loads(plain(data, encoding, _MOST_ERROR_BYTES))
-    except (Unreadable, ValueError, RecursionError):
-        return True
-    error = said.get("error") if isinstance(said, dict) and said.get("type") == "error" else None
-    return not (isinstance(error, dict) and isinstance(error.get("type"), str))
-
-
-def count_tokens(dialect: Dialect, body: bytes) -> int:
-    """Count the tokens of a request here, for an upstream that does not count; `BrokenBody` if it is none."""
-    model, messages, tools = read_request(dialect, body)
-    return MessageCounter(counter_for(model)).total(messages, tools)
 
 
 def read_request(dialect: Dialect, body: bytes) -> tuple[str, list[Message], list[dict[str, Any]] | None]:

@@ -17,7 +17,7 @@ from everlong.config.paths import data_home
 from everlong.memory.provider import MemoryProvider
 from everlong.plugins.discovery import Manifest, printable
 from everlong.plugins.engines import REQUIRED, is_engine, missing_methods
-from everlong.plugins.hooks import EVENTS, EVENTS_ELSEWHERE, Hooks
+from everlong.plugins.hooks import EVENTS, Hooks
 
 if TYPE_CHECKING:
     from everlong.plugins.models import PluginModel
@@ -91,8 +91,6 @@ class Registered:
 
 _COMMAND = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
 _TOOL = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_ELSEWHERE = frozenset({"register_cli_command", "register_platform", "register_skill", "register_toolset"})
-"""Methods of other hosts that plugins can do without."""
 
 
 def data_folder(plugin: str) -> Path:
@@ -178,7 +176,7 @@ class PluginContext:
             args_hint: the arguments, for ``/help``.
             more: options of other hosts; ignored.
         """
-        self._log_ignored("register_command", more)
+        del more
         called = str(name).strip().removeprefix("/")
         if not _COMMAND.fullmatch(called) or not callable(handler):
             self._complain(f"registered a command {printable(name, 60)!r} that has no proper name or no handler")
@@ -218,8 +216,7 @@ class PluginContext:
             effect: ``reads``, ``writes`` or ``runs``; all but the first need the user's approval. ``runs`` by default.
             more: options of other hosts; ignored.
         """
-        del toolset
-        self._log_ignored("register_tool", more)
+        del toolset, more
         offer = self._make_offer(name, schema, handler, check_fn, description, effect)
         if offer is None or not _TOOL.fullmatch(offer.name):
             self._complain(
@@ -234,9 +231,6 @@ class PluginContext:
 
     def register_hook(self, event: str, callback: Callable[..., Any]) -> None:
         """Register a function for an event; it gets the facts as keyword arguments."""
-        if event in EVENTS_ELSEWHERE:
-            self.logger.debug("the event %s never happens here", event)
-            return
         if event not in EVENTS or not callable(callback):
             self._complain(f"registered a hook for {printable(event, 60)!r}; there are {', '.join(EVENTS)}")
             return
@@ -257,12 +251,7 @@ class PluginContext:
             raise AttributeError(f"the plugin context has no {name!r}")
 
         def refuse(*_: Any, **__: Any) -> None:
-            if name in _ELSEWHERE:
-                self.logger.debug("%s is not offered here and was ignored", name)
-            else:
-                self._complain(
-                    f"called {printable(name, 60)}, which Everlong does not offer; that part of it is left out"
-                )
+            self._complain(f"called {printable(name, 60)}, which Everlong does not offer; that part of it is left out")
 
         return refuse
 
@@ -291,10 +280,6 @@ class PluginContext:
         called = str(getattr(name, "name", None) or getattr(name, "__name__", ""))
         own: Any = getattr(name, "effect", None)
         return ToolOffer(self.name, called, name, effect=effect or own or "runs", is_available=check_fn)
-
-    def _log_ignored(self, call: str, more: Mapping[str, Any]) -> None:
-        if more:
-            self.logger.debug("%s: ignored %s", call, ", ".join(more))
 
     def _complain(self, what: str) -> None:
         if what not in self._warned:

@@ -52,8 +52,8 @@ def adopt(engine: object) -> ContextEngine:
     missing = missing_methods(engine)
     if missing:
         raise PluginError(
-            f"{type(engine).__name__} is no context engine: it has no {', '.join(missing)}; "
-            "see `everlong.context.ContextEngine` for what an engine has"
+            f"{type(engine).__name__} is no context engine: it lacks {', '.join(missing)}; an engine has "
+            f"{', '.join(REQUIRED)}"
         )
     return engine  # type: ignore[return-value]  # the guard looks before it calls any other method
 
@@ -91,9 +91,8 @@ def make_engine(offered: Any, context_length: int, plugin: str) -> ContextEngine
         PluginError: it cannot be made, or is no engine.
     """
     try:
-        engine = offered if is_engine(offered) else call_maker(offered, context_length)
-        lacking = missing_methods(engine)
-        if not lacking and getattr(engine, "context_length", None) != context_length:
+        engine = adopt(offered if is_engine(offered) else call_maker(offered, context_length))
+        if getattr(engine, "context_length", None) != context_length:
             if callable(getattr(engine, "update_model", None)):
                 engine.update_model("", context_length)
             else:
@@ -103,12 +102,7 @@ def make_engine(offered: Any, context_length: int, plugin: str) -> ContextEngine
             f"the engine of the plugin {plugin!r} cannot be made: {describe_error(error)}",
             traceback="".join(traceback.format_exception(error)),
         ) from error
-    if lacking:
-        raise PluginError(
-            f"what the plugin {plugin!r} offers as its engine ({type(engine).__name__}) lacks {', '.join(lacking)}; "
-            f"an engine has {', '.join(REQUIRED)}"
-        )
-    return cast("ContextEngine", engine)
+    return engine
 
 
 def call_maker(make: Any, context_length: int) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 from everlong.memory.provider import describe_error
 from everlong.plugins.checking import wanted_arguments
 
-__all__ = ["EVENTS", "EVENTS_ELSEWHERE", "Hooks", "run_awaitable"]
+__all__ = ["EVENTS", "Hooks", "run_awaitable"]
 
 EVENTS: Mapping[str, str] = {
     "on_session_start": "a session begins or is resumed",
@@ -29,21 +29,6 @@ EVENTS: Mapping[str, str] = {
     "post_compress": "a compaction is done",
 }
 """Events that a hook can be registered for, and when they happen."""
-
-EVENTS_ELSEWHERE = frozenset(
-    {
-        "on_session_finalize",
-        "post_approval_response",
-        "pre_approval_request",
-        "pre_gateway_dispatch",
-        "subagent_start",
-        "subagent_stop",
-        "transform_llm_output",
-        "transform_terminal_output",
-        "transform_tool_result",
-    }
-)
-"""Events of other hosts that never happen here; hooks for them are accepted and never called."""
 
 
 class Hooks:
