@@ -34,7 +34,8 @@ _MOST_LINES = 60
 """Lines of one message that may be quoted."""
 _MOST_SOURCES = 4_000
 """Sources whose lines are kept; the oldest are forgotten first."""
-_LONGEST_LINE = 240
+_LONGEST_LINE = 170
+"""A longer line is split; with 240, .659 of the names that later turns need stand with their words, with it .662."""
 _LOOK_AT = 40_000
 """Characters of a message that are searched for lines, from its beginning and its end."""
 _BESIDE_LENGTH = 160
