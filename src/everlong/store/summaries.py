@@ -33,7 +33,7 @@ from everlong.lossless.graph import (
     tag_of,
 )
 from everlong.model import Message
-from everlong.store.compaction import tagged_context
+from everlong.store.compaction import tagged_context, view_at
 from everlong.store.content import blob, encoded, value_of
 from everlong.store.database import in_batches
 from everlong.store.outputs import page_of
@@ -46,7 +46,6 @@ from everlong.store.views import ViewItem, items_of
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
     from everlong.store.search import Searcher
-    from everlong.store.store import Store
     from everlong.store.tree import Branch
 
 _IN_FORCE: tuple[State, ...] = ("good", "degraded")
@@ -580,11 +579,12 @@ class GraphStatus:
         return [*self.shown, *self.ahead]
 
 
-def read_status(store: Store, at: Branch) -> GraphStatus:
+def read_status(core: StoreCore, at: Branch) -> GraphStatus:
     """Return the state of the graph of a conversation."""
-    graph = store.graph(at)
-    items, _ = store.view_items(at)
-    ids = shown_ids(items)
+    graph = StoredGraph(core, at)
+    with core.database.read() as connection:
+        shown_view = view_at(connection, at)
+        ids = [] if shown_view is None else shown_ids(items_of(connection, core.reader, shown_view.id))
     found = graph.newest(ids)
     shown = [one for one in found if one is not None]
     lost = [ident for ident, one in zip(ids, found, strict=True) if one is None]
