@@ -364,8 +364,7 @@ class ChatTurns:
             return text if text is not None else self._describe_end(seat, agent.run(None))
         agent.tidy(self._tidy_seconds)
         branch = agent.conversation.branch
-        number, depth = (None, 0) if branch is None else (branch.id, branch.depth)
-        self._outbox.begin(answer, conversation_of(agent), number, depth)
+        self._outbox.begin(answer, conversation_of(agent), 0 if branch is None else branch.depth)
         return self._describe_end(seat, self._run(seat, events, files))
 
     def _run(self, seat: Seat, events: Sequence[Inbound], files: Sequence[PromptFile]) -> TurnFinished:

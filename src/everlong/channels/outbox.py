@@ -36,7 +36,6 @@ class OutboxAnswer:
     state: str
     """``working``, ``ready``, ``delivered`` or ``failed``."""
     conversation: str | None
-    branch: int | None
     depth: int
     """Where the conversation stood before the turn."""
     replies_to: str
@@ -83,12 +82,12 @@ class Outbox:
 
         return self._database.write(work)
 
-    def begin(self, answer: OutboxAnswer, conversation: str, branch: int | None, depth: int) -> None:
+    def begin(self, answer: OutboxAnswer, conversation: str, depth: int) -> None:
         """Note where the conversation stands before a turn, and bind the place to it."""
 
         def work(connection: Connection) -> None:
             bind_in(connection, self._tenant, answer.place, conversation, self._clock())
-            _set(connection, answer.id, conversation=conversation, branch=branch, depth=depth)
+            _set(connection, answer.id, conversation=conversation, depth=depth)
 
         self._database.write(work)
 
@@ -167,7 +166,6 @@ def _answer(row: Row[Any]) -> OutboxAnswer:
         row.kind,
         row.state,
         row.conversation,
-        row.branch,
         row.depth or 0,
         row.replies_to,
         row.text or "",

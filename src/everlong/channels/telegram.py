@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-import httpx
 from telegram import (
     Bot,
     BotCommand,
@@ -68,15 +67,12 @@ __all__ = ["API_BASE", "TelegramPlatform"]
 API_BASE = "https://api.telegram.org"
 _MOST_ANSWER = 200
 _MOST_COMMANDS = 100
-_ROW_LETTERS = 30
-"""Letters of the labels in one row of buttons."""
 ALLOWED_UPDATES = ("message", "edited_message", "callback_query")
 """The kinds of updates that Telegram is asked for."""
 _COMMAND = re.compile(r"/([A-Za-z0-9_]{1,32})(?:@([A-Za-z0-9_]+))?(?=\s|$)")
 _POLL_SECONDS = 30
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 _TOKEN = re.compile(r"[0-9]+:[A-Za-z0-9_-]+")
-_CHUNK = 65_536
 _EXPIRED = ("query is too old", "query id is invalid", "query_id_invalid")
 _log = logging.getLogger("everlong.channels")
 
@@ -106,7 +102,6 @@ class TelegramPlatform:
         self._settings = settings or TelegramSettings()
         self._poll_seconds = poll_seconds
         self._opened: tuple[Bot, HTTPXRequest, _UpdatesRequest] | None = None
-        self._downloads: httpx.AsyncClient | None = None
         self._identity: Identity | None = None
         self._offset = 0
         self._has_webhook = True
@@ -182,7 +177,6 @@ class TelegramPlatform:
             except PlatformRefused:
                 raise
             except Exception as error:  # noqa: BLE001 - an event that could not be stored comes again, whatever the reason
-                self._has_webhook |= isinstance(error, _UpdatesTaken) and error.by_webhook
                 if failures == 0 or not isinstance(error, PlatformError):
                     _log.warning("telegram: %s; trying again", error)
                 await asyncio.sleep(min(_FIRST_PAUSE * 2**failures, _LONGEST_PAUSE))
@@ -320,40 +314,21 @@ class TelegramPlatform:
             file = await self._bot.get_file(attachment.reference)
         if (file.file_size or 0) > most:
             raise _too_large(attachment.name, file.file_size or 0, most)
-        address = file.file_path or ""
-        if not address.startswith(("http://", "https://")):
-            raise PlatformRefused(
-                f"{attachment.name} cannot be fetched: the API server keeps files to itself; start it without --local"
-            )
-        return await self._download(attachment.name, address, most)
-
-    async def _download(self, name: str, address: str, most: int) -> bytes:
-        if self._downloads is None:
-            self._downloads = httpx.AsyncClient(timeout=httpx.Timeout(30.0), follow_redirects=False)
-        data = bytearray()
-        try:
-            async with self._downloads.stream("GET", address) as answer:
-                if answer.status_code >= 500:
-                    raise PlatformUnreachable(f"fetching {name}: Telegram answered {answer.status_code}")
-                if answer.status_code != 200:
-                    raise PlatformRefused(f"fetching {name}: Telegram answered {answer.status_code}")
-                async for chunk in answer.aiter_bytes(_CHUNK):
-                    data += chunk
-                    if len(data) > most:
-                        raise _too_large(name, len(data), most)
-        except httpx.HTTPError as error:
-            raise PlatformUnreachable(f"fetching {name}: {type(error).__name__}") from None
-        return bytes(data)
+        with self._translate_errors(f"fetching {attachment.name}"):
+            try:
+                data = bytes(await file.download_as_bytearray())
+            except InvalidToken:  # what the library makes of any 404
+                raise PlatformRefused(f"fetching {attachment.name}: Telegram has no such file") from None
+        if len(data) > most:
+            raise _too_large(attachment.name, len(data), most)
+        return data
 
     async def close(self) -> None:
         """Close the connections."""
         opened, self._opened = self._opened, None
-        downloads, self._downloads = self._downloads, None
         if opened is not None:
             await opened[1].shutdown()
             await opened[2].shutdown()
-        if downloads is not None:
-            await downloads.aclose()
 
     # -- failures ------------------------------------------------------------------------------------------------------
     @contextmanager
@@ -373,8 +348,11 @@ class TelegramPlatform:
                 f"{action}: Telegram does not know this token; get a valid one from @BotFather, then say: "
                 "everlong setup telegram"
             ) from None
-        except Conflict as error:
-            raise _UpdatesTaken(action, error.message) from None
+        except Conflict:
+            raise PlatformUnreachable(
+                f"{action}: another program fetches the bot's updates, and only one can. Stop the other one, or make a "
+                "second bot with @BotFather"
+            ) from None
         except (BadRequest, Forbidden) as error:
             said = self._hide_token(error.message)
             if not any(words in said.casefold() for words in no_error):
@@ -387,15 +365,6 @@ class TelegramPlatform:
 
     def _hide_token(self, text: str) -> str:
         return text.replace(self._token, "<token>")
-
-
-class _UpdatesTaken(PlatformUnreachable):
-    """Another program fetches the updates of this bot, or a webhook gets them."""
-
-    def __init__(self, action: str, said: str) -> None:
-        self.by_webhook = "webhook" in said.casefold()
-        who = "a webhook gets the bot's updates" if self.by_webhook else "another program fetches the bot's updates"
-        super().__init__(f"{action}: {who}; only one can. Stop the other one, or make a second bot with @BotFather")
 
 
 class _UpdatesRequest(HTTPXRequest):
@@ -421,16 +390,8 @@ def _reply_to(message: str) -> ReplyParameters | None:
 
 
 def _keyboard(buttons: Sequence[Button]) -> InlineKeyboardMarkup | None:
-    """Return buttons in rows that a phone shows without cutting the labels."""
-    rows: list[list[InlineKeyboardButton]] = []
-    letters = _ROW_LETTERS
-    for button in buttons:
-        letters += len(button.label)
-        if letters > _ROW_LETTERS:
-            rows.append([])
-            letters = len(button.label)
-        rows[-1].append(InlineKeyboardButton(button.label, callback_data=button.value))
-    return InlineKeyboardMarkup(rows) if rows else None
+    row = [InlineKeyboardButton(button.label, callback_data=button.value) for button in buttons]
+    return InlineKeyboardMarkup([row]) if row else None
 
 
 # -- updates as events -------------------------------------------------------------------------------------------------

@@ -466,7 +466,6 @@ channel_answer = Table(  # what goes out: an answer of the agent or of a command
     Column("kind", String, nullable=False),  # turn, command or notice
     Column("state", String, nullable=False),  # working, ready, delivered or failed
     Column("conversation", String),
-    Column("branch", _Serial),  # where the conversation stood before the turn; null where it had no message
     Column("depth", BigInteger),
     Column("replies_to", String, nullable=False),
     Column("text", Text),  # null until it is ready, and again once it is delivered
