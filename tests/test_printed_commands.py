@@ -26,9 +26,9 @@ END = re.compile(
 """Where a command ends and the sentence around it goes on."""
 
 INSTEAD = {
-    r"\{one\.(?:id|conversation)\}|\{session\}|\bID\b": "SESSION",
+    r"\{one\.(?:id|conversation)\}|\{session\}|\{talk_id\}|\bID\b": "SESSION",
     r"\{(?:line|one)\.turn\}": "3",
-    r"\{asked\}|\{text\}|\{found\[0\]\.fact\.question\}": "port",
+    r"\{asked\}|\{text\}": "port",
     r"\{root\}|\{folder\}": ".",
     r"\{client(?:\.name)?\}": "claude-code",
     r"\{endpoint\.name\}|\{provider or 'PROVIDER'\}|\bPROVIDER\b(?!:)": "anthropic",

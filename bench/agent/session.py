@@ -241,7 +241,6 @@ def _missing(agent: Agent, server: ModelServer, todo: list[Job]) -> list[str]:
     last = server.model.asked[-1]
     wanted = {
         "the system prompt": agent.conversation.system_prompt,
-        "the todo list": agent.tools.context.todo.text,
         "the pinned message": todo[_PINNED].prompt,
     }
     return [name for name, text in wanted.items() if text and text not in last.text]

@@ -62,8 +62,6 @@ def print_table(share: float) -> None:
             cells.append(f"{cost:8.3f} {word:13}")
         print(f"{name:22}" + "".join(cells))
     ledger = results["ledger"]
-    floors = [mean([total.reachable / total.oracle for total in totals]) for totals in ledger.values()]
-    print(f"{'best with 5 minutes':22}" + "".join(f"{floor:8.3f} {'':13}" for floor in floors))
     shares = {name: mean([total.of_uncached for total in totals]) for name, totals in ledger.items()}
     words = {name: verdict(shares[name], 0.25) for name in ("serial", "mixed")}
     print(

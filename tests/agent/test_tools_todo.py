@@ -1,34 +1,16 @@
-"""The to-do list: the agent's own words, kept beside the conversation and found again in it."""
+"""The to-do list: written whole, with the state of each item."""
 
 from __future__ import annotations
 
-import json
-
-from everlong.agent.tools import TodoItem, TodoList
-from everlong.model import Message
-
-ITEMS = [
-    {"text": "Read the tide table", "status": "done"},
-    {"text": "Mend  the pier:\n  two planks", "status": "in_progress"},
-    {"text": "Paint", "status": "pending"},
-]
+from tests.agent.desk import Desk
 
 
-def call(name: str, arguments: str) -> Message:
-    return {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": name, "arguments": arguments}}]}
-
-
-def test_the_latest_valid_list_is_found_in_a_conversation() -> None:
-    messages: list[Message] = [
-        call("update_todo", json.dumps({"items": ITEMS[:1]})),
-        call("update_todo", json.dumps({"items": [*ITEMS, {"text": "New"}]})),
-        call("update_todo", '{"items": [{"status": "done"}]}'),
-        call("update_todo", "{broken"),
-        call("update_todo", "[]"),
-        call("read_file", json.dumps({"items": []})),
-        {"role": "user", "content": "go on"},
+def test_the_list_is_answered_with_the_state_of_each_item_and_told_in_one_line(desk: Desk) -> None:
+    items = [
+        {"text": "Paint the buoy", "status": "done"},
+        {"text": "Light it", "status": "in_progress"},
+        {"text": "Sail"},
     ]
-    found = TodoList.from_messages(messages)
-    assert [item.text for item in found.items] == [*(item["text"] for item in ITEMS), "New"]
-    assert found.items[3] == TodoItem(text="New", status="pending")
-    assert TodoList.from_messages([]).text == ""
+    assert desk.done("update_todo", items=items) == "[x] Paint the buoy\n[>] Light it\n[ ] Sail"
+    assert desk.done("update_todo", items=[]) == "[the list is empty]"
+    assert "'items.0.text' is missing" in desk.failed("update_todo", items=[{"status": "done"}])

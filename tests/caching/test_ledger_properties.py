@@ -10,9 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from everlong.caching import PromptCache
-from everlong.caching.blocks import layout_of
+from everlong.caching.blocks import RequestView, layout_of
 from everlong.caching.markers import strip_markers
-from everlong.caching.view import RequestView
 from tests.caching.requests import MODEL, Body, bodies, markers_in
 from tests.examples import examples
 

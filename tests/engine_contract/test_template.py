@@ -46,15 +46,10 @@ def test_the_engine_keeps_the_contract_as_it_is_loaded_by_a_host(tmp_path: Path)
             "'Short Term' cannot be the name of an engine: it takes small letters, digits and _.*Try short_term",
         ),
         ("short-term", "Try short_term"),
-        ("../elsewhere", "Try elsewhere"),
         ("", "'' cannot be the name of an engine: it takes small letters"),
-        ("9lives", "Try lives"),
-        ("名前", "cannot be the name of an engine"),
         ("a" * 41, "at most 40 of them"),
         ("compressor", "'compressor' cannot be the name of an engine: it means something else already"),
-        ("paths", "it means something else already"),
         ("json", "it means something else already"),
-        ("class", "it means something else already"),
     ],
 )
 def test_a_name_that_cannot_be_one_is_refused_with_the_reason(tmp_path: Path, name: str, words: str) -> None:

@@ -12,7 +12,7 @@ import anthropic
 import openai
 import pytest
 
-from everlong.agent.tools.recall import ROUNDS
+from everlong.agent.tools.hidden_tools import ROUNDS
 from everlong.testing import Answer, Ask, Call, ModelServer
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream

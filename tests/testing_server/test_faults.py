@@ -11,7 +11,6 @@ import openai
 import pytest
 
 from everlong.testing import Fault, ModelServer
-from tests.api_rules.faults import random_faults
 from tests.testing_server.conftest import Serve
 
 HELLO: Any = [{"role": "user", "content": "Hello"}]
@@ -75,14 +74,3 @@ def test_a_damaged_stream_raises_in_the_client(serve: Serve, claude: Claude, gpt
         stream = gpt(server).chat.completions.create(model="gpt-5", messages=HELLO, stream=True)
     with pytest.raises((openai.OpenAIError, anthropic.AnthropicError, httpx2.TransportError, ValueError)):
         list(stream)
-
-
-def test_random_faults_repeat_for_a_seed_and_come_as_often_as_asked() -> None:
-    plan, again, other = random_faults(7, 0.1), random_faults(7, 0.1), random_faults(8, 0.1)
-    assert callable(plan)
-    assert callable(again)
-    assert callable(other)
-    found = [plan(number) for number in range(2_000)]
-    assert found == [again(number) for number in range(2_000)]
-    assert found != [other(number) for number in range(2_000)]
-    assert 150 < sum(fault is not None for fault in found) < 250

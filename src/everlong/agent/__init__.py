@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     from everlong.agent.model_calls import Asker as Asker
     from everlong.agent.opening import AgentOptions as AgentOptions, open_agent as open_agent
     from everlong.agent.tools.context import ToolContext as ToolContext
-    from everlong.agent.tools.signature import tool as tool
-    from everlong.agent.tools.tool import Tool as Tool, ToolOutput as ToolOutput
+    from everlong.agent.tools.tool import Tool as Tool, ToolOutput as ToolOutput, tool as tool
     from everlong.agent.tools.toolbox import Toolbox as Toolbox, ToolSet as ToolSet
     from everlong.agent.tools.workspace import Workspace as Workspace
 
@@ -70,8 +69,7 @@ __all__, __getattr__, __dir__ = export_lazily(
         "model_calls": "Asker",
         "opening": "AgentOptions open_agent",
         "tools.context": "ToolContext",
-        "tools.signature": "tool",
-        "tools.tool": "Tool ToolOutput",
+        "tools.tool": "Tool ToolOutput tool",
         "tools.toolbox": "ToolSet Toolbox",
         "tools.workspace": "Workspace",
     },

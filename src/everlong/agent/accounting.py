@@ -79,13 +79,7 @@ class Tokens:
         return Usage(self.plain, self.output, self.cache_read, self.written, self.cache_write_1h)
 
     def __add__(self, other: Tokens) -> Tokens:
-        return Tokens(
-            self.plain + other.plain,
-            self.cache_read + other.cache_read,
-            self.cache_write_5m + other.cache_write_5m,
-            self.cache_write_1h + other.cache_write_1h,
-            self.output + other.output,
-        )
+        return Tokens(*(getattr(self, name) + getattr(other, name) for name in Tokens.__slots__))
 
     def to_dict(self) -> dict[str, int]:
         """Return the figures by name."""
@@ -323,8 +317,11 @@ class _Bookkeeper:
     def _calls(self) -> Iterator[_Paid | Turn]:
         """Yield every call, oldest first; a request without an answer comes as its turn, and logs come last."""
         turns: Iterator[_Paid | Turn] = (_paid_turn(turn) for turn in self._store.turns.since())
-        receipts: Iterator[_Paid | Turn] = (_paid_receipt(one) for one in self._store.receipts.since())
-        yield from heapq.merge(turns, receipts, key=_moment)
+        receipts: Iterator[_Paid | Turn] = (
+            _Paid(one.at, one.model, one.session, Tokens.of(one.usage), receipt=one)
+            for one in self._store.receipts.since()
+        )
+        yield from heapq.merge(turns, receipts, key=lambda call: call.at if isinstance(call, _Paid) else call.began)
         yield from (log for log in self._logs.values() if log.calls > 0)
 
     def _enter(self, call: _Paid, effects: Effects) -> None:
@@ -421,14 +418,6 @@ def _missed(call: _Paid, rates: Rates | None) -> tuple[Estimate, str]:
     if not isinstance(tokens, int) or reason not in REASONS:
         return Estimate(), ""
     return paid_again(tokens, call.tokens, rates), str(reason)
-
-
-def _paid_receipt(receipt: Receipt) -> _Paid:
-    return _Paid(receipt.at, receipt.model, receipt.session, Tokens.of(receipt.usage), receipt=receipt)
-
-
-def _moment(call: _Paid | Turn) -> float:
-    return call.at if isinstance(call, _Paid) else call.began
 
 
 class AccountPrices:

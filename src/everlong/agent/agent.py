@@ -1,7 +1,7 @@
 """The agent: a loop with a life around it.
 
 `everlong.agent.open_agent` builds it from its `AgentParts`. The loop works on one prompt; the agent does what happens
-before, after and between prompts: sessions begin and end, models change, pauses are used, the todo list survives.
+before, after and between prompts: sessions begin and end, models change, pauses are used.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.agent.approval import NOTES_TOOL, ApprovalRequest
 from everlong.agent.compaction import CompactionHooks, Compactor
-from everlong.agent.conversation import Said
+from everlong.agent.conversation import Prompt, Said, prompt_parts
 from everlong.agent.events import AgentEvent, Notice, SessionStarted, Stop, TurnFinished, unheard
-from everlong.agent.loop import Limits, Loop, Prompt, prompt_parts
+from everlong.agent.loop import Limits, Loop
 from everlong.agent.plugin_hooks import PLATFORM, PluginHooks
-from everlong.agent.tools.todo import NAME, TodoList
+from everlong.agent.tools.todo import pin_todo
 from everlong.agent.watch import OutOfTime, WorkWatch, ctrl_c_sets
 from everlong.context.literals import summary_indices
 from everlong.context.rules import EDIT_ANSWER, StandingRules, edit_message, standing_rules
 from everlong.errors import ContextOverflow, ProviderError, StoreError, ToolError
-from everlong.model import Message, ToolCall, added_parts, calls_of, typed_words
+from everlong.model import added_parts, typed_words
 from everlong.plugins.guard import GuardedEngine, compressors_in
 from everlong.plugins.host import home as plugin_home
 from everlong.providers.catalogue import relative_prices
@@ -31,21 +31,17 @@ from everlong.providers.catalogue import relative_prices
 if TYPE_CHECKING:
     from everlong.agent.conversation import AgentConversation
     from everlong.agent.model_calls import Asker, SideCalls
-    from everlong.agent.tools.toolbox import ToolResult, ToolSet
+    from everlong.agent.tools.toolbox import ToolSet
     from everlong.context import ContextEngine, Summarizer
     from everlong.memory import Ask, MemoryManager
     from everlong.plugins.manager import Plugins
     from everlong.providers.connection import Connection
     from everlong.store import Compacted
-    from everlong.store.paths import Entry
 
-__all__ = ["Agent", "AgentParts", "TodoKeeper"]
+__all__ = ["Agent", "AgentParts"]
 
 _INDEXED_AT_ONCE = 256
 """Messages that are put into the search index after a prompt, at most."""
-
-_NEAR = 64
-"""Blocks before a result in which its call is looked for."""
 
 
 @dataclass(frozen=True)
@@ -91,17 +87,24 @@ class Agent(Loop):
             conversation,
             parts.engine,
             listen,
+            CompactionHooks(
+                self._prepare_compaction,
+                parts.side_calls.take_cost,
+                self.session_facts,
+                self._follow_roll_over,
+            ),
             is_enabled=parts.compacts,
             log_folder=parts.log_folder,
-            hooks=_AgentCompactionHooks(self),
         )
         compactor.reader = "read_turn" if tools.toolbox.get("read_turn") is not None else ""
-        hooks = PluginHooks(parts.plugins.registered.hooks)
-        super().__init__(asker, conversation, compactor, tools, limits=limits, listen=listen, hooks=hooks)
+        hooks = PluginHooks(
+            parts.plugins.registered.hooks,
+            lambda: {"session_id": self.conversation.session_id, "model": self.asker.model},
+        )
+        super().__init__(asker, conversation, compactor, tools, hooks, limits=limits, listen=listen)
         self.memory = parts.memory
         self.plugins = parts.plugins
         self.platform = parts.platform
-        self.todos = self._make_todos()
         self.side_calls = parts.side_calls
         self._asker_for = parts.asker_for
         self._ask_memory = parts.ask_memory
@@ -137,8 +140,6 @@ class Agent(Loop):
         self._conversation_id = self._first_session_id()
         self.engine.on_session_start(session_id, **self.session_facts())
         self.listen(SessionStarted(session_id, self.asker.model, is_resumed))
-        if is_resumed:
-            self.todos.restore()
         self._is_resumed = is_resumed
 
     def run(self, prompt: Prompt | None = None) -> TurnFinished:
@@ -203,8 +204,6 @@ class Agent(Loop):
         conversation = self._conversation_for()  # with what was flushed to memory just now in its prompt
         self.conversation = self.compactor.conversation = conversation
         self.tools.context.session_id = conversation.session_id
-        self.tools.context.todo.replace([])
-        self.todos = self._make_todos()
         self.tools.approvals.remembered.clear()
         self.begin()
 
@@ -236,9 +235,6 @@ class Agent(Loop):
     def _fire(self, event: str, **facts: Any) -> None:
         self.plugins.registered.hooks.fire(event, **facts, platform=PLATFORM)
 
-    def _make_todos(self) -> TodoKeeper:
-        return TodoKeeper(self.conversation, self.tools.context.todo, lambda text: self.listen(Notice(text)))
-
     def session_facts(self) -> dict[str, Any]:
         """Return what an engine is told of a session that begins or goes on."""
         return {
@@ -248,6 +244,19 @@ class Agent(Loop):
             "conversation_id": self._conversation_id,
             "hermes_home": str(plugin_home()),
         }
+
+    def _prepare_compaction(self) -> str | None:
+        kept = self.watch.call(self.flush_memory)
+        try:
+            pin_todo(self.conversation)
+        except StoreError as error:
+            self.listen(Notice(f"the todo list could not be pinned: {error}"))
+        return kept
+
+    def _follow_roll_over(self, parent: str, child: str) -> None:
+        self.tools.context.session_id = child
+        if self.memory is not None:
+            self.memory.switch(child, parent_session_id=parent, reason="compression")
 
     def _first_session_id(self) -> str:
         """Return the id of the session with which the conversation began."""
@@ -363,86 +372,3 @@ class Agent(Loop):
         for compressor in compressors_in(self.engine):
             compressor.answer_tokens = self.asker.answer_tokens(0, window)
         self.engine.update_model(connection.model, window, base_url=address, provider=connection.endpoint.name)
-
-    def note_result(self, call: ToolCall, result: ToolResult, nodes: Sequence[bytes]) -> None:
-        """Remember the result that holds the newest todo list."""
-        self.todos.note_result(call, result, nodes)
-
-
-class _AgentCompactionHooks(CompactionHooks):
-    """The agent's part in a compaction."""
-
-    def __init__(self, agent: Agent) -> None:
-        self._agent = agent
-
-    def prepare(self) -> str | None:
-        kept = self._agent.watch.call(self._agent.flush_memory)
-        self._agent.todos.pin()
-        return kept
-
-    def take_cost(self) -> float | None:
-        return self._agent.side_calls.take_cost()
-
-    def session_facts(self) -> dict[str, Any]:
-        return self._agent.session_facts()
-
-    def after_roll_over(self, parent: str, child: str) -> None:
-        self._agent.tools.context.session_id = child
-        if self._agent.memory is not None:
-            self._agent.memory.switch(child, parent_session_id=parent, reason="compression")
-
-
-class TodoKeeper:
-    """The todo list of one conversation: found again on resuming, and pinned behind each summary."""
-
-    def __init__(self, conversation: AgentConversation, todo: TodoList, warn: Callable[[str], None]) -> None:
-        self._conversation = conversation
-        self._todo = todo
-        self._warn = warn
-        self._node: bytes | None = None
-        self._pinned: bytes | None = None
-
-    def note_result(self, call: ToolCall, result: ToolResult, nodes: Sequence[bytes]) -> None:
-        """Remember the result of a call that wrote the list."""
-        if call.name == NAME and result.outcome == "done" and nodes:
-            self._node = nodes[-1]
-
-    def pin(self) -> None:
-        """Pin the list, so that it stands in its own words behind the summary that is about to be made.
-
-        Call it only then: a pin that moves changes the prompt that the provider has cached.
-        """
-        store = self._conversation.store
-        if self._node is None or self._node == self._pinned:
-            return
-        try:
-            if self._pinned is not None:
-                store.unpin(self._pinned)
-            store.pin(self._node)
-        except StoreError as error:
-            self._warn(f"the todo list could not be pinned: {error}")
-            return
-        self._pinned = self._node
-
-    def restore(self) -> None:
-        """Find the newest list of a stored conversation: in this session's messages, else among the pinned ones."""
-        store, at = self._conversation.store, self._conversation.branch
-        if at is None:
-            return
-        for entry in store.pinned(at):
-            self._read(store.entries(at, max(-1, entry.depth - _NEAR), entry.depth), entry.id)
-        self._pinned = self._node
-        # The store is read only if the messages of this session, which are at hand, contain a list.
-        if any(call.name == NAME for message in self._conversation.messages for call in calls_of(message)):
-            self._read(store.sessions.entries(self._conversation.session_id))
-
-    def _read(self, entries: Sequence[Entry], only: bytes | None = None) -> None:
-        """Take over the newest list that a result confirms, or that the result ``only`` confirms."""
-        written: dict[object, Message] = {}
-        for entry in entries:
-            message = entry.message
-            written |= {call.id: message for call in calls_of(message) if call.name == NAME}
-            confirms = message.get("role") == "tool" and not message.get("is_error") and only in {None, entry.id}
-            if confirms and (call_message := written.get(message.get("tool_call_id"))) is not None:
-                self._todo.replace(TodoList.from_messages([call_message]).items)
-                self._node = entry.id

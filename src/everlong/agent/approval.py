@@ -85,10 +85,11 @@ class Approvals:
         key = tool.approval_key(args)
         if (self.person, key) in self.remembered:
             return Ruling(is_allowed=True)
-        request = ApprovalRequest(
-            tool.name, tool.effect, tool.describe(args), tool.preview(args, context), _covers(tool, args)
-        )
-        return self.decide(key, request)
+        covers = f"every {tool.name}"
+        if tool.keyer is not None:
+            covers = "this very command" if tool.effect == "runs" else f"all changes to {tool.keyer(args)}"
+        preview = tool.preview(args, context)
+        return self.decide(key, ApprovalRequest(tool.name, tool.effect, tool.describe(args), preview, covers))
 
     def decide(self, key: str, request: ApprovalRequest) -> Ruling:
         """Ask the approver, unless the key was approved for the session, and return the decision."""
@@ -103,12 +104,6 @@ class Approvals:
             self.remembered.add((person, key))
         is_allowed = decision in {"once", "session"}
         return Ruling(is_allowed, "" if is_allowed else SAID_NO)
-
-
-def _covers(tool: Tool, args: dict[str, Any]) -> str:
-    if tool.keyer is None:
-        return f"every {tool.name}"
-    return "this very command" if tool.effect == "runs" else f"all changes to {tool.keyer(args)}"
 
 
 def approve_everything(request: ApprovalRequest) -> Decision:  # noqa: ARG001 - that is the point

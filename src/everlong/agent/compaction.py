@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,6 @@ from everlong.agent.events import (
     Notice,
 )
 from everlong.caching import estimate_messages_tokens_rough
-from everlong.context import CompactionReport
 from everlong.context.oversized import SpillLimits, newest_tokens
 from everlong.context.policy import (
     HYGIENE_MESSAGES,
@@ -52,21 +52,18 @@ __all__ = ["CompactionHooks", "Compactor", "SummaryMeter"]
 _log = logging.getLogger("everlong.agent")
 
 
+@dataclass(frozen=True)
 class CompactionHooks:
-    """Calls around a compaction; each does nothing unless it is overridden."""
+    """Calls around a compaction."""
 
-    def prepare(self) -> str | None:
-        """Prepare a compaction, while everything still stands; return what the summary should keep."""
-
-    def take_cost(self) -> float | None:
-        """Return the US dollars that summaries have cost since the last call."""
-
-    def session_facts(self) -> dict[str, Any]:
-        """Return what else an engine is told of the session that goes on."""
-        return {}
-
-    def after_roll_over(self, parent: str, child: str) -> None:
-        """Take in that the conversation goes on in another session."""
+    prepare: Callable[[], str | None]
+    """Prepares a compaction, while everything still stands; returns what the summary should keep."""
+    take_cost: Callable[[], float | None]
+    """Returns the US dollars that summaries have cost since the last call."""
+    session_facts: Callable[[], dict[str, Any]]
+    """Returns what else an engine is told of the session that goes on."""
+    after_roll_over: Callable[[str, str], None]
+    """Takes in that the conversation goes on in another session; takes the old and the new id."""
 
 
 class Compactor:
@@ -76,9 +73,9 @@ class Compactor:
         conversation: the conversation.
         engine: shortens it.
         tell: told what happens.
+        hooks: called around each compaction.
         is_enabled: False to ignore thresholds; overflows, another model and the user's wish always count.
         log_folder: where the JSON log of each session goes; None for nowhere.
-        hooks: called around each compaction.
     """
 
     def __init__(
@@ -86,10 +83,10 @@ class Compactor:
         conversation: AgentConversation,
         engine: ContextEngine,
         tell: Callable[[AgentEvent], None],
+        hooks: CompactionHooks,
         *,
-        is_enabled: bool = True,
-        log_folder: Path | None = None,
-        hooks: CompactionHooks | None = None,
+        is_enabled: bool,
+        log_folder: Path | None,
     ) -> None:
         self.conversation = conversation
         self.engine = engine
@@ -100,7 +97,7 @@ class Compactor:
         self._is_enabled = is_enabled
         self._tell = tell
         self._log_folder = log_folder
-        self._hooks = hooks or CompactionHooks()
+        self._hooks = hooks
 
     # -- triggers ------------------------------------------------------------------------------------------------------
 
@@ -271,6 +268,7 @@ class Compactor:
         if conversation.session_id != parent:
             self._follow_roll_over(parent)
         report = report_of(engine) if done.outcome == "compacted" else None
+        quality = report.quality.in_words() if report is not None and report.quality is not None else None
         self._tell(
             CompactionFinished(
                 reason,
@@ -281,7 +279,7 @@ class Compactor:
                 messages,
                 len(conversation.messages),
                 time.perf_counter() - started,
-                **(_figures(report) if report is not None else {}),
+                *((report.summarizer, report.fallback_reason, quality) if report is not None else ()),
             )
         )
         if report is not None and report.rules_by_id:
@@ -312,11 +310,6 @@ class Compactor:
             write_session_log(self.conversation.store, session_id, self._log_folder)
         except (OSError, StoreError) as error:
             self._tell(Notice(f"the log of session {session_id} could not be written: {error}"))
-
-
-def _figures(report: CompactionReport) -> dict[str, Any]:
-    quality = report.quality.in_words() if report.quality is not None else None
-    return {"summarizer": report.summarizer, "fallback": report.fallback_reason, "quality": quality}
 
 
 class SummaryMeter:

@@ -7,13 +7,11 @@ a warning, and stores the missing messages as soon as it can; until then it is n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from everlong.agent.edited_summary import EditedSummary
-from everlong.context.literals import summary_body, summary_indices
 from everlong.context.oversized import is_stub
 from everlong.errors import NotStored, StoreError
-from everlong.model import Message, calls_of, find_groups
+from everlong.model import Message, calls_of, find_groups, text_of
 from everlong.store.compaction import Occasion
 from everlong.store.tree import Branch
 
@@ -24,13 +22,26 @@ if TYPE_CHECKING:
     from everlong.store import Compacted, Session, Store
     from everlong.store.paths import Entry
 
-__all__ = ["AgentConversation", "Said"]
+__all__ = ["AgentConversation", "Prompt", "Said", "prompt_parts", "prompt_text"]
+
+Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
+"""A user's words: a text, or parts with images."""
 
 _LOST_RESULT = (
     "[The program ended while this was running; whether it was done is not known. Check before doing it again.]"
 )
 _LOOK_BACK = 64
 """Blocks that are read at once on the way back to the user's last message."""
+
+
+def prompt_text(prompt: Prompt) -> str:
+    """Return the words of a prompt."""
+    return text_of({"role": "user", "content": prompt if isinstance(prompt, str) else list(prompt)})
+
+
+def prompt_parts(prompt: Prompt) -> list[Mapping[str, Any]]:
+    """Return a prompt as parts."""
+    return [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
 
 
 class Said(NamedTuple):
@@ -131,11 +142,6 @@ class AgentConversation:
     def branch(self) -> Branch | None:
         """The place in the store; None before the first message."""
         return self._branch
-
-    @property
-    def is_stored(self) -> bool:
-        """True if every message is in the store."""
-        return not self._waiting
 
     def add(self, *said: Said) -> list[bytes]:
         """Append messages; return the ids of the stored ones, none if the store failed."""
@@ -256,27 +262,6 @@ class AgentConversation:
             return False
         self.messages = self.store.context(self._branch)
         return True
-
-    @property
-    def summary(self) -> str | None:
-        """The words of the newest summary in the context; None if there is none."""
-        places = summary_indices(self.messages)
-        return summary_body(self.messages[places[-1]]) if places else None
-
-    def edit_summary(self, text: str) -> None:
-        """Put other words in the place of the newest summary; `undo_compaction` takes that back.
-
-        Raises:
-            StoreError: the new words could not be stored; nothing has changed.
-        """
-        self.flush()
-        if self._branch is None:
-            return
-        occasion = Occasion("edited summary", self.session_id, self.model)
-        done = self.store.compact(self._branch, EditedSummary(text), occasion)
-        if done.outcome != "compacted":
-            raise StoreError(f"the summary could not be changed: {done.outcome}")
-        self.messages = done.messages
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from everlong.context import ContextCompressor, ContextEngine, Summarizer
+from everlong.context import ContextCompressor, ContextEngine
 from everlong.lossless import LosslessEngine
 from everlong.plugins.engines import EngineMaker, adopt, call_maker
 from everlong.plugins.guard import GuardedEngine
@@ -25,7 +25,6 @@ def resolve_engine(
     context_length: int,
     *,
     model: str = "",
-    summarizer: Summarizer | None = None,
     engines: Mapping[str, EngineMaker] | None = None,
     plugins: Plugins | None = None,
     warn: Callable[[str], None] = lambda _: None,
@@ -36,14 +35,13 @@ def resolve_engine(
         settings: the configuration.
         context_length: the model's window.
         model: its name, which chooses how the compressor counts.
-        summarizer: writes the compressor's summaries.
         engines: further engines by name; ``compressor`` always means the built-in one.
         plugins: the plugins that were loaded; by default those of the settings, as seen from the working directory.
         warn: told of a name without an engine, and of an engine's faults.
     """
 
     def built_in() -> ContextCompressor:
-        return ContextCompressor(context_length, settings=settings.compression, summarizer=summarizer, model=model)
+        return ContextCompressor(context_length, settings=settings.compression, model=model)
 
     wanted = settings.context.engine
 
@@ -52,7 +50,7 @@ def resolve_engine(
         return guarded_engine(make, built_in, context_length, seconds=seconds, warn=warn, host=host, wanted=wanted)
 
     def lossless() -> LosslessEngine:
-        return LosslessEngine(context_length, settings=settings.compression, summarizer=summarizer, model=model)
+        return LosslessEngine(context_length, settings=settings.compression, model=model)
 
     if wanted == BUILT_IN_LOSSLESS:
         return lossless()

@@ -1,9 +1,11 @@
 """The handover: where a conversation stands, in few words, for whoever goes on with it in another session or client.
 
 It has the newest request, the frontier of the work, the standing rules of the user and the last answer, read from the
-stored messages without a model. What the conversation says is quoted line by line, so that no text in it can pass for a
-part of the handover. A file that a folder brought along speaks for nobody: its rules are left out until the user has
-trusted that folder.
+stored messages without a model.
+
+Every quoted line begins with ``>``. A text is shortened before it is quoted, so the mark stands before each line that
+is left, and what a conversation says cannot pass for a heading, an id or an instruction beside it. A file that a folder
+brought along speaks for nobody: its rules are left out until the user has trusted that folder.
 """
 
 from __future__ import annotations
@@ -13,25 +15,41 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from everlong.agent.quotations import Quote, fit_quotations, name_quoted
+from everlong.agent.text import outside_name
 from everlong.config.trust import is_folder_trusted
 from everlong.context.chronicle import Chronicle
 from everlong.context.literals import summary_indices
 from everlong.context.rules import StandingRules, standing_rules
-from everlong.context.text import TextCount, clip
+from everlong.context.text import TextCount, clip, shorten_text
 from everlong.model import Message, newest_request, text_of, typed_words
 from everlong.store.conversations import ConversationFilters, ConversationLine, ListCursor
 from everlong.store.imports import FOUND_IN
+from everlong.store.transcripts.parts import plain
 
 if TYPE_CHECKING:
     from everlong.store import Conversation, Store
 
-__all__ = ["conversations_of", "folder_spellings", "is_trusted", "source_of", "when", "write_handover"]
+__all__ = [
+    "Quotation",
+    "Quote",
+    "conversations_of",
+    "fit_quotations",
+    "folder_spellings",
+    "is_trusted",
+    "name_quoted",
+    "quoted",
+    "role_named",
+    "source_of",
+    "when",
+    "write_handover",
+]
 
 _TURNS = 1_500
 """Blocks at the end of a conversation that are read; what came before is in its summary, if it has one."""
+_SEPARATOR = "\n\n"
+_ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _PAGE = 20
 _LONGEST_REQUEST = 2_000
 """Characters of the newest request, at most; the rest of the handover needs room too."""
@@ -149,3 +167,88 @@ def _rules(store: Store, one: Conversation, tail: Sequence[Message]) -> Standing
         return standing_rules(tail)
     first = islice(store.conversations.lines(one.id), _TURNS // 4)
     return standing_rules([*(line.entry.message for line in first if line.turn is not None), *tail])
+
+
+# -- quotations --------------------------------------------------------------------------------------------------------
+
+
+class Quote(NamedTuple):
+    """A heading of ours, and the words of a conversation under it; either may be empty."""
+
+    heading: str
+    words: str = ""
+
+    def render(self) -> str:
+        """Return the heading and the quoted words."""
+        return "\n".join(filter(None, [self.heading, quoted(self.words) if self.words else ""]))
+
+
+Quotation: TypeAlias = Sequence[Quote]
+"""Quotes that belong together, such as a question and its answer."""
+
+
+def quoted(text: str) -> str:
+    """Return a text of a conversation with a mark before each line; every character in it is visible."""
+    return "\n".join(f"> {line}".rstrip() for line in plain(text).split("\n"))
+
+
+def name_quoted(text: str, most: int = 90) -> str:
+    """Return a name that somebody else chose, for a line of ours: in quotation marks that it cannot close."""
+    return f'"{outside_name(text, most)}"'
+
+
+def role_named(role: object) -> str:
+    """Return the role of a message for a line of ours; a file may have any."""
+    return role if isinstance(role, str) and role in _ROLES else name_quoted(str(role), 20)
+
+
+def fit_quotations(
+    quotations: Sequence[Quotation],
+    room: int,
+    count: TextCount,
+    *,
+    opening: str = "",
+    closing: str = "",
+    between: str = _SEPARATOR,
+    shortens: bool = False,
+) -> tuple[str, int]:
+    """Return as many quotations as have room together with an opening and a closing, and how many these are.
+
+    The first one is shortened if it has no room; with ``shortens``, the last one that has some room is too.
+    """
+
+    def whole(parts: Sequence[str], last: str) -> str:
+        return between.join(filter(None, [opening, *parts, last, closing]))
+
+    parts: list[str] = []
+    for number, quotation in enumerate(quotations):
+        text = _render(quotation)
+        if count(whole(parts, text)) > room:
+            if number and not shortens:
+                break
+            text = _shorten(quotation, room, lambda some: count(whole(parts, some)))
+            if text:
+                parts.append(text)
+            break
+        parts.append(text)
+    return whole(parts, ""), len(parts)
+
+
+def _render(quotation: Quotation) -> str:
+    return "\n".join(quote.render() for quote in quotation)
+
+
+def _shorten(quotation: Quotation, room: int, measure: TextCount) -> str:
+    """Return a quotation with less of its longest words, or without its last quotes; empty if nothing has room."""
+    for length in range(len(quotation), 0, -1):
+        kept = list(quotation[:length])
+        longest = max(range(length), key=lambda place: len(kept[place].words))
+
+        def insert_words(words: str, kept: list[Quote] = kept, longest: int = longest) -> str:
+            changed = [*kept[:longest], kept[longest]._replace(words=words), *kept[longest + 1 :]]
+            return _render(changed)
+
+        words = shorten_text(kept[longest].words, room, lambda some: measure(insert_words(some)), otherwise="")
+        if words:
+            return insert_words(words)
+    return ""

@@ -8,44 +8,32 @@ conversation that can go on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from everlong.agent.compaction import Compactor
-from everlong.agent.conversation import AgentConversation, Said
+from everlong.agent.conversation import AgentConversation, Prompt, Said
 from everlong.agent.events import AgentEvent, Answered, Stop, ToolFinished, ToolStarted, TurnFinished, unheard
 from everlong.agent.watch import Interrupted, OutOfTime, WorkWatch, ctrl_c_raises, ctrl_c_sets
 from everlong.context.policy import OVERFLOW_TRIES
 from everlong.errors import ContextOverflow, ProviderError, RequestTooLarge
-from everlong.model import Message, ToolCall, text_of
+from everlong.model import Message, ToolCall
 from everlong.providers.base import Usage
 
 if TYPE_CHECKING:
     from everlong.agent.model_calls import Asker
+    from everlong.agent.plugin_hooks import PluginHooks
     from everlong.agent.tools.toolbox import ToolResult, ToolSet
     from everlong.config import AgentSettings
     from everlong.providers.base import Reply
 
-__all__ = ["Limits", "Loop", "LoopHooks", "Prompt", "Spent", "prompt_parts", "prompt_text"]
-
-Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
-"""A user's words: a text, or parts with images."""
+__all__ = ["Limits", "Loop", "Spent"]
 
 _STOPPED = "[Stopped by the user before it was done.]"
 _NOT_RUN = "[Not run: the user stopped the work first.]"
 _TIME_IS_UP = "[Stopped: the time that was given for this is up.]"
-
-
-def prompt_text(prompt: Prompt) -> str:
-    """Return the words of a prompt."""
-    return text_of({"role": "user", "content": prompt if isinstance(prompt, str) else list(prompt)})
-
-
-def prompt_parts(prompt: Prompt) -> list[Mapping[str, Any]]:
-    """Return a prompt as parts."""
-    return [{"type": "text", "text": prompt}] if isinstance(prompt, str) else list(prompt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,30 +73,6 @@ class Spent:
         return None
 
 
-class LoopHooks:
-    """Calls around the verbs of a loop; each does nothing unless it is overridden."""
-
-    def before_prompt(self, loop: Loop, prompt: Prompt) -> Prompt:
-        """Return the prompt that is worked on in the place of the user's."""
-        del loop
-        return prompt
-
-    def after_prompt(self, loop: Loop, prompt: Prompt | None, finished: TurnFinished) -> None:
-        """Take in the end of a prompt, given as the user said it."""
-
-    def before_request(self, loop: Loop, answer_tokens: int) -> None:
-        """Take in that the conversation is about to be sent."""
-
-    def after_request(self, loop: Loop, reply: Reply) -> None:
-        """Take in an answer, which is stored by now."""
-
-    def before_call(self, loop: Loop, call: ToolCall) -> ToolResult | None:
-        """Return the result of a call that must not run; None to run it."""
-
-    def after_call(self, loop: Loop, call: ToolCall, result: ToolResult) -> None:
-        """Take in the result of a tool that has run."""
-
-
 class Loop:
     """A model with tools on one conversation.
 
@@ -117,9 +81,9 @@ class Loop:
         conversation: the messages so far, in their store.
         compactor: keeps the conversation inside the window.
         tools: the tools that the model may call, their context, and the approvals.
+        hooks: those of plugins, fired around the verbs.
         limits: the most that one prompt may take.
         listen: told everything that happens.
-        hooks: called around the verbs.
     """
 
     def __init__(
@@ -128,10 +92,10 @@ class Loop:
         conversation: AgentConversation,
         compactor: Compactor,
         tools: ToolSet,
+        hooks: PluginHooks,
         *,
         limits: Limits | None = None,
         listen: Callable[[AgentEvent], None] = unheard,
-        hooks: LoopHooks | None = None,
     ) -> None:
         self.asker = asker
         self.conversation = conversation
@@ -139,7 +103,7 @@ class Loop:
         self.tools = tools
         self.limits = limits or Limits()
         self.listen = listen
-        self.hooks = hooks or LoopHooks()
+        self.hooks = hooks
         self.spent = Spent()
         self.watch = WorkWatch(tools.interrupted)
 
@@ -155,10 +119,10 @@ class Loop:
             ProviderError: the model cannot be reached or will not answer; the conversation is kept, and can go on.
             StoreError: the conversation outgrew the window and could not be stored.
         """
-        wanted = prompt if prompt is None else self.hooks.before_prompt(self, prompt)
+        wanted = prompt if prompt is None else self.hooks.before_prompt(prompt, self.conversation.messages)
         with ctrl_c_sets(self.tools.interrupted):
             finished = self._run(wanted)
-        self.hooks.after_prompt(self, prompt, finished)
+        self.hooks.after_prompt(prompt, finished, self.conversation.messages)
         return finished
 
     def step(self) -> Reply:
@@ -193,14 +157,13 @@ class Loop:
             for call in calls:
                 self.watch.check()
                 result = self._call(call)
-                nodes = self.conversation.add(Said(result.message, result.whole))
+                self.conversation.add(Said(result.message, result.whole))
                 answered += 1
-                self.note_result(call, result, nodes)
         finally:
             left = calls[answered:]
             notes = [_STOPPED, *[_NOT_RUN] * len(left)][: len(left)]
-            if left:
-                self.conversation.add(*(Said(_result(call, note)) for call, note in zip(left, notes, strict=True)))
+            for call, note in zip(left, notes, strict=True):
+                self.conversation.add(Said({"role": "tool", "tool_call_id": call.id, "content": note}))
 
     # -- for whoever builds on the loop --------------------------------------------------------------------------------
 
@@ -217,9 +180,6 @@ class Loop:
 
     def learn(self, error: ProviderError) -> None:
         """Take in what a refusal says about the model."""
-
-    def note_result(self, call: ToolCall, result: ToolResult, nodes: Sequence[bytes]) -> None:
-        """Take in that a call has its result, stored under these ids."""
 
     # -- parts of the verbs --------------------------------------------------------------------------------------------
 
@@ -283,7 +243,7 @@ class Loop:
         return smaller if smaller < room else None
 
     def _ask(self, answer_tokens: int) -> Reply:
-        self.hooks.before_request(self, answer_tokens)
+        self.hooks.before_request(self.conversation.messages, answer_tokens)
         conversation = self.conversation
         number = conversation.begin_turn(self.asker.model)
         try:
@@ -299,11 +259,11 @@ class Loop:
         self.spent.add(reply.usage, cost)
         self.compactor.engine.update_from_response(reply.usage.to_dict())
         self.listen(Answered(reply.text, reply.usage, reply.stop, cost))
-        self.hooks.after_request(self, reply)
+        self.hooks.after_request(reply)
         return reply
 
     def _call(self, call: ToolCall) -> ToolResult:
-        refused = self.hooks.before_call(self, call)
+        refused = self.hooks.before_call(call)
         if refused is not None:
             return refused
         summary = self.tools.describe(call)
@@ -312,7 +272,7 @@ class Loop:
             run = self.tools.ready(call)
         result = self.watch.call(run)
         self.listen(ToolFinished(call, summary, result.outcome, result.text, result.seconds))
-        self.hooks.after_call(self, call, result)
+        self.hooks.after_call(call, result)
         return result
 
 
@@ -323,10 +283,6 @@ def _stop_of(reply: Reply) -> Stop | None:
     if reply.stop == "refusal":
         return "refusal"
     return "length" if reply.stop in {"length", "window"} else "end"
-
-
-def _result(call: ToolCall, text: str) -> Message:
-    return {"role": "tool", "tool_call_id": call.id, "content": text}
 
 
 def _does_not_fit(error: ProviderError, why: str) -> ProviderError:

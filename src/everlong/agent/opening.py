@@ -131,18 +131,15 @@ def open_agent(
         embedder = usable_embedder(settings, lambda text: listen(Notice(text)))
         store = open_store(settings.store, embedder=embedder)
     previous = store.conversations.find(options.resume) if options.resume is not None else None
-    connection = _connect(settings, model or settings.agent.model or (previous.model if previous else None))
-    return _Opening(settings, options, connection, store, listen).open()
-
-
-def _connect(settings: Settings, model: str | Connection | None) -> Connection:
+    model = model or settings.agent.model or (previous.model if previous else None)
     if model is None:
         raise ConfigError(
             "no model is named; say --model PROVIDER:MODEL, or set it for good: "
             "everlong config set agent.model PROVIDER:MODEL",
             key="agent.model",
         )
-    return connect(model, settings) if isinstance(model, str) else model
+    connection = connect(model, settings) if isinstance(model, str) else model
+    return _Opening(settings, options, connection, store, listen).open()
 
 
 class _Opening:
@@ -165,7 +162,12 @@ class _Opening:
         self._schemas: list[dict[str, Any]] = []
         """The tools that are sent with the conversation."""
         self._has_told_trust = False
-        host = Host(settings, main=self._main_connection, ask=self._ask_for_plugin, check=self._check_watch)
+        host = Host(
+            settings,
+            main=lambda: self._agent.connection if self._agent is not None else self.connection,
+            ask=self._ask_for_plugin,
+            check=self._check_watch,
+        )
         self.plugins = Plugins(settings, options.root, warn=self.warn, host=host)
         self.plugins.load(engine=settings.context.engine not in (options.engines or {}))
         self.listen = heard_by(self.plugins.registered.hooks, listen)
@@ -344,10 +346,14 @@ class _Opening:
 
     def _engine_tools(self, engine: ContextEngine, taken: set[str]) -> list[Tool]:
         """Return the tools that an engine offers; leave out, with a warning, those that cannot be offered."""
+
+        def call(name: str, args: dict[str, Any]) -> str:
+            return engine.handle_tool_call(name, args, messages=list(self._opened().conversation.messages))
+
         found: dict[str, Tool] = {}
         for schema in engine.get_tool_schemas():
             try:
-                tool = Tool.from_schema(schema, partial(self._call_engine_tool, engine))
+                tool = Tool.from_schema(schema, call)
             except ConfigError as error:
                 self.warn(f"a tool of the engine {engine.name!r} is left out: {error}")
                 continue
@@ -356,9 +362,6 @@ class _Opening:
                 continue
             found[tool.name] = tool
         return list(found.values())
-
-    def _call_engine_tool(self, engine: ContextEngine, name: str, args: dict[str, Any]) -> str:
-        return engine.handle_tool_call(name, args, messages=list(self._opened().conversation.messages))
 
     # -- asking models -------------------------------------------------------------------------------------------------
 
@@ -404,9 +407,6 @@ class _Opening:
         reply = self.meter.ask(self._opened().watch, provider, messages, call)
         self.side_calls.paid("summary", provider, reply.usage)
         return reply
-
-    def _main_connection(self) -> Connection | None:
-        return self._agent.connection if self._agent is not None else self.connection
 
     def _ask_for_plugin(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
         """Ask a model for a plugin; while a prompt is worked on, the user can stop it."""
@@ -513,16 +513,10 @@ def _instructed(root: Path) -> list[Path]:
 def _first_lines(text: str, budget: int) -> tuple[str, int]:
     """Return as many whole lines from the beginning as the budget allows, and the tokens that they take."""
     count = counter_for(None).count_text
-    whole = count(text)
-    if whole <= budget:
-        return text, whole
-    lines = text.splitlines(keepends=True)
-    low, high = 0, len(lines)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if count("".join(lines[:middle])) <= budget:
-            low = middle
-        else:
-            high = middle - 1
-    shown = "".join(lines[:low]).rstrip()
-    return shown, count(shown)
+    shown, used = "", 0
+    for line in text.splitlines(keepends=True):
+        tokens = count(line)
+        if used + tokens > budget:
+            break
+        shown, used = shown + line, used + tokens
+    return shown.rstrip(), used

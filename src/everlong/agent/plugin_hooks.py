@@ -6,14 +6,13 @@ Nothing that a plugin does here can break a turn. `everlong.plugins` takes in wh
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from everlong.agent.conversation import Prompt, prompt_parts, prompt_text
 from everlong.agent.events import AgentEvent, CompactionFinished, CompactionStarted, SessionStarted, TurnFinished
-from everlong.agent.loop import LoopHooks, prompt_parts, prompt_text
-from everlong.agent.tools.signature import tool
-from everlong.agent.tools.tool import Tool
+from everlong.agent.tools.tool import Tool, tool
 from everlong.agent.tools.toolbox import ToolResult, read_arguments
 from everlong.errors import ConfigError, ToolError
 from everlong.model import added_parts, text_of
@@ -21,7 +20,6 @@ from everlong.plugins.checking import copy_for_plugin, wanted_arguments
 from everlong.plugins.hooks import Hooks, run_awaitable
 
 if TYPE_CHECKING:
-    from everlong.agent.loop import Loop, Prompt
     from everlong.model import Message, ToolCall
     from everlong.plugins.context import ToolOffer
     from everlong.providers.base import Reply
@@ -105,51 +103,52 @@ def heard_by(hooks: Hooks, listen: Callable[[AgentEvent], None]) -> Callable[[Ag
     return hear
 
 
-class PluginHooks(LoopHooks):
-    """The hooks of plugins, fired around the verbs of a loop."""
+class PluginHooks:
+    """The hooks of plugins, fired around the verbs of a loop; ``facts`` returns what each is told of the session."""
 
-    def __init__(self, hooks: Hooks) -> None:
+    def __init__(self, hooks: Hooks, facts: Callable[[], dict[str, Any]]) -> None:
         self._hooks = hooks
+        self._facts = facts
 
-    def before_prompt(self, loop: Loop, prompt: Prompt) -> Prompt:
+    def before_prompt(self, prompt: Prompt, messages: Sequence[Message]) -> Prompt:
         """Return the prompt with the context that hooks add to it."""
         if "pre_llm_call" not in self._hooks:
             return prompt
-        history = copy_for_plugin(loop.conversation.messages)
+        history = copy_for_plugin(messages)
         is_first = not any(message.get("role") == "user" for message in history)
         facts = {"conversation_history": history, "is_first_turn": is_first}
-        answers = self._fire("pre_llm_call", loop, user_message=prompt_text(prompt), **facts)
+        answers = self._fire("pre_llm_call", user_message=prompt_text(prompt), **facts)
         # Some hooks say the same every time; once is enough for as long as the model can still read it.
-        there = [f"\n{text_of(message)}\n" for message in loop.conversation.messages]
+        there = [f"\n{text_of(message)}\n" for message in messages]
         texts = dict.fromkeys(map(_context_of, answers))
         new = [text for text in texts if text and not any(f"\n{text}\n" in one for one in there)]
         return [*prompt_parts(prompt), *(part for text in new for part in added_parts(text))] if new else prompt
 
-    def after_prompt(self, loop: Loop, prompt: Prompt | None, finished: TurnFinished) -> None:
+    def after_prompt(self, prompt: Prompt | None, finished: TurnFinished, messages: Sequence[Message]) -> None:
         """Tell hooks the answer."""
         if "post_llm_call" in self._hooks:
             said = "" if prompt is None else prompt_text(prompt)
-            history = copy_for_plugin(loop.conversation.messages)
+            history = copy_for_plugin(messages)
             facts = {"assistant_response": finished.text, "conversation_history": history}
-            self._fire("post_llm_call", loop, user_message=said, **facts)
+            self._fire("post_llm_call", user_message=said, **facts)
 
-    def before_request(self, loop: Loop, answer_tokens: int) -> None:
+    def before_request(self, messages: Sequence[Message], answer_tokens: int) -> None:
         """Show hooks the messages that are about to be sent."""
         if "pre_api_request" in self._hooks:
-            history = copy_for_plugin(loop.conversation.messages)
-            self._fire("pre_api_request", loop, messages=history, max_tokens=answer_tokens)
+            history = copy_for_plugin(messages)
+            self._fire("pre_api_request", messages=history, max_tokens=answer_tokens)
 
-    def after_request(self, loop: Loop, reply: Reply) -> None:
+    def after_request(self, reply: Reply) -> None:
         """Tell hooks the model's answer and what it used."""
         if "post_api_request" in self._hooks:
             usage = reply.usage.to_dict()
-            self._fire("post_api_request", loop, text=reply.text, usage=usage, finish_reason=reply.stop)
+            self._fire("post_api_request", text=reply.text, usage=usage, finish_reason=reply.stop)
 
-    def before_call(self, loop: Loop, call: ToolCall) -> ToolResult | None:
+    def before_call(self, call: ToolCall) -> ToolResult | None:
         """Return a refusal where a hook blocks the call."""
         if "pre_tool_call" not in self._hooks:
             return None
-        for answer in self._fire("pre_tool_call", loop, **_facts_of(call)):
+        for answer in self._fire("pre_tool_call", **_facts_of(call)):
             if isinstance(answer, Mapping) and answer.get("action") == "block":
                 reason = str(answer.get("message") or "a plugin stopped it")
                 text = f"Not allowed, so nothing was done: {reason}"
@@ -157,15 +156,14 @@ class PluginHooks(LoopHooks):
                 return ToolResult(message, text, "refused", None, 0.0)
         return None
 
-    def after_call(self, loop: Loop, call: ToolCall, result: ToolResult) -> None:
+    def after_call(self, call: ToolCall, result: ToolResult) -> None:
         """Tell hooks the result of a call."""
         if "post_tool_call" in self._hooks:
             facts = {"result": result.text, "outcome": result.outcome, "duration_ms": int(1_000 * result.seconds)}
-            self._fire("post_tool_call", loop, **_facts_of(call), **facts)
+            self._fire("post_tool_call", **_facts_of(call), **facts)
 
-    def _fire(self, event: str, loop: Loop, **facts: Any) -> list[Any]:
-        about = {"session_id": loop.conversation.session_id, "model": loop.asker.model, "platform": PLATFORM}
-        return self._hooks.fire(event, **about, **facts)
+    def _fire(self, event: str, **facts: Any) -> list[Any]:
+        return self._hooks.fire(event, **self._facts(), platform=PLATFORM, **facts)
 
 
 def _facts_of(call: ToolCall) -> dict[str, Any]:

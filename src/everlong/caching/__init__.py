@@ -5,9 +5,8 @@ Synchronous, without network. It knows requests and providers' published rules, 
 
 from __future__ import annotations
 
-from everlong.caching.ledger import CacheMark, Ledger
-from everlong.caching.markers import apply_anthropic_cache_control, estimate_messages_tokens_rough
-from everlong.caching.prompt_cache import Choice, Placement, PromptCache, choose_strategy
+from everlong.caching.markers import CacheMark, apply_anthropic_cache_control, estimate_messages_tokens_rough
+from everlong.caching.prompt_cache import Choice, Ledger, Placement, PromptCache, choose_strategy
 
 __all__ = [
     "CacheMark",

@@ -1,14 +1,19 @@
-"""The blocks of a request: what a provider's cache counts, hashes and lets carry a marker.
+"""The blocks of a request: what a provider's cache counts, hashes and lets carry a marker; `RequestView` keeps them.
 
 A request is a plain dict in one of three layouts. Its blocks are read in the order in which providers hash them: tools,
 system, messages. A block's digest covers what the model sees: not markers, private keys, or whether a text stands in a
 list. The order of keys inside a call's input or a tool's schema counts, as it does on the wire.
+
+A `RequestView` keeps the blocks from one request to the next, so that a request that only grew costs what it grew by.
+The message list is compared with the last request's: by identity if a host keeps its message objects, else by value. So
+a host must not change a message that it has sent in place.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -25,10 +30,22 @@ from everlong.model import (
     is_reasoning,
 )
 from everlong.model.identity import is_reminder
+from everlong.tokens import MessageCounter
 from everlong.tokens.estimate import rough_tokens
 from everlong.tokens.media import media_tokens
 
-__all__ = ["Block", "Count", "Layout", "head_blocks", "layout_of", "message_blocks", "rough_count"]
+__all__ = [
+    "SWITCHES",
+    "Block",
+    "Count",
+    "Layout",
+    "RequestView",
+    "head_blocks",
+    "layout_of",
+    "message_blocks",
+    "rough_count",
+    "switches_of",
+]
 
 Layout: TypeAlias = Literal["anthropic", "openai", "openrouter"]
 """``anthropic``: a Messages body. ``openai``: OpenAI-format messages on their way to Anthropic, where a marker on a
@@ -214,7 +231,9 @@ def _part_block(tier: Tier, role: str, at: int, place: int, part: Any, count: Co
     is_ephemeral = isinstance(part, dict) and bool(part.get(EPHEMERAL))
     can_mark = _can_carry_marker(part) and not is_ephemeral
     text = _json(_strip_private(part))
-    shown = "image" if isinstance(part, dict) and _has_image(part) else kind
+    inner = _as_list(part.get("content")) if isinstance(part, dict) else []
+    has_image = any(isinstance(one, dict) and is_image(one) for one in (part, *inner))
+    shown = "image" if has_image else kind
     frontier = kind == "tool_result" and _result_text(part).startswith(FRONTIER_STARTS)
     size = _tokens(part, text, count)
     return Block(tier, shown, _hash(role, text), size, at, place, can_mark, _ttl(part), is_ephemeral, frontier)
@@ -240,10 +259,6 @@ def _can_carry_marker(part: Any) -> bool:
     if kind == "text":
         return bool(str(part.get("text") or "").strip())
     return takes_marker(kind) or _ttl(part) is not None  # trust a client that marks an unknown type
-
-
-def _has_image(part: dict[str, Any]) -> bool:
-    return is_image(part) or any(isinstance(inner, dict) and is_image(inner) for inner in _as_list(part.get("content")))
 
 
 def _result_text(part: dict[str, Any]) -> str:
@@ -299,7 +314,7 @@ def _hash(*texts: str) -> bytes:
     return blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def system_count(messages: list[Message], layout: Layout) -> int:
+def _system_count(messages: list[Message], layout: Layout) -> int:
     """Count the leading messages that are the system prompt."""
     if layout == "anthropic":
         return 0
@@ -307,3 +322,206 @@ def system_count(messages: list[Message], layout: Layout) -> int:
     while found < len(messages) and messages[found].get("role") in SYSTEM_ROLES:
         found += 1
     return found
+
+
+# -- a session's latest request ----------------------------------------------------------------------------------------
+
+
+_CHUNK = 512
+
+_SYSTEM_SWITCHES = ("speed",)
+_MESSAGE_SWITCHES = (
+    "tool_choice",
+    "parallel_tool_calls",
+    "thinking",
+    "reasoning",
+    "reasoning_effort",
+    "output_config",
+)
+SWITCHES = (*_SYSTEM_SWITCHES, *_MESSAGE_SWITCHES)
+"""Fields of a request that invalidate what is cached, without being part of the prompt."""
+
+
+class RequestView:
+    """The blocks of a session's latest request, with the hash of every prefix and its size in tokens.
+
+    ``blocks[i]`` ends the prefix with the hash ``chain[i]`` and ``sizes[i]`` tokens. With a ``counter``, the blocks of
+    a message, and those of the tools, add up to what it counts.
+    """
+
+    def __init__(self, root: str, count: Count = rough_count, counter: MessageCounter | None = None) -> None:
+        self.blocks: list[Block] = []
+        self.chain: list[bytes] = []
+        self.sizes: list[int] = []
+        self.kept = 0
+        """The number of leading blocks that are the same as in the request before."""
+        self.head = 0
+        """The number of blocks before the first message that is no system prompt."""
+        self.frontiers: list[int] = []
+        """Blocks where history was edited: summaries and cleared results."""
+        self.ephemerals: list[int] = []
+        """Blocks that only this request has."""
+        self.marked: list[int] = []
+        """Blocks that the client marked itself."""
+        self._had_images = False
+        self._root = link(b"", root.encode("utf-8", "surrogatepass"))
+        self._count = count
+        self._counter = counter
+        self._layout: Layout | None = None
+        self._front: tuple[Any, ...] = ()
+        self._front_size = 0
+        self._switches = ("", "")
+        self._messages: list[Message] = []
+        self._starts: list[int] = []
+        self._images = 0
+
+    def update(self, body: Mapping[str, Any], layout: Layout) -> None:
+        """Read the next request."""
+        messages = body.get("messages")
+        messages = messages if isinstance(messages, list) else list(messages or ())
+        before = len(self.blocks)
+        leading = _system_count(messages, layout)
+        front = (layout, leading, body.get("tools"), body.get("system"))
+        switches = switches_of(body)
+        if self._layout is None or not _equal([front], [self._front]):
+            self._rebuild(body, layout, messages, leading)
+            self._front = front
+        else:
+            self._grow(messages, layout, leading)
+        self._switches, stale = switches, self._switches != switches
+        self._layout = layout
+        self._relink(before, stale=stale)
+
+    # -- which blocks ------------------------------------------------------------------------------------------------
+
+    def _rebuild(self, body: Mapping[str, Any], layout: Layout, messages: list[Message], leading: int) -> None:
+        old = self.blocks
+        self.blocks = head_blocks(body, layout, self._count)
+        if self._counter is not None and body.get("tools") and layout != "anthropic":
+            self.blocks = _fit(self.blocks, self._counter.count_tools(body["tools"]))
+        self._front_size = len(self.blocks)
+        self._messages, self._starts, self._images = [], [], 0
+        self.frontiers, self.ephemerals = [], []
+        self.marked = [at for at, block in enumerate(self.blocks) if block.marker]
+        self._extend(messages, layout, leading)
+        self.kept = _common_length(old, self.blocks)
+
+    def _grow(self, messages: list[Message], layout: Layout, leading: int) -> None:
+        # Nearly always a comparison by identity.
+        same = _first_difference(self._messages, messages, min(len(self._messages), len(messages)))
+        if same < len(self._messages):
+            start = self._starts[same]
+            del self._messages[same:]
+            self._images -= sum(block.kind == "image" for block in self.blocks[start:])
+            del self.blocks[start:], self._starts[same:]
+            for places in (self.frontiers, self.ephemerals, self.marked):
+                del places[bisect_left(places, start) :]
+        self.kept = len(self.blocks)
+        self._extend(messages[same:], layout, leading)
+
+    def _extend(self, messages: list[Message], layout: Layout, leading: int) -> None:
+        for message in messages:
+            at = len(self._messages)
+            self._messages.append(message)
+            self._starts.append(len(self.blocks))
+            added = message_blocks(at, message, layout, self._count, leads=at < leading)
+            if self._counter is not None:
+                added = _fit(added, self._counter.count(message))
+            for place, block in enumerate(added, len(self.blocks)):
+                self._images += block.kind == "image"
+                if block.is_frontier:
+                    self.frontiers.append(place)
+                if block.is_ephemeral:
+                    self.ephemerals.append(place)
+                if block.marker:
+                    self.marked.append(place)
+            self.blocks += added
+        self.head = self._starts[leading] if leading < len(self._starts) else len(self.blocks)
+
+    # -- hashes ------------------------------------------------------------------------------------------------------
+
+    def _relink(self, before: int, *, stale: bool) -> None:
+        """Derive the prefix hashes that changed; all of them, if a switch of the request changed."""
+        self.kept = min(self.kept, before)
+        if stale:
+            self.kept = 0
+        elif (self._images > 0) != self._had_images:
+            self.kept = min(self.kept, self.head)
+        self._had_images = self._images > 0
+        kept = self.kept
+        del self.chain[kept:], self.sizes[kept:]
+        _extend_chain(self.chain, self.sizes, self.blocks, self._root, self.head, self._switches, self._had_images)
+
+
+def _fit(blocks: list[Block], tokens: int) -> list[Block]:
+    """Return blocks whose tokens add up to a number, each with its share of it."""
+    whole = sum(block.tokens for block in blocks) or 1
+    fitted: list[Block] = []
+    upto = given = 0
+    for block in blocks:
+        upto += block.tokens
+        share = tokens * upto // whole - given
+        given += share
+        fitted.append(block._replace(tokens=share))
+    return [*fitted[:-1], fitted[-1]._replace(tokens=fitted[-1].tokens + tokens - given)]
+
+
+def _extend_chain(
+    chain: list[bytes],
+    sizes: list[int],
+    blocks: Sequence[Block],
+    root: bytes,
+    head: int,
+    switches: tuple[str, str],
+    has_images: bool,
+) -> None:
+    """Append the missing prefix hashes and sizes; a switch counts from the tier on that it invalidates."""
+    last = chain[-1] if chain else root
+    size = sizes[-1] if sizes else 0
+    for at in range(len(chain), len(blocks)):
+        block = blocks[at]
+        if switches[0] and block.tier != "tools" and (at == 0 or blocks[at - 1].tier == "tools"):
+            last = link(last, switches[0].encode())
+        if at == head:
+            last = link(last, f"{switches[1]}|{'image' if has_images else ''}".encode())
+        last = link(last, block.digest)
+        size += block.tokens
+        chain.append(last)
+        sizes.append(size)
+
+
+def link(before: bytes, data: bytes) -> bytes:
+    """Return the hash of a prefix that is one piece longer."""
+    return blake2b(before + data, digest_size=16).digest()
+
+
+def switches_of(body: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the fields that invalidate a cached system prompt, and those that invalidate messages, as text."""
+    return _fields_as_text(body, _SYSTEM_SWITCHES), _fields_as_text(body, _MESSAGE_SWITCHES)
+
+
+def _fields_as_text(body: Mapping[str, Any], names: Sequence[str]) -> str:
+    found = {name: body[name] for name in names if body.get(name) is not None}
+    return json.dumps(found, sort_keys=True, default=str) if found else ""
+
+
+def _equal(left: list[Any], right: list[Any]) -> bool:
+    try:
+        return left == right
+    except RecursionError:  # nested deeper than the interpreter compares
+        return False
+
+
+def _first_difference(left: list[Any], right: list[Any], length: int) -> int:
+    for start in range(0, length, _CHUNK):
+        stop = min(length, start + _CHUNK)
+        if not _equal(left[start:stop], right[start:stop]):
+            return next((at for at in range(start, stop) if not _equal([left[at]], [right[at]])), stop)
+    return length
+
+
+def _common_length(left: list[Block], right: list[Block]) -> int:
+    for at, (one, other) in enumerate(zip(left, right, strict=False)):
+        if one.digest != other.digest or one.tier != other.tier:
+            return at
+    return min(len(left), len(right))

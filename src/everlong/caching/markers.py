@@ -1,6 +1,6 @@
 """Cache markers on a request: put on and taken off, in each layout; copies only what changes.
 
-`everlong.caching.ledger` chooses the blocks and `PromptCache` calls `with_markers`; the simple strategy
+`PromptCache` chooses the blocks and calls `with_markers`; the simple strategy
 ``system_and_3`` is `apply_anthropic_cache_control`. A text that must carry a marker becomes a list with that one text.
 Nothing else about a request changes.
 """
@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from everlong.caching.blocks import Block, Layout
-from everlong.caching.ledger import CacheMark
-from everlong.caching.rules import takes_marker
+from everlong.caching.rules import Ttl, takes_marker
 from everlong.errors import ConfigError
 from everlong.model import EPHEMERAL, Message, is_image, list_messages
 from everlong.tokens.estimate import rough_tokens
 
 __all__ = [
+    "CacheMark",
     "apply_anthropic_cache_control",
     "cache_marker",
     "estimate_messages_tokens_rough",
@@ -26,9 +26,18 @@ __all__ = [
     "with_markers",
 ]
 
+Role: TypeAlias = Literal["S", "R", "F", "W", "spare", "client", "automatic"]
 _RECENT = 3
 _IMAGE_CHARS = 6_000
 """The characters that a picture counts as, whatever the size of its data."""
+
+
+class CacheMark(NamedTuple):
+    """A marker to send: its block, its time to live, and its role."""
+
+    at: int
+    ttl: Ttl
+    role: Role
 
 
 def cache_marker(ttl: str = "5m") -> dict[str, str]:

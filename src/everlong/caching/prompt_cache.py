@@ -2,22 +2,32 @@
 
 A `PromptCache` belongs to one session. It turns a request into the one to send: with markers if the provider takes
 them, with a routing key if the provider caches by itself. It makes no call and keeps hashes, no text.
+
+The strategy ``ledger`` knows the prefixes that a provider should still hold, and makes the most of four markers:
+
+    S  the last block of the system prompt, which covers the tools as well
+    R  the deepest block whose prefix is known to be held: a sure hit, whatever was appended since
+    F  the frontier: the last block of a summary, or of a region whose results were cleared
+    W  the last block that can carry a marker, so that the next request finds all of this one
+
+Markers left over go where they widen the reach of a read, or keep an earlier point of the conversation alive for those
+who go back to it.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from everlong.arguments import check_text
-from everlong.caching.blocks import Count, Layout, layout_of, rough_count
-from everlong.caching.ledger import CacheMark, Ledger, last_markable, place
-from everlong.caching.markers import mark_newest, strip_markers, with_markers
+from everlong.caching.blocks import Count, Layout, RequestView, layout_of, rough_count
+from everlong.caching.markers import CacheMark, Role, mark_newest, strip_markers, with_markers
 from everlong.caching.rules import (
+    SECONDS,
     CacheRules,
     ModelRules,
     Provider,
@@ -27,10 +37,14 @@ from everlong.caching.rules import (
     model_rules,
     provider_of,
 )
-from everlong.caching.view import RequestView
 from everlong.config import CachingValues, caching_values
 
-__all__ = ["Choice", "Placement", "PromptCache", "choose_strategy"]
+__all__ = ["Choice", "Ledger", "Placement", "PromptCache", "choose_strategy", "last_markable"]
+
+_SPACING = 15
+"""Blocks between spare markers, so that reads that walk back 20 positions leave no gap."""
+_CAPACITY = 8_192
+_CLIENTS = frozenset({"client", "automatic"})
 
 Strategy: TypeAlias = Literal["ledger", "system_and_3", "automatic", "off"]
 _NAMES: dict[Provider, str] = {
@@ -66,17 +80,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The markers of one request, and what they should read and write."""
+    """The markers of one request."""
 
     strategy: Strategy
     marks: tuple[CacheMark, ...] = ()
-    read_tokens: int = 0
-    """The tokens of the deepest prefix that the provider should still hold."""
     prompt_tokens: int = 0
-    is_cold: bool = True
-    """True if the provider should hold nothing of the conversation."""
-    kept_blocks: int = 0
-    """The number of leading blocks that are those of the request before."""
 
 
 def choose_strategy(
@@ -183,7 +191,7 @@ class PromptCache:
         session, layout = self._session(), layout_of(self.choice.provider, request)
         session.view.update(request, layout)
         tokens = session.view.sizes[-1] if session.view.sizes else 0
-        self.last = Placement(strategy, prompt_tokens=tokens, kept_blocks=session.view.kept)
+        self.last = Placement(strategy, prompt_tokens=tokens)
         if strategy == "system_and_3":
             return self._route(self._apply_plain(request, layout))
         return self._route(dict(request)) if strategy == "automatic" else dict(request)
@@ -207,7 +215,7 @@ class PromptCache:
         if session.last is not None and session.last.is_repeated(end, view.marked):
             return session.last.placement  # a retry must not look different
         own = self._own_marks(view, request, layout)
-        marks = place(
+        marks = _place_marks(
             view,
             session.known,
             lambda prefix: ledger.is_live(prefix, now),
@@ -215,15 +223,7 @@ class PromptCache:
             slots=self.choice.rules.breakpoints,
             ttl=self.settings.cache_ttl,
         )
-        held = next((at for at in reversed(session.known) if ledger.is_live(view.chain[at], now)), None)
-        placement = Placement(
-            "ledger",
-            tuple(marks),
-            read_tokens=0 if held is None else view.sizes[held],
-            prompt_tokens=view.sizes[-1] if view.sizes else 0,
-            is_cold=held is None or held < view.head,
-            kept_blocks=view.kept,
-        )
+        placement = Placement("ledger", tuple(marks), view.sizes[-1] if view.sizes else 0)
         session.last = _SentRequest(end, tuple(view.marked), placement, tuple(view.chain[mark.at] for mark in marks))
         return placement
 
@@ -310,11 +310,6 @@ class PromptCache:
         for key, session in self._sessions.items():
             session.view, session.known = self._view(key), []
 
-    @property
-    def ledger(self) -> Ledger:
-        """The ledger of the model and provider in force."""
-        return self._session().ledger
-
     def _session(self) -> _CacheSession:
         key = (self.choice.provider, self._model)
         if key not in self._sessions:
@@ -342,6 +337,152 @@ class _SentRequest(NamedTuple):
         """Return whether a request is this one again, as it came or as it was sent."""
         sent = {mark.at for mark in self.placement.marks}
         return end == self.end and (tuple(marked) == self.marked or (bool(marked) and sent == set(marked)))
+
+
+# -- the ledger --------------------------------------------------------------------------------------------------------
+
+
+class _LedgerEntry(NamedTuple):
+    """The expiry of a prefix that the provider should hold."""
+
+    expires: float
+    ttl: Ttl
+
+
+@dataclass
+class Ledger:
+    """The prefixes marked in requests to one model of one provider, by hash, with their expiry."""
+
+    entries: dict[bytes, _LedgerEntry] = field(default_factory=dict)
+
+    def is_known(self, prefix: bytes) -> bool:
+        """Return whether a prefix was marked before."""
+        return prefix in self.entries
+
+    def is_live(self, prefix: bytes, now: float) -> bool:
+        """Return whether the provider should still hold a prefix."""
+        entry = self.entries.get(prefix)
+        return entry is not None and now < entry.expires
+
+    def record(self, prefix: bytes, ttl: Ttl, now: float) -> None:
+        """Record a marker that was sent; a prefix that is still held keeps its longer life."""
+        entry = self.entries.get(prefix)
+        if entry is not None and now < entry.expires:
+            ttl = entry.ttl
+        self.entries[prefix] = _LedgerEntry(now + SECONDS[ttl], ttl)
+        if len(self.entries) > _CAPACITY:
+            oldest = sorted(self.entries, key=lambda known: self.entries[known].expires)
+            for known in oldest[: _CAPACITY // 2]:
+                del self.entries[known]
+
+
+def _place_marks(
+    view: RequestView,
+    known: Sequence[int],
+    is_live: Callable[[bytes], bool],
+    *,
+    own: Sequence[CacheMark] = (),
+    slots: int = 4,
+    ttl: Ttl = "5m",
+) -> list[CacheMark]:
+    """Return the markers for a request, including the client's ``own``, in the order of their blocks.
+
+    ``known`` are the blocks, in order, whose prefix stands in the ledger.
+    """
+    slots -= len(own)
+    taken = {mark.at for mark in own}
+    chosen: list[CacheMark] = []
+
+    def take(at: int | None, role: Role) -> None:
+        if at is not None and len(chosen) < slots and at not in taken:
+            taken.add(at)
+            chosen.append(CacheMark(at, ttl, role))
+
+    # Blocks from the first one on that only this request has are worth no marker.
+    last = last_markable(view, view.ephemerals[0] if view.ephemerals else len(view.blocks))
+    live = _deepest_live(view, known, is_live, last)
+    take(last, "W")
+    take(last_markable(view, view.head), "S")
+    if live is not None:
+        take(live, "R")
+    if view.kept < view.head and view.kept:  # the system prompt changed: mark the part that stays
+        take(last_markable(view, view.kept), "spare")
+    for at, role in _further_places(view, known, live, last):
+        if len(chosen) >= slots:
+            break
+        take(at, role)
+    return _order_marks([*chosen, *own])
+
+
+def last_markable(view: RequestView, end: int, start: int = 0) -> int | None:
+    """Return the last block between two places that can carry a marker."""
+    for at in range(min(end, len(view.blocks)) - 1, start - 1, -1):
+        if view.blocks[at].can_mark:
+            return at
+    return None
+
+
+def _deepest_live(
+    view: RequestView, known: Sequence[int], is_live: Callable[[bytes], bool], last: int | None
+) -> int | None:
+    for at in reversed(known):
+        if (last is None or at < last) and is_live(view.chain[at]) and view.blocks[at].can_mark:
+            return at
+    return None
+
+
+def _further_places(
+    view: RequestView, known: Sequence[int], live: int | None, last: int | None
+) -> Iterator[tuple[int | None, Role]]:
+    """Yield places for further markers, the most useful first."""
+    if last is None:
+        return
+    if live is None or live < view.head:
+        # No part of the conversation is known to be held. If one is, markers at a distance may reach it.
+        yield _frontier(view), "F"
+        earlier = bisect_right(known, last - 1)
+        yield (known[earlier - 1] if earlier and known[earlier - 1] >= view.head else None), "spare"
+    else:
+        yield _reply_end(view, live, last), "spare"
+        yield _frontier(view), "F"
+        yield _way_back(view, known, live), "spare"
+    for at in range(last - _SPACING, view.head, -_SPACING):
+        yield last_markable(view, at + 1, view.head), "spare"
+
+
+def _frontier(view: RequestView) -> int | None:
+    return view.frontiers[-1] if view.frontiers and view.blocks[view.frontiers[-1]].can_mark else None
+
+
+def _reply_end(view: RequestView, start: int, last: int) -> int | None:
+    """Return the end of the latest reply among the new blocks: where people fork a conversation."""
+    for at in range(last - 1, start, -1):
+        if view.blocks[at].ends_reply and view.blocks[at].can_mark:
+            return at
+    return None
+
+
+def _way_back(view: RequestView, known: Sequence[int], live: int) -> int | None:
+    """Return an earlier block, about half-way, to keep alive for those who go far back."""
+    middle = view.head + (live - view.head) // 2
+    place = bisect_right(known, middle)
+    at = known[place - 1] if place else None
+    return at if at is not None and at >= view.head and view.blocks[at].can_mark else None
+
+
+def _order_marks(marks: list[CacheMark]) -> list[CacheMark]:
+    """Return marks in the order of blocks, with no five-minute mark before a one-hour mark."""
+    ordered = sorted(marks)
+    short_seen = False
+    fixed: list[CacheMark] = []
+    last_own_hour = max((mark.at for mark in ordered if mark.role in _CLIENTS and mark.ttl == "1h"), default=-1)
+    for mark in ordered:
+        ttl: Ttl = mark.ttl
+        if mark.role not in _CLIENTS:
+            ttl = "5m" if short_seen else "1h" if mark.at < last_own_hour else mark.ttl
+        short_seen = short_seen or ttl == "5m"
+        fixed.append(mark._replace(ttl=ttl))
+    return fixed
 
 
 # -- the state of a session --------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ oracle reads every token that an earlier request of the session sent in the same
 
 from __future__ import annotations
 
-import math
 import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
@@ -15,12 +14,10 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
-from everlong.caching.blocks import Block, Count, layout_of, rough_count
-from everlong.caching.ledger import last_markable
+from everlong.caching.blocks import Block, Count, RequestView, layout_of, rough_count, switches_of
 from everlong.caching.misses import CacheTokens, Miss, Parts, find_miss
-from everlong.caching.prompt_cache import PromptCache
+from everlong.caching.prompt_cache import PromptCache, last_markable
 from everlong.caching.rules import SECONDS, CacheRules, ModelRules, Provider, cache_rules, model_rules, provider_of
-from everlong.caching.view import RequestView, switches_of
 from everlong.model import Message
 from everlong.tokens import MessageCounter
 
@@ -55,8 +52,6 @@ class CacheOutcome:
     cost: float
     oracle: float
     uncached: float
-    reachable: float
-    """The cost of the best placement if nothing lived longer than five minutes."""
     reason: str = ""
     """The reason for reading less than the request before had left, as `find_miss` names it; empty if it read all."""
     missed: int = 0
@@ -71,7 +66,6 @@ class Totals:
     cost: float
     oracle: float
     uncached: float
-    reachable: float
     prompt: int
     read: int
     reasons: dict[str, int]
@@ -104,7 +98,6 @@ class Totals:
             sum(outcome.cost for outcome in outcomes),
             sum(outcome.oracle for outcome in outcomes),
             sum(outcome.uncached for outcome in outcomes),
-            sum(outcome.reachable for outcome in outcomes),
             sum(outcome.prompt for outcome in outcomes),
             sum(outcome.read for outcome in outcomes),
             dict(sorted(reasons.items(), key=lambda item: -item[1])),
@@ -135,7 +128,7 @@ class CacheSimulator:
         self.rules = cache_rules(self._provider, self.model)
         self.prices = model_rules(self.model)
         self._entries: dict[bytes, _SimulatedPrefix] = {}
-        self._seen: dict[bytes, float] = {}
+        self._seen: set[bytes] = set()
         self._views: dict[str, RequestView] = {}
         self._before: tuple[Parts, CacheTokens] | None = None
 
@@ -151,15 +144,14 @@ class CacheSimulator:
             self.model, self.prices = model, model_rules(model)
             self.rules = cache_rules(self._provider, model)
         prompt = self._read(body)
-        known, recent = self._find_sent_since(prompt, -math.inf), self._find_sent_since(prompt, at - SECONDS["5m"])
         is_automatic = self.rules.style == "automatic"
         hit = self._find_automatic(prompt, at) if is_automatic else self._find_marked(prompt, at)
         write = self._write_automatic if is_automatic else self._write_marked
-        outcome = self._price(prompt, at, hit, write(prompt, hit, at, responds_after), (known, recent))
+        outcome = self._price(prompt, at, hit, write(prompt, hit, at, responds_after))
         miss = self._find_miss(body, prompt, outcome)
         if miss is not None:
             outcome = replace(outcome, reason=miss.reason, missed=miss.tokens)
-        self._seen.update(dict.fromkeys(prompt.chain, at))
+        self._seen.update(prompt.chain)
         self.outcomes.append(outcome)
         return outcome
 
@@ -196,10 +188,10 @@ class CacheSimulator:
         before, self._before = self._before, now
         return None if before is None else find_miss(before, now, self.rules, self.prices)
 
-    def _find_sent_since(self, prompt: _Prompt, when: float) -> int:
-        """Return the last block whose prefix, and so every shorter one, an earlier request sent after a time."""
+    def _find_sent(self, prompt: _Prompt) -> int:
+        """Return the last block whose prefix, and so every shorter one, an earlier request sent."""
         places = range(len(prompt.chain))
-        return bisect_left(places, True, key=lambda place: self._seen.get(prompt.chain[place], -math.inf) <= when) - 1
+        return bisect_left(places, True, key=lambda place: prompt.chain[place] not in self._seen) - 1
 
     # -- caches that are told what to keep ---------------------------------------------------------------------------
 
@@ -280,19 +272,15 @@ class CacheSimulator:
 
     # -- prices ------------------------------------------------------------------------------------------------------
 
-    def _price(
-        self, prompt: _Prompt, at: float, hit: int, written: dict[str, int], known: tuple[int, int]
-    ) -> CacheOutcome:
+    def _price(self, prompt: _Prompt, at: float, hit: int, written: dict[str, int]) -> CacheOutcome:
         prices, scale = self.prices, self.prices.scale(prompt.tokens)
         step = self.rules.step_tokens if self.rules.style == "automatic" else 1
         read = prompt.tokens_to(hit) // step * step
         fresh = prompt.tokens - read - sum(written.values())
         paid = read * prices.read + sum(tokens * prices.write[ttl] for ttl, tokens in written.items()) + fresh
-        ever, lately = (
-            scale * (prompt.tokens_to(end) * prices.read + (prompt.tokens - prompt.tokens_to(end)) * _ORACLE_WRITE)
-            for end in known
-        )
-        return CacheOutcome(at, prompt.tokens, read, written, fresh, paid * scale, ever, prompt.tokens * scale, lately)
+        known = prompt.tokens_to(self._find_sent(prompt))
+        oracle = scale * (known * prices.read + (prompt.tokens - known) * _ORACLE_WRITE)
+        return CacheOutcome(at, prompt.tokens, read, written, fresh, paid * scale, oracle, prompt.tokens * scale)
 
 
 class _SimulatedPrefix(NamedTuple):

@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from everlong import providers
-from everlong.agent.commands.compaction import compress, undo
+from everlong.agent.commands.compaction import compress, history, undo
 from everlong.agent.commands.conversation import resume, title
-from everlong.agent.commands.history import history
-from everlong.agent.commands.lookups import memory, search, usage
+from everlong.agent.commands.lookups import context, memory, search, usage
 from everlong.agent.commands.registry import ChatError, Command, Registry
-from everlong.agent.commands.window import context
 from everlong.agent.watch import Interrupted
 from everlong.channels.access import Access
 from everlong.channels.conversations import ChatConversations, Seat
@@ -115,7 +113,6 @@ class ChannelDesk:
     places: ChatPlaces
     access: Access
     show: _Page = field(default_factory=_Page)
-    edit: None = None
     wants: str = ""
     """The session that the place goes on with; empty for its own."""
     starts_anew: bool = False

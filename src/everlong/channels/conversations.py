@@ -41,7 +41,7 @@ from everlong.model import added_parts, calls_of, text_of
 
 if TYPE_CHECKING:
     from everlong.agent import AgentEvent, Tool, TurnFinished
-    from everlong.agent.loop import Prompt
+    from everlong.agent.conversation import Prompt
     from everlong.config import Settings
     from everlong.config.settings import ToolPolicy
     from everlong.store import Store

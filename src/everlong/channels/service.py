@@ -22,7 +22,7 @@ from pydantic import Field
 from everlong.agent import Agent, open_agent
 from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.history import HITS, show_passages
-from everlong.agent.tools.signature import tool
+from everlong.agent.tools.tool import tool
 from everlong.agent.watch import Interrupted
 from everlong.channels import channel_settings
 from everlong.channels.access import Access
@@ -537,4 +537,4 @@ def search_tool(store: Store, places: ChatPlaces, place: Place) -> Tool:
         best_first = (one for rank in zip_longest(*found) for one in rank if one is not None)
         return show_passages(context, query, best_first, page, limit)
 
-    return tool(search_sessions, describe=lambda args: f"search_sessions {args.get('query', '')}")
+    return tool(search_sessions)

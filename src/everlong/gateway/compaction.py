@@ -16,7 +16,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from everlong.agent.tools.recall import HiddenTool
+from everlong.agent.tools.hidden_tools import HiddenTool
 from everlong.context import ContextCompressor
 from everlong.context.oversized import SpillLimits
 from everlong.context.policy import CACHE_SECONDS, HYGIENE_MESSAGES, Habits, Waiting, overflow_target

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.agent.engines import guarded_engine
-from everlong.agent.tools.recall import engine_tools
+from everlong.agent.tools.hidden_tools import engine_tools
 from everlong.context import ContextCompressor, ContextEngine
 from everlong.errors import EverlongError, PluginError, StoreError
 from everlong.memory import MemoryManager

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import ClientError, web
 
-from everlong.agent.tools.recall import RecallLookup, look_up_all
+from everlong.agent.tools.hidden_tools import RecallLookup, look_up_all
 from everlong.context.policy import OVERFLOW_TRIES
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge, SummarizerError
 from everlong.gateway.account import Budget, Charge

@@ -23,10 +23,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from everlong.caching import PromptCache
-from everlong.caching.blocks import Layout, head_blocks, message_blocks
+from everlong.caching.blocks import SWITCHES, Layout, head_blocks, message_blocks
 from everlong.caching.misses import CacheTokens, Miss, Parts, find_miss
 from everlong.caching.rules import cache_rules, model_rules, provider_of
-from everlong.caching.view import SWITCHES
 from everlong.gateway.body import BrokenBody, Change, Draft, Stretch, dump_json, fields_at, items_at, parse_json, splice
 
 if TYPE_CHECKING:

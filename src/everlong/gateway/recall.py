@@ -1,7 +1,7 @@
 """Recall: the tools by which a model reads back what a compaction has moved out of its window.
 
 The client never sees them: the gateway offers them, answers their calls from the store, and removes both from the
-client's answer (`everlong.agent.tools.hidden_calls`). Here are the bytes of its requests.
+client's answer (`everlong.agent.tools.hidden_tools`). Here are the bytes of its requests.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-from everlong.agent.tools.hidden_calls import RESPONSES, lookup_entries, tool_schema
-from everlong.agent.tools.recall import READ, TOOLS, HiddenTool
+from everlong.agent.tools.hidden_tools import READ, RESPONSES, TOOLS, HiddenTool, lookup_entries, tool_schema
 from everlong.gateway.body import dump_json, parse_json, read_body, splice
 from everlong.lossless.tools import EXPAND, SCHEMAS
 

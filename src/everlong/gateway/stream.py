@@ -14,8 +14,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from everlong.agent.tools.hidden_calls import find_lookups, hide_lookups, hiding_for
-from everlong.agent.tools.recall import NAMES, NO_ROOM, ROUNDS, RecallLookup
+from everlong.agent.tools.hidden_tools import (
+    NAMES,
+    NO_ROOM,
+    ROUNDS,
+    RecallLookup,
+    find_lookups,
+    hide_lookups,
+    hiding_for,
+)
 from everlong.errors import EverlongError
 from everlong.gateway.body import Overgrown, dump_json, parse_json
 from everlong.gateway.bounds import TooLarge, Unpacking, Unreadable, encoding_of, is_light, plain, read_apart

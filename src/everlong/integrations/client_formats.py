@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from everlong.agent.tools.hidden_calls import ANTHROPIC, OPENAI, RESPONSES, tool_schema
+from everlong.agent.tools.hidden_tools import ANTHROPIC, OPENAI, RESPONSES, tool_schema
 from everlong.caching.markers import strip_markers
 from everlong.errors import EverlongError
 from everlong.integrations.history import Originals
@@ -20,7 +20,7 @@ from everlong.providers.openai_api import openai_reply, responses_reply
 from everlong.wire import from_items, sendable, to_anthropic, to_items, to_openai
 
 if TYPE_CHECKING:
-    from everlong.agent.tools.recall import HiddenTool
+    from everlong.agent.tools.hidden_tools import HiddenTool
     from everlong.providers.base import Reply
 
 __all__ = ["Body", "ClientFormat", "ReadBody", "format_of", "items_of", "pairs_of"]

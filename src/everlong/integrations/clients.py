@@ -18,8 +18,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
-from everlong.agent.tools.hidden_calls import Hiding, find_lookups, hide_lookups, hiding_for, lookup_entries
-from everlong.agent.tools.recall import ROUNDS, HiddenTool
+from everlong.agent.tools.hidden_tools import (
+    ROUNDS,
+    HiddenTool,
+    Hiding,
+    find_lookups,
+    hide_lookups,
+    hiding_for,
+    lookup_entries,
+)
 from everlong.arguments import check_callable, check_count, check_text
 from everlong.caching import PromptCache
 from everlong.context import ContextCompressor, ContextEngine

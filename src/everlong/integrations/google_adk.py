@@ -35,7 +35,7 @@ from everlong.tokens import MessageCounter
 if TYPE_CHECKING:
     from google.adk.models import LlmRequest, LlmResponse
 
-    from everlong.agent.tools.recall import HiddenTool
+    from everlong.agent.tools.hidden_tools import HiddenTool
     from everlong.store import Store
 
 __all__ = ["EverlongPlugin"]

@@ -26,7 +26,7 @@ from everlong.providers.failures import overflow_numbers
 from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
-    from everlong.agent.tools.recall import HiddenTool, RecallLookup
+    from everlong.agent.tools.hidden_tools import HiddenTool, RecallLookup
     from everlong.store import Branch, Store
 
 __all__ = [
@@ -362,13 +362,13 @@ class OfferedTools:
 
     def of(self, engine: ContextEngine) -> tuple[HiddenTool, ...]:
         """Return the tools to offer beside an engine; always the same, because a changed prompt is not cached."""
-        from everlong.agent.tools.recall import TOOLS, engine_tools  # noqa: PLC0415 - only requests load the agent's
+        from everlong.agent.tools.hidden_tools import TOOLS, engine_tools  # noqa: PLC0415 - only requests load the agent's
 
         return engine_tools(engine, _log.warning) or (TOOLS if self._recall else ())
 
     def answer(self, fitted: Fitted, lookups: Sequence[RecallLookup]) -> dict[str, str]:
         """Return the answers to calls of these tools, in what room the window has left; blocks."""
-        from everlong.agent.tools.recall import look_up_all  # noqa: PLC0415 - as above
+        from everlong.agent.tools.hidden_tools import look_up_all  # noqa: PLC0415 - as above
 
         engine = fitted.engine
 
@@ -380,7 +380,7 @@ class OfferedTools:
 
     def call(self, fitted: Fitted | None, name: str, arguments: Mapping[str, Any]) -> str:
         """Return the answer to one call, for frameworks that run tools themselves."""
-        from everlong.agent.tools.recall import RecallLookup  # noqa: PLC0415 - as above
+        from everlong.agent.tools.hidden_tools import RecallLookup  # noqa: PLC0415 - as above
 
         if fitted is None:
             return "[nothing of this conversation is known yet; all of it is in sight]"

@@ -31,7 +31,7 @@ from everlong.integrations.langgraph import message_of, original_of
 from everlong.tokens import MessageCounter
 
 if TYPE_CHECKING:
-    from everlong.agent.tools.recall import HiddenTool
+    from everlong.agent.tools.hidden_tools import HiddenTool
     from everlong.store import Store
 
 __all__ = ["EverlongMiddleware"]

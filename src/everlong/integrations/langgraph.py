@@ -21,7 +21,7 @@ from langchain_core.messages import (
 from langchain_core.runnables import Runnable, RunnableConfig
 from langchain_core.utils.function_calling import convert_to_openai_tool
 
-from everlong.agent.tools.recall import ROUNDS, RecallLookup
+from everlong.agent.tools.hidden_tools import ROUNDS, RecallLookup
 from everlong.integrations.history import (
     Fitted,
     HistoryKeeper,

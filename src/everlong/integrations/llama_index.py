@@ -33,7 +33,7 @@ from everlong.integrations.history import (
 from everlong.model import Message, calls_of, text_of
 
 if TYPE_CHECKING:
-    from everlong.agent.tools.recall import HiddenTool
+    from everlong.agent.tools.hidden_tools import HiddenTool
     from everlong.store import Store
 
 __all__ = ["EverlongMemory"]

@@ -33,7 +33,7 @@ from everlong.model import Message, text_of
 from everlong.tokens import MessageCounter
 
 if TYPE_CHECKING:
-    from everlong.agent.tools.recall import HiddenTool
+    from everlong.agent.tools.hidden_tools import HiddenTool
     from everlong.store import Store
 
 __all__ = ["EverlongFilter"]

@@ -12,8 +12,19 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from everlong.agent.handover import conversations_of, is_trusted, source_of, when, write_handover
-from everlong.agent.quotations import Quotation, Quote, fit_quotations, name_quoted, quoted, role_named
+from everlong.agent.handover import (
+    Quotation,
+    Quote,
+    conversations_of,
+    fit_quotations,
+    is_trusted,
+    name_quoted,
+    quoted,
+    role_named,
+    source_of,
+    when,
+    write_handover,
+)
 from everlong.context.text import shorten_text
 from everlong.errors import AmbiguousName, NotStored, QueryError, ToolError
 from everlong.model import without_reminders

@@ -220,7 +220,7 @@ class HistoryServer(MCPServer[Any]):
         """Return the newest conversations that the caller may see."""
 
         def newest() -> list[Resource]:
-            from everlong.agent.quotations import name_quoted  # noqa: PLC0415 - loads the store
+            from everlong.agent.handover import name_quoted  # noqa: PLC0415 - loads the store
 
             return [
                 Resource(

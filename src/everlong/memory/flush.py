@@ -77,7 +77,11 @@ def flush_request(messages: Sequence[Message], known: str, room: int = READ_TOKE
 
 def _newest_pieces(messages: Sequence[Message], room: int) -> list[DigestPiece]:
     """Return as many of the newest pieces of a conversation as fit, oldest first."""
-    spoken = [_shorten(message) for message in messages if not is_system(message)]
+    spoken = [
+        message if message["role"] == "tool" else shorten_message(message, _SPOKEN_TOKENS, _count)
+        for message in messages
+        if not is_system(message)
+    ]
     kept: list[DigestPiece] = []
     for piece in reversed(list(turn_pieces(spoken, max(1, room), _count))):
         room -= piece.tokens
@@ -85,10 +89,6 @@ def _newest_pieces(messages: Sequence[Message], room: int) -> list[DigestPiece]:
             break
         kept.append(piece)
     return kept[::-1]
-
-
-def _shorten(message: Message) -> Message:
-    return message if message["role"] == "tool" else shorten_message(message, _SPOKEN_TOKENS, _count)
 
 
 def memory_calls(reply: object, allowed: Collection[str]) -> list[ToolCall]:

@@ -81,7 +81,7 @@ def _account_cells(one: Account) -> list[str]:
 def _book_remarks(books: Books) -> list[str]:
     total = books.total
     side = [
-        f"{_side_calls(kind.calls, *_SIDE_CALLS[name])} {_amount(total, kind.cost)}"
+        f"{kind.calls:,} {_SIDE_CALLS[name][kind.calls != 1]} {_amount(total, kind.cost)}"
         for name, kind in total.kinds.items()
         if name in _SIDE_CALLS and kind.calls
     ]
@@ -135,10 +135,6 @@ def _miss_remarks(total: Account) -> list[str]:
             for why in [REASONS[reason]]  # type: ignore[index]  # only known ones are counted
         ),
     ]
-
-
-def _side_calls(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
 
 
 def _amount(one: Account, value: Decimal) -> str:

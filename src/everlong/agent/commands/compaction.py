@@ -1,23 +1,34 @@
-"""Commands that compact, or say what that would do, or take it back."""
+"""Commands that compact, say what that would do, take it back, and tell what was compacted."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import everlong.context
-from everlong.agent.commands.registry import ChatError, Desk
+from everlong.agent.commands.registry import ChatError, Desk, pick
 from everlong.agent.text import counted
-from everlong.model import is_system, text_of
+from everlong.model import Message, calls_of, is_system, text_of
 
 if TYPE_CHECKING:
     from everlong.agent import Agent
-    from everlong.caching.rules import ModelRules
-    from everlong.context import CompactionReport
+    from everlong.store import Compaction
+    from everlong.store.whereabouts import Covered
 
 _MOST_GONE = 12
 """Messages that a preview lists."""
+_MOST_LISTED = 20
+"""Messages listed of those that a summary tells of."""
+_SPEAKERS = {"user": "you", "assistant": "the model", "tool": "a tool"}
+_REASONS = {
+    "preflight": "the next request would not have fitted",
+    "threshold": "the context had grown to its threshold",
+    "overflow": "the provider refused a request as too long",
+    "model switch": "the new model has a smaller window",
+    "hygiene": "a resumed conversation almost filled the window",
+    "manual": "you asked for it",
+    "oversized": "a message was larger than the window",
+}
 
 
 def compress(desk: Desk, words: str) -> None:
@@ -25,46 +36,14 @@ def compress(desk: Desk, words: str) -> None:
     if words.startswith("--preview"):
         _preview(desk, words.removeprefix("--preview").strip())
         return
-    if words.split()[:1] == ["here"]:
-        _compress_here(desk, words.removeprefix("here").strip())
-        return
     done = desk.agent.compress(words or None)
     if done.outcome == "unchanged":
         desk.show.line("there is nothing to compact: all of it is recent or protected")
 
 
-def _compress_here(desk: Desk, words: str) -> None:
-    from everlong.plugins.guard import compressor_of  # noqa: PLC0415 - the prompt comes before this is loaded
-
-    engine = compressor_of(desk.agent.engine)
-    if engine is None:
-        raise ChatError(f"the engine {desk.agent.engine.name} decides by itself where to cut")
-    if not words.isdigit() or int(words) < 1:
-        raise ChatError("say how many of the newest messages are to stay: /compress here 10")
-    with engine.keeping(int(words)):
-        compress(desk, "")
-        report = engine.last_report
-    if report is not None and report.outcome == "summarized":
-        desk.show.line(_describe_kept(report, int(words), engine.threshold_tokens))
-
-
-def _describe_kept(report: CompactionReport, wanted: int, threshold: int) -> str:
-    """Say how many of the newest messages a compaction kept, and why not the number that was wanted."""
-    kept = report.messages_before - report.boundaries.tail_start
-    told = f"kept the newest {counted(kept, 'message')} as {'it was' if kept == 1 else 'they were'}"
-    if report.latest_user_repeated:
-        told += ", and your latest request"
-    if kept > wanted:
-        told += f", not {wanted}: a call is not parted from its results"
-    elif kept < wanted:
-        told += f", not {wanted}: with more it would be over the threshold of {threshold:,} tokens"
-    return told
-
-
 def _preview(desk: Desk, focus: str) -> None:
     """Show what a compaction would do, on a copy and without a model, so that it costs nothing."""
-    from everlong.caching.rules import model_rules  # noqa: PLC0415 - the prompt comes before this is loaded
-    from everlong.lossless import LosslessEngine  # noqa: PLC0415 - as above
+    from everlong.lossless import LosslessEngine  # noqa: PLC0415 - the prompt comes before this is loaded
 
     agent = desk.agent
     engine, messages = agent.engine, agent.conversation.messages
@@ -96,33 +75,6 @@ def _preview(desk: Desk, focus: str) -> None:
         desk.show.line(f"  − {message.get('role'):<9} {' '.join(text_of(message).split())[:90]}", "dim")
     if len(gone) > _MOST_GONE:
         desk.show.line(f"  − and {len(gone) - _MOST_GONE} more", "dim")
-    cache = agent.asker.cache
-    is_cold = cache is None or cache.choice.strategy != "ledger" or cache.is_cold()
-    rules = None if is_cold else model_rules(agent.connection.model)
-    prices = agent.connection.info.prices
-    for line in _describe_cost(before, after, rules, None if prices is None else float(prices.input)):
-        desk.show.line(line)
-
-
-def _describe_cost(before: int, after: int, rules: ModelRules | None, price: float | None) -> Iterator[str]:
-    """Yield what a compaction would cost and save; in US dollars where the price of a million tokens is known.
-
-    ``rules`` are those of the model's cache; None if the provider holds nothing of the conversation.
-    """
-
-    def amount(fresh: float) -> str:
-        return f"{fresh:,.0f} tokens" if price is None else f"${fresh * price / 1e6:.4f} ({fresh:,.0f} tokens)"
-
-    yield f"cost: a model that writes the summary reads {amount(before)}"
-    if rules is None:
-        yield f"cache: nothing is cached now, so nothing is lost; requests have {before - after:,} tokens less"
-        return
-    cost, saving = (rules.write["5m"] - rules.read) * after, rules.read * (before - after)
-    calls = max(1, math.ceil(cost / saving)) if saving > 0 else 1
-    yield (
-        f"cache: {after:,} tokens are cached anew, {amount(cost)} more at once; "
-        f"each later request saves {amount(saving)}, so it pays after {counted(calls, 'request')}"
-    )
 
 
 def undo(desk: Desk, words: str) -> None:
@@ -172,3 +124,101 @@ def pin(desk: Desk, words: str) -> None:
         node = users[-1].id
     conversation.store.pin(node)
     desk.show.line("pinned: it is told in its own words after every compaction")
+
+
+# -- what was compacted ------------------------------------------------------------------------------------------------
+
+
+def history(desk: Desk, words: str) -> None:
+    """List the compactions of this conversation, or show one of them."""
+    done = _compactions(desk)
+    if not done:
+        desk.show.line("nothing was compacted yet")
+    elif words:
+        one = pick(done, words)
+        _show_compaction(desk, done.index(one) + 1, one)
+    else:
+        from everlong.store.whereabouts import is_undone, standing_views  # noqa: PLC0415 - as below
+
+        store = desk.agent.conversation.store
+        standing = standing_views(store, store.conversations.path(desk.agent.conversation.session_id))
+        for number, one in enumerate(done, 1):
+            mark = "undone  " if is_undone(one, standing) else ""
+            desk.show.line(f"{number}  {_when(one)}  {mark}{_describe(one)}")
+            _show_findings(desk, one)
+        desk.show.line("/history N shows one of them, /summary N its summary", "dim")
+
+
+def _compactions(desk: Desk) -> list[Compaction]:
+    conversation = desk.agent.conversation
+    session = conversation.session
+    return [] if session is None else conversation.store.conversations.compactions(session.id)
+
+
+def _when(one: Compaction) -> str:
+    return f"{datetime.fromtimestamp(one.at).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
+def _describe(one: Compaction) -> str:
+    before, after = one.tokens_before or 0, one.tokens_after or 0
+    return (
+        f"{before:,} → {after:,} tokens, {one.messages_before} → {counted(one.messages_after, 'message')}, "
+        f"by {one.summarizer or one.engine}: {_REASONS.get(one.reason, one.reason)}"
+    )
+
+
+def _show_findings(desk: Desk, one: Compaction) -> None:
+    if one.findings:
+        desk.show.line(f"   {one.findings}", "dim")
+
+
+def _show_compaction(desk: Desk, number: int, one: Compaction) -> None:
+    show = desk.show
+    show.line(f"Compaction {number}, {_when(one)}: {_REASONS.get(one.reason, one.reason)}", "bold")
+    before, after = one.tokens_before or 0, one.tokens_after or 0
+    saved = f", {100 * (before - after) // before} % less" if before > after else ""
+    show.line(
+        f"  {before:,} → {after:,} tokens{saved}; {one.messages_before} → {counted(one.messages_after, 'message')}"
+    )
+    cost = f", ${one.cost:.4f}" if one.cost else ""
+    show.line(f"  written by {one.summarizer or one.engine} in {one.seconds:.1f} s{cost}")
+    if one.fallback:
+        show.line(f"  without the model: {one.fallback}", "yellow")
+    _show_findings(desk, one)
+    covered = _covered(desk, one)
+    told = [f"{counted(len(covered.summarized), 'message')} summarized"]
+    told += [f"{covered.edited} cleared or shortened"] if covered.edited else []
+    told += [f"{covered.kept} kept as they were"] if covered.kept else []
+    show.line(f"  {', '.join(told)}")
+    show.line("The summary tells of:")
+    if len(covered.summarized) > _MOST_LISTED:
+        earlier = len(covered.summarized) - _MOST_LISTED
+        show.line(f"  … {counted(earlier, 'earlier message')}; /search finds every word of them", "dim")
+    for entry in covered.summarized[-_MOST_LISTED:]:
+        role = str(entry.message.get("role"))
+        show.line(f"  {_SPEAKERS.get(role, role):<10} {_headline(entry.message)}", "dim")
+    show.line(f"/summary {number} shows the summary; /undo compaction takes back the newest compaction", "dim")
+
+
+def _headline(message: Message, length: int = 100) -> str:
+    """Return a message in one line, with the tools that it calls."""
+    pieces = [" ".join(text_of(message).split())]
+    pieces += [f"→ {call.name} {' '.join(call.arguments.split())}" for call in calls_of(message)]
+    line = " ".join(piece for piece in pieces if piece) or "(empty)"
+    return line if len(line) <= length else f"{line[: length - 1].rstrip()}…"
+
+
+def _covered(desk: Desk, one: Compaction) -> Covered:
+    from everlong.store.whereabouts import covered_by  # noqa: PLC0415 - the prompt comes before this is loaded
+
+    return covered_by(desk.agent.conversation.store, one)
+
+
+def summary(desk: Desk, words: str) -> None:
+    """Show the newest summary, or that of a compaction."""
+    done = _compactions(desk)
+    if not done:
+        raise ChatError("nothing was compacted yet, so there is no summary")
+    one = pick(done, words) if words else done[-1]
+    desk.show.line(f"The summary of compaction {done.index(one) + 1}, {_when(one)}", "bold")
+    desk.show.text(_covered(desk, one).summary or "its words are no longer stored")

@@ -1,20 +1,26 @@
-"""Commands that look something up: what was said, what tools gave, what it cost, what is remembered."""
+"""Commands that look something up: what was said, what it cost, what is remembered, where the window goes."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from everlong.agent.commands.registry import ChatError, Desk, pick
+from everlong.agent.text import counted
 from everlong.errors import NotStored
+from everlong.model import is_system, text_of
 
 if TYPE_CHECKING:
+    from everlong.agent import Agent
     from everlong.store.search import Hit
 
 _MOST_HITS = 10
 _MOST_SEARCHED = 20
 """Conversations that are searched one by one, the newest."""
+_BAR_COLUMNS = 40
+_FIGURE_COLUMNS = 42
+"""Columns of the figures beside a bar."""
 
 
 def search(desk: Desk, words: str) -> None:
@@ -74,3 +80,90 @@ def memory(desk: Desk, words: str) -> None:
     manager = desk.agent.memory
     text = manager.prompt_block() if manager is not None else ""
     desk.show.text(text or "nothing is remembered yet")
+
+
+# -- where the window goes ---------------------------------------------------------------------------------------------
+
+
+def context(desk: Desk, words: str) -> None:
+    """Draw where the window goes."""
+    from rich.table import Table  # noqa: PLC0415 - the prompt comes before this is loaded
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    del words
+    agent = desk.agent
+    parts = window_parts(agent)
+    window = agent.engine.context_length
+    widest = max(1, min(_BAR_COLUMNS, desk.show.console.width - _FIGURE_COLUMNS))
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for justify in ("left", "right", "right", "left", "left"):
+        table.add_column(justify=justify)
+    for part in parts:
+        share = part.tokens / max(1, window)
+        bar = "█" * max(1 if part.tokens else 0, round(share * widest))
+        about = counted(part.messages, "message") if part.messages else ""
+        table.add_row(part.name, f"{part.tokens:,}", f"{100 * share:.1f} %", Text(bar, style=part.style), about)
+    desk.show.console.print(table)
+    threshold = agent.engine.threshold_tokens
+    desk.show.line(
+        f"window {window:,} tokens; compaction at {threshold:,}; {agent.compactor.count} so far in this chat"
+    )
+    _show_threshold_reasons(desk)
+
+
+def _show_threshold_reasons(desk: Desk) -> None:
+    """Show why the threshold is where it is, and which compactions were put off, with the figures."""
+    from everlong.plugins.guard import compressor_of  # noqa: PLC0415 - the prompt comes before this is loaded
+
+    engine = compressor_of(desk.agent.engine)
+    if engine is None:
+        return
+    for told in [*engine.budgets.grounds.explain(), *engine.pace.explain(engine.budgets.threshold_tokens)]:
+        desk.show.line(told, "dim")
+    for told in [*(one.explain() for one in engine.held_back), *(one.explain() for one in engine.left_alone)]:
+        desk.show.line(told, "yellow")
+
+
+class WindowPart(NamedTuple):
+    """One part of the window."""
+
+    name: str
+    tokens: int
+    messages: int
+    style: str
+
+
+def window_parts(agent: Agent) -> list[WindowPart]:
+    """Return the parts of the window, in the order in which they are sent; they add up to the window."""
+    from everlong.context.literals import is_summary  # noqa: PLC0415 - the prompt comes before this is loaded
+    from everlong.plugins.guard import compressors_in  # noqa: PLC0415 - as above
+    from everlong.store.views import PINNED  # noqa: PLC0415 - as above
+    from everlong.tokens import MessageCounter, counter_for  # noqa: PLC0415 - as above
+
+    engine, conversation = agent.engine, agent.conversation
+    counting = compressors_in(engine)
+    counter = counting[0].counter if counting else MessageCounter(counter_for(None))
+    memory_text = agent.memory.prompt_block() if agent.memory is not None else ""
+    tools = counter.count_tools(agent.tools.toolbox.schemas())
+    memory = counter.count_text(memory_text) if memory_text and memory_text in conversation.system_prompt else 0
+    system = summary = pinned = tail = summaries = rest = 0
+    for message, tokens in zip(conversation.messages, counter.counts(conversation.messages), strict=True):
+        if is_system(message):
+            system += tokens
+        elif is_summary(message):
+            told = text_of(message).partition(PINNED)[2]
+            pins = counter.count_text(told) if told else 0
+            summary, pinned, summaries = summary + tokens - pins, pinned + pins, summaries + 1
+        else:
+            tail, rest = tail + tokens, rest + 1
+    known = tools + system + summary + pinned + tail
+    used = max(known, agent.compactor.tokens)
+    parts = [
+        WindowPart("system", system - memory, 0, "blue"),
+        WindowPart("tools", tools, 0, "cyan"),
+        WindowPart("memory", memory, 0, "magenta"),
+        WindowPart("summary", summary, summaries, "yellow"),
+        WindowPart("pinned", pinned, 0, "red"),
+        WindowPart("tail", tail + used - known, rest, "green"),
+    ]
+    return [*parts, WindowPart("free", max(0, engine.context_length - used), 0, "dim")]

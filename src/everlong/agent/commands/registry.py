@@ -85,11 +85,6 @@ class Desk(Protocol):
         """The conversations that may be found and resumed, the newest first; None for all."""
         ...
 
-    @property
-    def edit(self) -> Callable[[str], str | None] | None:
-        """Opens an editor on a text and returns the new text, None if it was left as it is; None without one."""
-        ...
-
     def switch(self, session: str) -> None:
         """Go on with another session; `ChatError` where that is not possible."""
         ...

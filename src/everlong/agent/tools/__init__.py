@@ -6,19 +6,18 @@ result = toolbox.run(call, context, Approvals(ask_on_terminal))
 """
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from everlong.agent.tools.context import ToolContext
-from everlong.agent.tools.signature import tool
-from everlong.agent.tools.todo import TodoItem, TodoList
-from everlong.agent.tools.tool import Effect, Tool, ToolOutput
+from everlong.agent.tools.todo import TodoItem
+from everlong.agent.tools.tool import Effect, Tool, ToolOutput, tool
 from everlong.agent.tools.toolbox import Toolbox, ToolResult
 from everlong.agent.tools.workspace import Workspace
 
 __all__ = [
     "Effect",
     "TodoItem",
-    "TodoList",
     "Tool",
     "ToolContext",
     "ToolOutput",
@@ -30,32 +29,35 @@ __all__ = [
 ]
 
 
-def builtin_tools() -> list[Tool]:
+@cache
+def builtin_tools() -> tuple[Tool, ...]:
     """Return the built-in tools: files, commands, the to-do list, and the search of earlier messages."""
-    from everlong.agent.tools import files, finding, history, planning, shell, todo  # noqa: PLC0415 - as needed
+    from everlong.agent.tools import files, finding, history, shell, todo  # noqa: PLC0415 - as needed
 
-    return [
-        tool(files.read_file, describe=_describe_by("read_file", "path")),
+    command = tool(shell.run_command, effect="runs")
+    return (
+        _reading_tool(files.read_file, "path"),
         _writing_tool(files.write_file, files.preview_write),
         _writing_tool(files.edit_file, files.preview_edit),
-        tool(finding.list_files, describe=_describe_by("list_files", "path", "pattern")),
-        tool(finding.search_files, describe=_describe_by("search_files", "pattern", "path", "glob")),
+        _reading_tool(finding.list_files, "path", "pattern"),
+        _reading_tool(finding.search_files, "pattern", "path", "glob"),
         replace(
-            tool(
-                shell.run_command,
-                effect="runs",
-                describe=shell.describe_command,
-                approval_key=shell.key_command,
-                preview=shell.preview_command,
-            ),
+            command,
+            describer=shell.describe_command,
+            keyer=shell.key_command,
+            previewer=shell.preview_command,
             is_free=shell.is_confined,
         ),
-        tool(planning.update_todo, describe=todo.describe_todo),
-        tool(history.recall, describe=_describe_by("recall", "query")),
-        tool(history.search_sessions, describe=_describe_by("search_sessions", "query")),
-        tool(history.read_turn, describe=_describe_by("read_turn", "id", "page")),
-        tool(history.read_output, describe=_describe_by("read_output", "id", "page")),
-    ]
+        replace(tool(todo.update_todo), describer=todo.describe_todo),
+        _reading_tool(history.recall, "query"),
+        _reading_tool(history.search_sessions, "query"),
+        _reading_tool(history.read_turn, "id", "page"),
+        _reading_tool(history.read_output, "id", "page"),
+    )
+
+
+def _reading_tool(function: Any, *keys: str) -> Tool:
+    return replace(tool(function), describer=_describe_by(function.__name__, *keys))
 
 
 def _describe_by(name: str, *keys: str) -> Any:
@@ -65,14 +67,13 @@ def _describe_by(name: str, *keys: str) -> Any:
 
 def _writing_tool(function: Any, preview: Any) -> Tool:
     """Return a tool that changes the file at ``path``; links are followed before the approval."""
-    made = tool(
-        function,
-        effect="writes",
-        describe=_describe_by(function.__name__, "path"),
-        approval_key=lambda args: str(args["path"]),
-        preview=preview,
+    return replace(
+        tool(function, effect="writes"),
+        describer=_describe_by(function.__name__, "path"),
+        keyer=lambda args: str(args["path"]),
+        previewer=preview,
+        pinner=_pin_path,
     )
-    return replace(made, pinner=_pin_path)
 
 
 def _pin_path(args: dict[str, Any], context: ToolContext) -> dict[str, Any]:

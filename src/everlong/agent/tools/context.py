@@ -1,14 +1,12 @@
-"""The context of a tool call: the workspace, the store, the session, the to-do list, the limits."""
+"""The context of a tool call: the workspace, the store, the session, the limits."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from everlong.agent.tools.sandbox import Confinement
-from everlong.agent.tools.todo import TodoList
 from everlong.agent.tools.workspace import Workspace
 from everlong.errors import ConfigError
 from everlong.store import Branch, Store
@@ -17,29 +15,6 @@ LEAST_OUTPUT = 1_000
 LEAST_PAGE = 600
 PAGES_IN_WINDOW = 4
 """Pages that fit a window even if every character is a token."""
-MOST_FORMER_BYTES = 32_000_000
-"""The most that `FileChanges` keeps of former contents."""
-
-
-class FileChanges:
-    """The former contents of the files that tools changed. Files that commands changed are not among them."""
-
-    def __init__(self) -> None:
-        self._before: dict[Path, bytes] = {}
-        self._bytes = 0
-
-    def note(self, path: Path, read: Callable[[], bytes]) -> None:
-        """Remember what a file holds, unless that is known or too much; called before a change."""
-        if path in self._before:
-            return
-        data = read()
-        if self._bytes + len(data) <= MOST_FORMER_BYTES:
-            self._bytes += len(data)
-            self._before[path] = data
-
-    def __iter__(self) -> Iterator[tuple[Path, bytes]]:
-        """Yield each file and what it held; nothing, if it was not there."""
-        return iter(self._before.items())
 
 
 @dataclass
@@ -50,9 +25,6 @@ class ToolContext:
     store: Store
     session_id: str
     """The session that the conversation is in now; a compaction changes it."""
-    todo: TodoList = field(default_factory=TodoList)
-    changes: FileChanges = field(default_factory=FileChanges)
-    """The files that tools changed."""
     interrupted: threading.Event = field(default_factory=threading.Event)
     """Set while the user wants the work to stop."""
     heard: Callable[[bytes], None] | None = None

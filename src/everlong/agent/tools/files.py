@@ -183,7 +183,6 @@ def write_file(path: str, content: str, context: ToolContext) -> str:
     """
     resolved = context.workspace.resolve(path)
     data = encode(content, "content")
-    context.changes.note(resolved, lambda: _load_if_any(context.workspace, resolved))
     is_new = save(context.workspace, resolved, data)
     lines = len(content.splitlines())
     return (
@@ -223,7 +222,6 @@ def edit_file(path: str, old: str, new: str, context: ToolContext, replace_all: 
         replace_all: Replace it everywhere rather than once.
     """
     resolved, _, edited = _plan_edit(path, old, new, context, replace_all=replace_all)
-    context.changes.note(resolved, lambda: _load_if_any(context.workspace, resolved))
     save(context.workspace, resolved, edited.text.encode("utf-8", "surrogateescape"))
     places = ", ".join(map(str, edited.at[:10])) + (" …" if len(edited.at) > 10 else "")
     where = f"at line {places}" if len(edited.at) == 1 else f"in {len(edited.at)} places, at lines {places}"
@@ -350,14 +348,6 @@ def load(workspace: Workspace, resolved: Path) -> bytes:
     return data
 
 
-def _load_if_any(workspace: Workspace, resolved: Path) -> bytes:
-    """Return all bytes of a file; none if there is no such file, or it is too large."""
-    try:
-        return load(workspace, resolved)
-    except (ToolError, OSError):
-        return b""
-
-
 def check_writable(workspace: Workspace, resolved: Path) -> bool:
     """Return whether a file exists; raises `ToolError` if it is no regular file, or may not be written."""
     try:
@@ -455,16 +445,6 @@ def diff_of(name: str, before: str, after: str, times: tuple[str, str] = ("now",
 def _lines(text: str) -> list[str]:
     """Return the lines of a text; other breaks than line feeds end no line for most programs, a shell for one."""
     return _with_lf(text).removesuffix("\n").split("\n") if text else []
-
-
-def changes_of(context: ToolContext) -> list[str]:
-    """Return a diff for each file that tools changed and that is not as it was, in the order of the first changes."""
-    found = []
-    for path, before in context.changes:
-        old, new = (data.decode("utf-8", "replace") for data in (before, _load_if_any(context.workspace, path)))
-        if old != new:
-            found.append(diff_of(context.workspace.shown(path), old, new, ("before", "now")))
-    return found
 
 
 def _without_common_ends(old: list[str], new: list[str]) -> tuple[list[str], list[str], int]:

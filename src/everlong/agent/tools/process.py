@@ -136,27 +136,26 @@ def run(
     began = time.monotonic()
     job = _Command(command, cwd, env, wrap, heard)
     try:
-        process = job.begin()
-        end = _wait(process, began + timeout, interrupted)
+        end = _wait(job.process, began + timeout, interrupted)
+        if end != "exited":
+            job.stop(HASTE if end == "interrupt" else GRACE)
     except BaseException:  # a keyboard interrupt must leave nothing running
-        job.abandon()
+        job.stop(GRACE)
+        job.let_go()
         raise
-    if end != "exited":
-        job.stop(HASTE if end == "interrupt" else GRACE)
     job.listen()
-    code = process.returncode if end == "exited" else None
+    code = job.process.returncode if end == "exited" else None
     is_all_ended = end != "exited" and job.first is not None
     has_inside = job.has_inside()
     job.let_go()
-    return ProcessResult(
-        job.collector.close(), code, end, job.is_alive(), time.monotonic() - began, is_all_ended, has_inside
-    )
+    has_child, seconds = job.reader.is_alive(), time.monotonic() - began
+    return ProcessResult(job.collector.close(), code, end, has_child, seconds, is_all_ended, has_inside)
 
 
-class _Command(threading.Thread):
-    """A thread that starts the command and reads its output, away from the main thread and its interrupts.
+class _Command:
+    """A running command, and the thread that reads its output.
 
-    It goes on reading after `run` returns, so that a server in the background is not killed by its own log.
+    The thread goes on reading after `run` returns, so that a server in the background is not killed by its own log.
     """
 
     def __init__(
@@ -165,60 +164,29 @@ class _Command(threading.Thread):
         cwd: Path,
         env: Mapping[str, str],
         wrap: Wrap | None,
-        heard: Callable[[bytes], None] | None = None,
+        heard: Callable[[bytes], None] | None,
     ) -> None:
-        super().__init__(daemon=True, name="everlong-command")
         self.collector = Collector(heard)
         self._mark = secrets.token_hex(16)
-        self._what = (command, cwd, {**env, MARK: self._mark}, wrap)
-        self.first: int | None = None
-        """A descriptor of the first process of the sandbox, with which all others end."""
-        self._is_started = threading.Event()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._error: BaseException | None = None
-        self._read_end: int | None = None
-
-    def run(self) -> None:
-        """Start the command, and read all its output."""
+        self._read_end, write_end = os.pipe()
         try:
-            read_end, write_end = os.pipe()
-            self._read_end = read_end
-            try:
-                self._process, self.first = _start(*self._what, write_end)
-            except BaseException:
-                os.close(read_end)
-                raise
-            finally:
-                os.close(write_end)
-        except BaseException as error:  # noqa: BLE001 - raised again where the command was asked for
-            self._error = error
-            return
+            self.process, self.first = _start(command, cwd, {**env, MARK: self._mark}, wrap, write_end)
+        except BaseException:
+            os.close(self._read_end)
+            raise
         finally:
-            self._is_started.set()
-        with os.fdopen(read_end, "rb", buffering=0) as pipe:
+            os.close(write_end)
+        self.reader = threading.Thread(target=self._read, daemon=True, name="everlong-command")
+        self.reader.start()
+
+    def _read(self) -> None:
+        with os.fdopen(self._read_end, "rb", buffering=0) as pipe:
             while data := pipe.read(65_536):
                 self.collector.add(data)
 
-    def begin(self) -> subprocess.Popen[bytes]:
-        """Start the thread and return the running process; raises the error if the command cannot start."""
-        self.start()
-        self._is_started.wait()
-        if self._error is not None:
-            raise self._error
-        assert self._process is not None  # noqa: S101 - one of the two is there
-        return self._process
-
-    def abandon(self) -> None:
-        """Stop the process, even one that is just being started."""
-        self._is_started.wait(1.0)
-        if self._process is not None:
-            self.stop(GRACE)
-        self.let_go()
-
     def stop(self, grace: float) -> None:
         """End the process, its group, and marked processes that have left it, after a time of grace."""
-        assert self._process is not None  # noqa: S101 - it was begun
-        _stop(self._process, grace)
+        _stop(self.process, grace)
         if self.first is not None:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.first, signal.SIGKILL)
@@ -241,15 +209,15 @@ class _Command(threading.Thread):
     def listen(self) -> None:
         """Wait for the rest of the output, but not for ever if another process holds it open."""
         now = ended = time.monotonic()
-        while self.is_alive() and now < ended + LAST_WORDS:
+        while self.reader.is_alive() and now < ended + LAST_WORDS:
             if now >= max(ended, self.collector.newest) + QUIET and not self._has_waiting():
                 return
-            self.join(_TICK)
+            self.reader.join(_TICK)
             now = time.monotonic()
 
     def _has_waiting(self) -> bool:
         """Return whether there is unread output, because the machine is busy."""
-        if sys.platform == "win32" or self._read_end is None:
+        if sys.platform == "win32":
             return False
         waiting = select.poll()
         try:
@@ -287,7 +255,13 @@ def _start(
     finally:
         if wrap is not None:
             os.close(tells)
-    return process, _first_process(told) if told is not None else None
+    if told is None:
+        return process, None
+    try:
+        return process, _first_process(told)
+    except BaseException:  # a keyboard interrupt
+        _stop(process, GRACE)
+        raise
 
 
 def _first_process(told: int) -> int | None:
@@ -343,27 +317,17 @@ def _end_marked(mark: str) -> None:
     """End every process with the mark in its environment, if the system shows that."""
     wanted = f"{MARK}={mark}".encode()
     for _ in range(MOST_ROUNDS):  # an ended process may just have started another one
-        found = [pid for pid in _processes() if wanted in _environment_of(pid)]
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with suppress(OSError):  # another user's, or gone
+                if wanted in path.read_bytes().split(b"\0"):
+                    found.append(int(path.parent.name))
         if not found:
             return
         for pid in found:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         time.sleep(_TICK)
-
-
-def _processes() -> list[int]:
-    try:
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - names are all we need
-    except OSError:  # no such folder on this system
-        return []
-
-
-def _environment_of(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:  # another user's, or gone
-        return []
 
 
 def _signal(group: int, number: int) -> bool:

@@ -62,13 +62,9 @@ def command_environment(pass_env: Iterable[str] = (), env: Mapping[str, str] | N
     """
     env = os.environ if env is None else env
     wanted = list(pass_env)
-    named = {name: value for name, value in env.items() if _is_named(name, wanted)}
+    named = {name: value for name, value in env.items() if any(fnmatch.fnmatchcase(name, one) for one in wanted)}
     usual = {name: _IN_ADDRESS.sub(r"\1", value) for name, value in env.items() if _passes(name)}
     return usual | named | _FIXED
-
-
-def _is_named(name: str, wanted: list[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in wanted)
 
 
 def _passes(name: str) -> bool:

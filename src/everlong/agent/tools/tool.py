@@ -1,23 +1,26 @@
 """A tool: its schema for the model, its work, and its calls in words for the person who approves them.
 
-`everlong.agent.tools.signature` makes tools from functions; `Tool.from_schema` takes those of an engine or a memory
-provider.
+`tool` makes one from a function: the schema from the typed signature, the descriptions from the docstring, the same
+bytes on every run. `Tool.from_schema` takes those of an engine or a memory provider.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, overload
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
 
 from everlong.agent.text import one_line
+from everlong.agent.tools.context import ToolContext
 from everlong.errors import ConfigError, ToolError
 from everlong.model import Part
-
-if TYPE_CHECKING:
-    from everlong.agent.tools.context import ToolContext
 
 Effect = Literal["reads", "writes", "runs"]
 """The effect of a call: it changes nothing, files, or anything. Calls that change something need an approval."""
@@ -36,10 +39,6 @@ class ToolOutput:
     is_error: bool = False
 
 
-def _unchecked(args: Arguments) -> Arguments:
-    return args
-
-
 @dataclass(frozen=True)
 class Tool:
     """A function that a model can call."""
@@ -51,7 +50,7 @@ class Tool:
     effect: Effect
     handler: Callable[[Arguments, ToolContext], Any]
     """Does the work; takes arguments that `check` has passed."""
-    checker: Callable[[Arguments], Arguments] = _unchecked
+    checker: Callable[[Arguments], Arguments] = lambda args: args
     describer: Callable[[Arguments], str] | None = None
     keyer: Callable[[Arguments], str] | None = None
     previewer: Callable[[Arguments, ToolContext], str] | None = None
@@ -151,3 +150,193 @@ def _first_value(args: Any) -> str:
         return ""
     value = next(iter(args.values()))
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)[:2_000]
+
+
+# -- tools from functions ----------------------------------------------------------------------------------------------
+
+
+@overload
+def tool(function: Callable[..., Any], *, effect: Effect = ..., name: str | None = ...) -> Tool: ...
+
+
+@overload
+def tool(*, effect: Effect = ..., name: str | None = ...) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(
+    function: Callable[..., Any] | None = None, *, effect: Effect = "reads", name: str | None = None
+) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a tool of a function, directly or as a decorator.
+
+    A parameter annotated with `ToolContext` gets the context and is not part of the schema. Arguments are checked
+    against the types before the function is called.
+
+    Args:
+        function: Typed parameters, a docstring in Google's style, a text (or anything JSON can hold) as its result.
+        effect: What a call may change; ``writes`` and ``runs`` need an approval.
+        name: What the model calls it; the function's own name if not given.
+    """
+
+    def make(function: Callable[..., Any]) -> Tool:
+        called = str(name or getattr(function, "__name__", ""))
+        about, words = _read_docstring(function)
+        model, context_name = _model(function, called, words)
+
+        def handle(args: Arguments, context: ToolContext) -> Any:
+            return function(**args, **({context_name: context} if context_name is not None else {}))
+
+        return Tool(called, about, _schema_of(model), effect, handle, _checker(model, called))
+
+    return make if function is None else make(function)
+
+
+_SECTION = re.compile(
+    r"(Args|Arguments|Parameters|Returns|Return|Yields|Raises|Examples?|Notes?|See Also|Warnings?):\s*$"
+)
+_PARAMETER = re.compile(r"\*{0,2}(\w+)\s*(?:\([^)]*\))?:\s*(.*)")
+
+
+def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
+    """Return the text before the first section, and the descriptions of the parameters."""
+    lines = (inspect.getdoc(function) or "").splitlines()
+    starts = [place for place, line in enumerate(lines) if _SECTION.match(line)]
+    about = lines[: starts[0]] if starts else lines
+    parameters: dict[str, str] = {}
+    for start in starts:
+        if lines[start].startswith(("Args", "Arguments", "Parameters")):
+            parameters |= _parameters(lines[start + 1 :])
+    return _unwrap(about), parameters
+
+
+def _parameters(lines: list[str]) -> dict[str, str]:
+    found: dict[str, list[str]] = {}
+    indent: int | None = None
+    current: list[str] = []
+    for line in lines:
+        if not line.strip():
+            continue
+        depth = len(line) - len(line.lstrip())
+        if depth == 0:
+            break
+        indent = depth if indent is None else indent
+        named = _PARAMETER.match(line.strip()) if depth <= indent else None
+        if named:
+            current = found.setdefault(named[1], [named[2]])
+        else:
+            current.append(line.strip())
+    return {name: " ".join(text).strip() for name, text in found.items()}
+
+
+def _unwrap(lines: list[str]) -> str:
+    """Return each paragraph and each list item on one line."""
+    paragraphs: list[list[str]] = [[]]
+    for line in lines:
+        if not line.strip():
+            paragraphs.append([])
+        elif line.lstrip().startswith(("- ", "* ")):
+            paragraphs.append([line.strip()])
+        else:
+            paragraphs[-1].append(line.strip())
+    return "\n".join(" ".join(paragraph) for paragraph in paragraphs if paragraph)
+
+
+_UNNAMED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD, inspect.Parameter.POSITIONAL_ONLY)
+
+
+def _model(function: Callable[..., Any], name: str, words: Mapping[str, str]) -> tuple[type[BaseModel], str | None]:
+    """Return a pydantic model of the parameters, and the name of the one that takes the context."""
+    if inspect.iscoroutinefunction(function):
+        raise ConfigError(f"the tool {name!r} is an async function; tools are synchronous: wrap it in one that waits")
+    try:
+        signature = inspect.signature(function, eval_str=True)
+    except NameError as error:
+        raise ConfigError(
+            f"the annotations of the tool {name!r} name {error.name!r}, which its module does not have; import it there"
+        ) from error
+    fields: dict[str, Any] = {}
+    context_name: str | None = None
+    for parameter in signature.parameters.values():
+        if parameter.annotation is ToolContext:
+            context_name = parameter.name
+            continue
+        if parameter.kind in _UNNAMED:
+            raise ConfigError(
+                f"the tool {name!r} has the parameter {str(parameter)!r}, which a model cannot give by name; "
+                "use plain parameters with annotations"
+            )
+        if parameter.annotation is inspect.Parameter.empty:
+            raise ConfigError(
+                f"the parameter {parameter.name!r} of the tool {name!r} has no annotation; say its type, such as str"
+            )
+        about: dict[str, Any] = {"description": words[parameter.name]} if parameter.name in words else {}
+        default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+        # Under other names, because a parameter called `schema` or `_x` would clash with a model's attributes.
+        field: Any = Field(default, alias=parameter.name, **about)
+        fields[f"arg_{len(fields)}"] = (parameter.annotation, field)
+    try:
+        return create_model(f"{name}_arguments", __config__=ConfigDict(extra="forbid"), **fields), context_name
+    except (PydanticSchemaGenerationError, PydanticUserError) as error:
+        raise ConfigError(f"the tool {name!r} has a type that JSON cannot hold: {one_line(str(error))}") from error
+
+
+def _checker(model: type[BaseModel], name: str) -> Callable[[Arguments], Arguments]:
+    aliases = {field: str(info.alias) for field, info in model.model_fields.items()}
+
+    def check(args: Arguments) -> Arguments:
+        try:
+            checked = model.model_validate(args)
+        except ValidationError as error:
+            problems = [_problem(dict(one), list(aliases.values())) for one in error.errors(include_url=False)]
+            raise ToolError(
+                "\n".join([f"The arguments of {name} are wrong, so nothing was done:", *problems])
+            ) from error
+        return {alias: getattr(checked, field) for field, alias in aliases.items()}
+
+    return check
+
+
+def _problem(error: dict[str, Any], known: Sequence[str]) -> str:
+    where = ".".join(str(step) for step in error["loc"]) or "the arguments"
+    if error["type"] == "missing":
+        return f"- {where!r} is missing"
+    if error["type"] == "extra_forbidden":
+        allowed = ", ".join(known) if len(error["loc"]) == 1 else "described in the schema"
+        return f"- {where!r} is not known; allowed are: {allowed or 'none'}"
+    said = str(error["msg"]).replace("Input should be", "it must be")
+    try:
+        value = json.dumps(error["input"], ensure_ascii=False)
+    except (TypeError, ValueError, RecursionError):
+        value = repr(error["input"])
+    return f"- {where!r} is {one_line(value, 80)}: {said}"
+
+
+class _PlainSchema(GenerateJsonSchema):
+    """A JSON schema without titles, which only repeat the names."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """Return False."""
+        del schema
+        return False
+
+
+def _schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the model's schema; nested models are inlined unless one contains itself."""
+    whole = model.model_json_schema(schema_generator=_PlainSchema)
+    named = whole.pop("$defs", {})
+    try:
+        inlined = _inline(whole, named)
+    except RecursionError:
+        inlined = {**whole, "$defs": named}
+    kept = {key: value for key, value in inlined.items() if key not in {"type", "title", "description"}}
+    return {"type": "object", "properties": {}, **kept}
+
+
+def _inline(node: Any, named: Mapping[str, Any]) -> Any:
+    if isinstance(node, list):
+        return [_inline(item, named) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        about = {key: value for key, value in named[node["$ref"].rpartition("/")[2]].items() if key != "title"}
+        node = {**about, **{key: value for key, value in node.items() if key != "$ref"}}
+    return {key: _inline(value, named) for key, value in node.items()}

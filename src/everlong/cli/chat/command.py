@@ -90,7 +90,8 @@ def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
         talk_plainly(state, worker)
         worker.end()
     if on_terminal and state.agent is not None and state.agent.conversation.session is not None:
-        click.echo(f"go on with: everlong chat --resume {state.agent.conversation.session.conversation}", err=True)
+        talk_id = state.agent.conversation.session.conversation
+        click.echo(f"go on with: everlong chat --resume {talk_id}", err=True)
     if not has_ended:
         # Long work in the worker's thread would keep the program. Everything said is stored; the rest is like a crash.
         sys.stdout.flush()

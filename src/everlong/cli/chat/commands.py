@@ -10,13 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlong.agent.commands.compaction import compress, pin, undo
-from everlong.agent.commands.conversation import branch, model, new, resume, retry, title
-from everlong.agent.commands.history import history, summary
-from everlong.agent.commands.lookups import memory, search, usage
+from everlong.agent.commands.compaction import compress, history, pin, summary, undo
+from everlong.agent.commands.conversation import branch, model, new, resume, retry, rules, title
+from everlong.agent.commands.lookups import context, memory, search, usage
 from everlong.agent.commands.registry import GO_ON, KEEP, LEAVE, LOOK, ChatError, Command, Registry, pick
-from everlong.agent.commands.rules import rules
-from everlong.agent.commands.window import context
 from everlong.cli.output import counted
 
 if TYPE_CHECKING:
@@ -50,11 +47,6 @@ class ChatDesk:
         if self.state.agent is None:
             raise ChatError("the chat has not started yet")
         return self.state.agent
-
-    @property
-    def edit(self) -> Callable[[str], str | None] | None:
-        """Opens an editor on a text; None without a terminal."""
-        return self.state.edit
 
     def switch(self, session: str) -> None:
         """Go on with another session, and show its last exchange."""
@@ -141,18 +133,12 @@ def export(desk: ChatDesk, words: str) -> None:
 COMMANDS = [
     Command("context", "", "Where the window goes: system, tools, memory, summary, pinned, tail, free.", context, LOOK),
     Command("history", "[N]", "The compactions so far; with a number, one of them and what it covered.", history, LOOK),
-    Command("summary", "[N] | compare [N] | edit", "The newest summary, or that of compaction N.", summary, LOOK),
+    Command("summary", "[N]", "The newest summary, or that of compaction N.", summary, LOOK),
     Command("search", "WORDS | N", "Find what was said, ever; with a number, open a hit.", search, LOOK),
     Command("tools", "[N]", "The tool calls so far; with a number, the whole result of one.", tools, LOOK),
     Command("usage", "[all]", "What was paid for, and what caching and compactions did to it.", usage, LOOK),
     Command("memory", "", "What is remembered from session to session.", memory, LOOK),
-    Command(
-        "compress",
-        "[focus] | --preview | here N",
-        "Compact now; say what that would do; keep N messages.",
-        compress,
-        KEEP,
-    ),
+    Command("compress", "[focus] | --preview", "Compact now; or say what that would do.", compress, KEEP),
     Command("compact", "", "The same as /compress.", compress, KEEP),
     Command("undo", "[compaction]", "Take back the last exchange, or the newest compaction.", undo, KEEP),
     Command("pin", "[N]", "Keep what you said last (or a hit of /search) word for word.", pin, KEEP),

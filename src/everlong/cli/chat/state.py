@@ -75,8 +75,6 @@ class ChatState:
     cost: float = 0.0
     hint: str = ""
     """A hint for the user, shown until something else happens."""
-    edit: Callable[[str], str | None] | None = None
-    """Opens an editor on a text and returns the new text, None if it was left as it is; None without a terminal."""
     changed: Callable[[], None] = lambda: None
     """Called after a change, to redraw."""
     _model: str = ""

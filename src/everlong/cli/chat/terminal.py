@@ -12,10 +12,8 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
 from prompt_toolkit import PromptSession
-from prompt_toolkit.application import get_app, run_in_terminal
-from prompt_toolkit.application.current import set_app
+from prompt_toolkit.application import get_app
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.filters import Condition
@@ -163,7 +161,6 @@ class _Talk:
     async def talk(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._state.changed = self._changed
-        self._state.edit = self._edit
         # Between two prompts too: otherwise an Enter pressed there would arrive as a line break.
         with self._session.input.raw_mode():
             while not self._state.is_over:
@@ -178,15 +175,6 @@ class _Talk:
         """Start the worker once the prompt is drawn, so that the user can read and type meanwhile."""
         self._session.app.after_render -= self._begin
         self._worker.start()
-
-    def _edit(self, text: str) -> str | None:
-        """Open the user's editor on a text; called by the worker, which waits for it."""
-
-        async def edit() -> str | None:
-            with set_app(self._session.app):
-                return await run_in_terminal(lambda: click.edit(text, extension=".md"), in_executor=True)
-
-        return asyncio.run_coroutine_threadsafe(edit(), self._loop).result()
 
     # -- drawing -------------------------------------------------------------------------------------------------------
 
