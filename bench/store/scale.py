@@ -31,13 +31,15 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sqlalchemy import update
+
 from bench.measure import verdict
 from bench.store.scale_queries import check_postgres, check_queries
 from bench.store.speed import messages
 from everlong.model import Message
 from everlong.store import Store
-from everlong.store.upkeep.maintenance import backup, stats, used_bytes
-from everlong.store.upkeep.retention import retain
+from everlong.store.schema import session
+from everlong.store.upkeep.maintenance import backup, retain, stats
 
 LENGTH = 50
 """Messages of each conversation of a store."""
@@ -215,7 +217,8 @@ def check_store(folder: Path, count: int) -> dict[str, float]:
     found: dict[str, float] = {}
     with Store.open(path) as store:
         nodes = [store.entries(store.branch(number))[7].id for number in (3, 4)]
-        retained = int(used_bytes(store) * 0.97)
+        old = update(session).where(session.c.started < 1e9 + 0.03 * count).values(ended=1e9)
+        store.database.write(lambda connection: connection.execute(old).rowcount)
         pieces: list[tuple[str, Callable[[], object]]] = [
             ("nothing", lambda: time.sleep(1.0)),
             ("list", lambda: [one.to_dict() for one in store.conversations.newest()]),
@@ -223,7 +226,7 @@ def check_store(folder: Path, count: int) -> dict[str, float]:
             ("backup", lambda: backup(store, folder / f"backup-{count}.db")),
             ("verify", store.verify),
             ("forget one message", lambda: store.forget([bytes(nodes[0] or b"")])),
-            ("retention of 3 %", lambda: retain(store, max_bytes=retained)),
+            ("retention of 3 %", lambda: retain(store, days=1)),
         ]
         for name, work in pieces:
             done = beside_writer(path, work)

@@ -22,7 +22,7 @@ from pathlib import Path
 from bench.measure import verdict
 from everlong.model import Message
 from everlong.store import Branch, Store
-from everlong.store.checkpoints import Checkpoints
+from everlong.store.core import Checkpoints
 
 _WORDS = (  # noqa: SIM905 - a hundred words read better without their quotes
     "the a to of in is that for it with as was on be at by this from have or an they which one you were all her she "

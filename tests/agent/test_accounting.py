@@ -33,7 +33,7 @@ DAY = 86_400.0
 
 
 def turn(number: int, began: float, view: int | None, **more: Any) -> Turn:
-    made = Turn(number, "s", 1, b"", 1, view, SONNET, began, status="done", usage={}, has_reply=True, ended=began + 1)
+    made = Turn(number, "s", 1, b"", 1, view, SONNET, began, status="done", usage={}, reply=b"", ended=began + 1)
     return replace(made, **more)
 
 

@@ -12,8 +12,8 @@ from everlong.agent.tools import builtin_tools, tool
 from everlong.agent.tools.toolbox import cap
 from everlong.errors import ToolError, ToolInterrupted
 from everlong.model import ToolCall
-from everlong.store.opening import redacted_message
 from everlong.store.outputs import page_ends
+from everlong.store.store import redacted_message
 from everlong.wire.anthropic import INVALID
 from tests.agent.desk import Desk
 from tests.examples import examples

@@ -17,7 +17,7 @@ import pytest
 
 from everlong.cli.archive.log_import import LogFolder
 from everlong.store import Store
-from everlong.store.opening import redacted_message
+from everlong.store.store import redacted_message
 from everlong.store.upkeep.maintenance import stats
 from tests.archive import samples
 from tests.archive.samples import ClaudeLog

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from everlong.model import HashChain, Message, identity
 from everlong.store import Store
-from everlong.store.checkpoints import Checkpoints
+from everlong.store.core import Checkpoints
 from everlong.store.database import Database
 from tests.examples import examples
 from tests.wild import wild_conversations
@@ -124,25 +124,3 @@ def test_hashing_what_grew_equals_hashing_everything_whatever_was_edited(
     for edit in [("same", 0, None), *edits]:
         said = edited(said, edit)
         assert kept.traced(said, copy_message_for_plugin) == chain.trace(said)
-
-
-@settings(
-    max_examples=examples(20),
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-@given(wild_conversations(), EDITS)
-def test_a_store_records_the_same_with_and_without_checkpoints(
-    database: Database, said: list[Message], edits: list[Edit]
-) -> None:
-    without, with_them = Store(database, uuid.uuid4().hex), Store(database, uuid.uuid4().hex)
-    without.checkpoints = Checkpoints(without.chain, most_bytes=0)
-    with_them.checkpoints = Checkpoints(with_them.chain, least=1)
-    for edit in [("same", 0, None), *edits]:
-        said = edited(said, edit)
-        one, other = with_them.record(said), without.record(said)
-        assert one.depth == other.depth
-        assert repr(with_them.context(one)) == repr(without.context(other))
-    assert with_them.verify()[:4] == without.verify()[:4]
-    assert with_them.verify().problems == without.verify().problems == []

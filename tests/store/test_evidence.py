@@ -9,6 +9,7 @@ from sqlalchemy import func, select, update
 from everlong.context import CompletionSummarizer, ContextCompressor
 from everlong.model import Message
 from everlong.store import Branch, Occasion, Store
+from everlong.store.evidence import read_evidence
 from everlong.store.schema import evidence
 from everlong.store.upkeep.maintenance import vacuum
 from tests.context.builders import assistant, user
@@ -51,7 +52,7 @@ def compacted(store: Store, model: Model, said: list[Message] | None = None) -> 
 def test_a_compaction_keeps_what_its_summarizer_was_asked_and_answered(store: Store) -> None:
     model = Model()
     _, _, ident = compacted(store, model)
-    found = store.evidence([ident])[ident]
+    found = read_evidence(store, [ident])[ident]
     assert found.asked == len(model.prompts) == len(found.exchanges)
     first = found.exchanges[0]
     assert first.writer == "scribe"
@@ -63,7 +64,7 @@ def test_a_compaction_keeps_what_its_summarizer_was_asked_and_answered(store: St
 def test_a_secret_is_in_no_evidence(store: Store) -> None:
     model = Model(f"{ANSWER}\n- The key is {SECRET}")
     _, _, ident = compacted(store, model, ferries(f"My key is {SECRET}."))
-    assert SECRET not in json.dumps(store.evidence([ident])[ident].to_dict())
+    assert SECRET not in json.dumps(read_evidence(store, [ident])[ident].to_dict())
 
 
 def count_rows(store: Store) -> int:

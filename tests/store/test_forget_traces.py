@@ -14,6 +14,7 @@ from everlong.model import Message, title_from
 from everlong.store import Store
 from everlong.store.schema import content
 from everlong.store.session_log import write_session_log
+from everlong.store.upkeep.forget import find_prompts, forget_prompts, forget_titles
 from tests.store.engines import ScriptedEngine, summarizing
 
 pytestmark = pytest.mark.spec("12.8")
@@ -99,7 +100,7 @@ def test_titles_that_people_gave_go_with_a_text(store: Store) -> None:
     kept = begun(store, [{"role": "user", "content": "Another matter"}, TALK[1]])
     ident = begun(store)
     store.conversations.rename(ident, "All about Pelicans")
-    assert store.forget_titles("pelican") == 1
+    assert forget_titles(store, "pelican") == 1
     assert store.sessions.get(ident).title is None
     assert store.sessions.get(kept).title == "Another matter"
 
@@ -113,10 +114,10 @@ def test_system_prompts_and_tools_with_the_words_go_too_and_do_not_come_back(sto
     ident = store.sessions.start(system_prompt=prompt).id
     log = logged(store, ident)[ident]
     assert "PELICAN" in log.read_text()
-    found = store.find_prompts("Pelican-4711")
+    found = find_prompts(store, "Pelican-4711")
     assert len(found) == 2
-    store.forget_prompts(found)
-    assert store.find_prompts("Pelican-4711") == []
+    forget_prompts(store, found)
+    assert find_prompts(store, "Pelican-4711") == []
     assert not log.exists() or "PELICAN" not in log.read_text()
     store.record(said, tools=[tool], conversation="one")
     live = select(content.c.bytes).where(content.c.tenant == store.tenant, content.c.bytes.is_not(None))

@@ -14,7 +14,7 @@ from everlong.model import Message
 from everlong.store import Store, schema
 from everlong.store.database import Database
 from everlong.store.imports import Importer, ImportOrigin
-from everlong.store.opening import redacted_message
+from everlong.store.store import redacted_message
 from everlong.store.transcripts import write_transcript
 from everlong.wire import TranscriptConversation, read_transcript
 from tests.context.builders import assistant, user

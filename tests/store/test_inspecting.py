@@ -6,8 +6,9 @@ import pytest
 
 from everlong.store import Store
 from everlong.store.conversations import ConversationFilters
-from everlong.store.message_sizes import size_along
 from everlong.store.paths import Segment, segments_to
+from everlong.store.turn_figures import size_along
+from everlong.tokens import MessageCounter, counter_for
 from tests.context.builders import assistant, user
 
 
@@ -33,13 +34,13 @@ def test_filters_are_those_of_any_part(store: Store) -> None:
     assert set(store.conversations.choices().clients) == {"pi", "codex"}
 
 
-@pytest.mark.parametrize("text", ["short", "long " * 20_000])
-def test_the_size_of_a_message_is_told_without_reading_it(store: Store, text: str) -> None:
-    at = store.record([user(text)], conversation="sizes")
+@pytest.mark.parametrize("length", [4, 2_000])
+def test_the_newest_messages_stand_for_the_size_of_a_long_stretch(store: Store, length: int) -> None:
+    at = store.record([user("one two three")] * length, conversation="sizes")
+    counter = MessageCounter(counter_for("gpt-4o"))
     with store.database.read() as connection:
-        size = size_along(store, connection, _path(store, at.id, at.depth), 0, at.depth)
-    assert size.messages == 1
-    assert len(text) // 4 <= size.tokens <= len(text) // 4 + 40
+        size = size_along(store, connection, _path(store, at.id, at.depth), 0, at.depth, counter)
+    assert size == (length, length * counter.count(user("one two three")))
 
 
 def _path(store: Store, branch: int, depth: int) -> list[Segment]:

@@ -11,8 +11,8 @@ from everlong.errors import ConfigError, NotStored
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.database import Database
-from everlong.store.opening import redacted_message
 from everlong.store.schema import content, output
+from everlong.store.store import redacted_message
 from everlong.store.upkeep.maintenance import stats, vacuum
 from tests.store.test_forget import stored_text
 

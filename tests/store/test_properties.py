@@ -121,7 +121,7 @@ def test_probing_finds_what_a_scan_finds_on_trees_with_forks_and_garbage(
             store.sessions.start(at)
     collect_garbage(store, data.draw(st.sampled_from([0.0, 1e9])))
     for history in [*histories, *asked]:
-        request = RecordRequest(store.chain, store.chain.root(), history, [0.0] * len(history), [None] * len(history))
+        request = RecordRequest(store.chain, store.chain.root(), history, [0.0] * len(history))
         with store.database.read() as connection:
             assert find_deepest(connection, store.database, request).depth == deepest_by_scan(store, request)
     for history in histories:

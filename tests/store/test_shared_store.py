@@ -45,24 +45,117 @@ def test_each_conversation_is_the_same_as_alone_in_a_store(url: str, seed: int) 
 # -- found by longer runs ----------------------------------------------------------------------------------------------
 
 
-def test_two_that_a_prompt_tells_apart_stay_so_when_they_are_answered_alike(url: str) -> None:
-    one, other = "prompted 11 0", "prompted 12 0"
-    steps = [
-        *(Step(one, "say", (0, "")), Step(one, "answer", (0, 0))),
-        *(Step(other, "say", (0, "")), Step(other, "answer", (0, 0))),
-        *(Step(one, "say", (1, "")), Step(one, "answer", (0, 0))),
-    ]
-    assert happen(url, steps) == []
+FOUND = {
+    "two that a prompt tells apart stay so when they are answered alike": """
+        prompted 11 0: say 0 -; answer 0 0
+        prompted 12 0: say 0 -; answer 0 0
+        prompted 11 0: say 1 -; answer 0 0
+    """,
+    "two that are told apart stay so when they go on with the same words": """
+        prompted 11 0: say 0 -
+        named 10 0: say 0 -; answer 3 0
+        prompted 11 0: answer 3 1
+        named 10 0: say 2 -
+        prompted 11 0: say 2 -
+    """,
+    "an addition is taken off while another waits for its first answer": """
+        adding 16 0: say 0 listing
+        prompted 11 0: say 0 -
+        adding 16 0: answer 1 1; say 3 -
+    """,
+    "two that are told apart by a later reply have their own turns before it": """
+        two 18 0: say 0 -; answer 0 1
+        two 17 0: say 0 -; answer 0 1
+        two 18 0: say 2 -; answer 4 2
+        two 17 0: say 2 -; answer 0 2
+    """,
+    "what another was answered is no addition": """
+        prompted 11 0: say 0 -
+        adding 14 0: say 0 listing; answer 0 1
+        prompted 11 0: answer 1 1; say 1 -; answer 0 1
+        adding 14 0: say 1 -
+    """,
+    "a reply that broke off and came whole later leaves its request in the conversation": """
+        wild 8 0: say 0 -; fail cancelled 2
+        wild 7 0: say 0 -; answer 2 1
+        wild 8 0: retry
+        prompted 12 0: say 0 -
+    """,
+    "a whole reply goes before one of another client that broke off there": """
+        prompted 12 0: say 0 -
+        wild 7 0: say 0 -; fail cancelled 2
+        prompted 12 0: answer 2 1; reprompt 1 3
+    """,
+    "another result of the newest call is not a cleared one": """
+        two 17 0: say 0 -; answer 4 0
+        two 18 0: say 0 -; answer 4 0
+        two 17 0: look 0
+        two 18 0: look 1
+        two 17 0: answer 0 0
+        two 18 0: answer 0 0
+    """,
+    "an agent that takes everything back and says it again stays in its conversation": """
+        agent 0 0: say 0; answer 2; rewind; say 0; answer 4
+    """,
+    "an agent that says once more what it took back before a restart stays in its conversation": """
+        agent 1 0: say 0; answer 0; compact 3 1; rewind; say 3
+        all: restart
+        agent 1 0: rewind; say 0; answer 3
+    """,
+    "a request that is sent again after a compaction of its first words stays in its conversation": """
+        prompted 11 0: say 0 -; compact 0 2
+        all: restart
+        prompted 11 0: retry; answer 1 0
+        two 17 0: say 0 -; answer 2 0
+    """,
+    "a request that is sent again after its addition became known stays in its conversation": """
+        adding 14 0: say 2 reminder
+        adding 16 0: say 3 reminder
+        adding 14 0: answer 0 1
+        adding 16 0: answer 0 1; say 2 -
+        adding 14 0: say 1 reminder; fail cancelled 1; retry
+    """,
+    "a request with a message that moves along may be sent again": """
+        adding 14 0: say 0 listing
+        adding 16 0: say 1 listing
+        adding 14 0: answer 1 2; say 0 -
+        adding 16 0: answer 1 0; say 3 listing
+        adding 14 0: answer 3 0; say 0 listing
+        all: restart
+        adding 14 0: retry
+    """,
+    "a client that adds is known with another prompt too": """
+        adding 14 0: say 0 reminder
+        two 18 0: say 0 -; answer 0 1
+        adding 14 0: answer 0 2; say 3 reminder; answer 1 0; reprompt 6 3
+    """,
+    "forks of two that a prompt tells apart stay apart when they are answered alike": """
+        prompted 11 0: say 0 -; answer 0 0; say 1 -; answer 0 0
+        prompted 12 0: say 0 -; answer 0 0; say 1 -; answer 0 0
+        prompted 11 0: rewind 0 2; answer 3 0
+        prompted 12 0: rewind 0 2; answer 3 0
+    """,
+    "an agent that goes back to what it said first stays in its conversation": """
+        agent 2 0: say 0; answer 3; rewind; say 1; answer 0; rewind; say 0; answer 4
+    """,
+}
+"""What longer runs have found: on each line an actor and its steps, each with its values; - is an empty text."""
 
 
-def test_two_that_are_told_apart_stay_so_when_they_go_on_with_the_same_words(url: str) -> None:
-    one, other = "prompted 11 0", "named 10 0"
-    steps = [
-        *(Step(one, "say", (0, "")), Step(other, "say", (0, ""))),
-        *(Step(other, "answer", (3, 0)), Step(one, "answer", (3, 1))),
-        *(Step(other, "say", (2, "")), Step(one, "say", (2, ""))),
-    ]
-    assert happen(url, steps) == []
+def read_steps(script: str) -> list[Step]:
+    """Return the steps of a script."""
+    steps: list[Step] = []
+    for line in script.split("\n"):
+        actor, _, told = line.strip().partition(": ")
+        for verb, *values in map(str.split, filter(None, told.split("; "))):
+            given = (int(one) if one.isdigit() else one.strip("-") for one in values)
+            steps.append(Step("" if actor == "all" else actor, verb, tuple(given)))
+    return steps
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_what_longer_runs_have_found_stays_right(url: str, name: str) -> None:
+    assert happen(url, read_steps(FOUND[name])) == []
 
 
 @pytest.mark.parametrize("other", ["prompted 11 0", "named 10 0", "agent 2 0"])
@@ -73,143 +166,6 @@ def test_an_addition_is_taken_off_the_right_conversation(url: str, extra: str, o
         *(Step(one, "say", (0, extra)), Step(other, "say", (0,))),
         *(Step(one, "answer", (0, 1)), Step(other, "answer", (0, 0)[: 1 if other.startswith("agent") else 2])),
         *(Step(one, "say", (3, "")), Step(one, "answer", (1, 0))),
-    ]
-    assert happen(url, steps) == []
-
-
-def test_an_addition_is_taken_off_while_another_waits_for_its_first_answer(url: str) -> None:
-    one, other = "adding 16 0", "prompted 11 0"
-    steps = [
-        *(Step(one, "say", (0, "listing")), Step(other, "say", (0, ""))),
-        *(Step(one, "answer", (1, 1)), Step(one, "say", (3, ""))),
-    ]
-    assert happen(url, steps) == []
-
-
-def test_two_that_are_told_apart_by_a_later_reply_have_their_own_turns_before_it(url: str) -> None:
-    one, other = "two 18 0", "two 17 0"
-    steps = [
-        *(Step(one, "say", (0, "")), Step(one, "answer", (0, 1))),
-        *(Step(other, "say", (0, "")), Step(other, "answer", (0, 1))),
-        *(Step(one, "say", (2, "")), Step(one, "answer", (4, 2))),
-        *(Step(other, "say", (2, "")), Step(other, "answer", (0, 2))),
-    ]
-    assert happen(url, steps) == []
-
-
-def test_what_another_was_answered_is_no_addition(url: str) -> None:
-    one, other = "adding 14 0", "prompted 11 0"
-    steps = [
-        *(Step(other, "say", (0, "")), Step(one, "say", (0, "listing"))),
-        *(Step(one, "answer", (0, 1)), Step(other, "answer", (1, 1))),
-        *(Step(other, "say", (1, "")), Step(other, "answer", (0, 1)), Step(one, "say", (1, ""))),
-    ]
-    assert happen(url, steps) == []
-
-
-def test_a_reply_that_broke_off_and_came_whole_later_leaves_its_request_in_the_conversation(url: str) -> None:
-    one, same, other = "wild 8 0", "wild 7 0", "prompted 12 0"
-    steps = [
-        *(Step(one, "say", (0, "")), Step(one, "fail", ("cancelled", 2))),
-        *(Step(same, "say", (0, "")), Step(same, "answer", (2, 1))),
-        *(Step(one, "retry"), Step(other, "say", (0, ""))),
-    ]
-    assert happen(url, steps) == []
-
-
-def test_a_whole_reply_goes_before_one_of_another_client_that_broke_off_there(url: str) -> None:
-    one, other = "prompted 12 0", "wild 7 0"
-    steps = [
-        *(Step(one, "say", (0, "")), Step(other, "say", (0, "")), Step(other, "fail", ("cancelled", 2))),
-        *(Step(one, "answer", (2, 1)), Step(one, "reprompt", (1, 3))),
-    ]
-    assert happen(url, steps) == []
-
-
-def test_another_result_of_the_newest_call_is_not_a_cleared_one(url: str) -> None:
-    one, other = "two 17 0", "two 18 0"
-    steps = [
-        *(Step(one, "say", (0, "")), Step(one, "answer", (4, 0))),
-        *(Step(other, "say", (0, "")), Step(other, "answer", (4, 0))),
-        *(
-            Step(one, "look", (0,)),
-            Step(other, "look", (1,)),
-            Step(one, "answer", (0, 0)),
-            Step(other, "answer", (0, 0)),
-        ),
-    ]
-    assert happen(url, steps) == []
-
-
-def test_an_agent_that_takes_everything_back_and_says_it_again_stays_in_its_conversation(url: str) -> None:
-    steps = [
-        *(Step("agent 0 0", "say", (0,)), Step("agent 0 0", "answer", (2,)), Step("agent 0 0", "rewind")),
-        *(Step("agent 0 0", "say", (0,)), Step("agent 0 0", "answer", (4,))),
-    ]
-    assert happen(url, steps) == []
-
-
-def test_an_agent_that_says_once_more_what_it_took_back_before_a_restart_stays_in_its_conversation(url: str) -> None:
-    steps = [
-        *(Step("agent 1 0", "say", (0,)), Step("agent 1 0", "answer", (0,)), Step("agent 1 0", "compact", (3, 1))),
-        *(Step("agent 1 0", "rewind"), Step("agent 1 0", "say", (3,)), Step("", "restart")),
-        *(Step("agent 1 0", "rewind"), Step("agent 1 0", "say", (0,)), Step("agent 1 0", "answer", (3,))),
-    ]
-    assert happen(url, steps) == []
-
-
-def test_a_request_that_is_sent_again_after_a_compaction_of_its_first_words_stays_in_its_conversation(url: str) -> None:
-    one, other = "prompted 11 0", "two 17 0"
-    steps = [
-        *(Step(one, "say", (0, "")), Step(one, "compact", (0, 2)), Step("", "restart"), Step(one, "retry")),
-        *(Step(one, "answer", (1, 0)), Step(other, "say", (0, "")), Step(other, "answer", (2, 0))),
-    ]
-    assert happen(url, steps) == []
-
-
-def test_a_request_that_is_sent_again_after_its_addition_became_known_stays_in_its_conversation(url: str) -> None:
-    one, other = "adding 14 0", "adding 16 0"
-    steps = [
-        *(Step(one, "say", (2, "reminder")), Step(other, "say", (3, "reminder"))),
-        *(Step(one, "answer", (0, 1)), Step(other, "answer", (0, 1)), Step(other, "say", (2, ""))),
-        *(Step(one, "say", (1, "reminder")), Step(one, "fail", ("cancelled", 1)), Step(one, "retry")),
-    ]
-    assert happen(url, steps) == []
-
-
-def test_a_request_with_a_message_that_moves_along_may_be_sent_again(url: str) -> None:
-    one, other = "adding 14 0", "adding 16 0"
-    steps = [
-        *(Step(one, "say", (0, "listing")), Step(other, "say", (1, "listing")), Step(one, "answer", (1, 2))),
-        *(Step(one, "say", (0, "")), Step(other, "answer", (1, 0)), Step(other, "say", (3, "listing"))),
-        *(Step(one, "answer", (3, 0)), Step(one, "say", (0, "listing")), Step("", "restart"), Step(one, "retry")),
-    ]
-    assert happen(url, steps) == []
-
-
-def test_a_client_that_adds_is_known_with_another_prompt_too(url: str) -> None:
-    one, other = "adding 14 0", "two 18 0"
-    steps = [
-        *(Step(one, "say", (0, "reminder")), Step(other, "say", (0, "")), Step(other, "answer", (0, 1))),
-        *(Step(one, "answer", (0, 2)), Step(one, "say", (3, "reminder")), Step(one, "answer", (1, 0))),
-        *(Step(one, "reprompt", (6, 3)),),
-    ]
-    assert happen(url, steps) == []
-
-
-def test_forks_of_two_that_a_prompt_tells_apart_stay_apart_when_they_are_answered_alike(url: str) -> None:
-    one, other = "prompted 11 0", "prompted 12 0"
-    both = [Step("", "say", (0, "")), Step("", "answer", (0, 0)), Step("", "say", (1, "")), Step("", "answer", (0, 0))]
-    again = [Step("", "rewind", (0, 2)), Step("", "answer", (3, 0))]
-    steps = [step._replace(actor=name) for part in (both, again) for name in (one, other) for step in part]
-    assert happen(url, steps) == []
-
-
-def test_an_agent_that_goes_back_to_what_it_said_first_stays_in_its_conversation(url: str) -> None:
-    steps = [
-        *(Step("agent 2 0", "say", (0,)), Step("agent 2 0", "answer", (3,)), Step("agent 2 0", "rewind")),
-        *(Step("agent 2 0", "say", (1,)), Step("agent 2 0", "answer", (0,)), Step("agent 2 0", "rewind")),
-        *(Step("agent 2 0", "say", (0,)), Step("agent 2 0", "answer", (4,))),
     ]
     assert happen(url, steps) == []
 

@@ -45,7 +45,7 @@ def test_a_turn_is_open_until_it_is_finished(store: Store) -> None:
     assert (begun.status, begun.model, begun.node, begun.depth) == ("open", "m-1", at.head, 1)
     assert list(store.turns.since()) == [begun]
     done = store.turns.finish(begun.id, ANSWER, usage={"input_tokens": 7}, cost=0.5)
-    assert (done.status, done.usage, done.cost, done.has_reply) == ("done", {"input_tokens": 7}, 0.5, True)
+    assert (done.status, done.usage, done.cost, done.reply is not None) == ("done", {"input_tokens": 7}, 0.5, True)
     assert done.ended is not None
     assert list(store.turns.since()) == [done]
     assert store.turns.reply(done.id) == ANSWER

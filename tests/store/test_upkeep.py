@@ -9,21 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, select, update
 
 from everlong.config.settings import StoreSettings
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.database import ShortWrites
-from everlong.store.opening import open_store
-from everlong.store.schema import alias, content
+from everlong.store.schema import alias, content, session
+from everlong.store.store import open_store
 from everlong.store.tree import Branch, Match, RecordRequest
 from everlong.store.upkeep import garbage
 from everlong.store.upkeep.garbage import collect_garbage
-from everlong.store.upkeep.maintenance import backup, size_of, stats, used_bytes, vacuum
+from everlong.store.upkeep.maintenance import backup, retain, stats, vacuum
 from everlong.store.upkeep.references import drop_unused
-from everlong.store.upkeep.retention import retain
 from tests.examples import length
 from tests.store.engines import ScriptedEngine, summarizing
 from tests.store.test_forget import talk_with_additions
@@ -171,22 +170,15 @@ def _terms(store: Store) -> set[str]:
         return set(connection.exec_driver_sql("SELECT term FROM temp.words").scalars())
 
 
-def test_retention_by_size_deletes_the_oldest_first(tmp_path: Path) -> None:
-    with Store.open(tmp_path / "store.db") as store:
-        for number in range(3):
-            talk: list[Message] = [{"role": "user", "content": f"{number} {n} {hash((number, n))}"} for n in range(50)]
-            made = store.sessions.start(store.record(talk), started=1_000.0 + number, from_depth=0)
-            store.sessions.end(made.id, "exit")
-        first, *_ = reversed(store.sessions.newest())
-        assert retain(store, max_bytes=size_of(store) - 1)[0] == first.id
-        assert retain(store, max_bytes=10**12) == []
-
-
-def test_a_server_says_how_much_it_holds_for_retention_by_size(schema_url: str) -> None:
-    with Store.open(schema_url) as store:
-        before = used_bytes(store)
-        store.record(talk_about("gannets"))
-        assert used_bytes(store) > before + 50 * 200
+def test_retention_deletes_what_ended_long_ago(store: Store) -> None:
+    old, new = (store.sessions.start(store.record(talk_about(name, 3))) for name in ("gannets", "fulmars"))
+    for one in (old, new):
+        store.sessions.end(one.id, "exit")
+    ended = update(session).where(session.c.id == old.id).values(ended=1_000.0)
+    store.database.write(lambda connection: connection.execute(ended).rowcount)
+    assert retain(store, days=1) == [old.id]
+    assert [one.id for one in store.sessions.newest()] == [new.id]
+    assert stats(store)["messages"] == 3
 
 
 def talk_about(name: str, count: int = 50) -> list[Message]:
@@ -222,7 +214,7 @@ def test_a_content_that_is_used_again_meanwhile_stays(store: Store, monkeypatch:
 
     def after_use(connection: Connection, **given: Any) -> int:
         said_again = RecordRequest(
-            *(store.chain, store.chain.root("two"), said, [1.0] * 3, [None] * 3), root=store.chain.root("two").id
+            *(store.chain, store.chain.root("two"), said, [1.0] * 3), root=store.chain.root("two").id
         )
         start = Match(None, said_again.start.id, 0)
         store.recorder.add(said_again, start, list(said_again.additions(0)), 1.0, connection)

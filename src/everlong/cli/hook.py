@@ -156,14 +156,13 @@ def _store_told(store: Store, event: HookEvent) -> None:
     """Store the session that a client hands over with its messages."""
     import time  # noqa: PLC0415 - as above
 
-    from everlong.store.imports import ImportOrigin  # noqa: PLC0415 - as above
-    from everlong.store.log_imports import LogImporter  # noqa: PLC0415 - as above
+    from everlong.store.imports import Importer, ImportOrigin  # noqa: PLC0415 - as above
     from everlong.wire.logs.opencode import read_opencode_session  # noqa: PLC0415 - as above
 
     told = event.told or {}
     run = read_opencode_session(told.get("session") or {}, list(_messages(told.get("messages"))))
     if run.messages:
-        LogImporter(store).add_run(run, ImportOrigin("opencode", time.time()))
+        Importer(store).add_run(run, ImportOrigin("opencode", time.time()))
 
 
 def _messages(told: Any) -> Iterator[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]:

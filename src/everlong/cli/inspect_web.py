@@ -146,17 +146,17 @@ def _open_transcript(file: str, path: Path, model: str | None) -> Iterator[Store
         for one in track(transcript.conversations, "reading"):
             chosen = model or one.model or MODEL
             counter = MessageCounter(counter_for(chosen))
-            sizes = counter.counts(one.messages)
-            done = Importer(store).add(one, origin, sizes)
+            done = Importer(store).add(one, origin)
             if done.session is not None and done.outcome == "new":
-                head = counter.count_tools(one.tools) + sum(sizes[: leading_system_count(one.messages)])
-                _play(store, done.session, chosen, head)
+                lead = one.messages[: leading_system_count(one.messages)]
+                head = counter.count_tools(one.tools) + sum(counter.counts(lead))
+                _play(store, done.session, chosen, head, counter)
             added += done.outcome != "empty"
         say(f"showing {counted(added, 'conversation')} of {file}; nothing of it is kept after this")
         yield store
 
 
-def _play(store: Store, ident: str, model: str, head: int) -> None:
+def _play(store: Store, ident: str, model: str, head: int, counter: MessageCounter) -> None:
     """Store the requests that would have led to an imported conversation: each sends everything before its answer.
 
     What a request has in common with the one before it counts as read from the provider's cache. ``head`` are the
@@ -179,7 +179,7 @@ def _play(store: Store, ident: str, model: str, head: int) -> None:
         if not isinstance(line, ConversationLine) or line.status is not None:
             continue
         entry = line.entry
-        tokens = entry.tokens or 0
+        tokens = 0 if entry.id is None else counter.count(entry.message)
         if entry.message["role"] == "assistant" and place is not None:
             usage = {"cache_read_tokens": cached, "cache_write_tokens": sent - cached, "output_tokens": tokens}
             sums.update(usage, api_calls=1)

@@ -106,7 +106,7 @@ def _storing_process(settings: Settings) -> StoreWriter | None:
     if sys.platform == "win32":
         return None
     from everlong.gateway.storing_process import StoringProcess  # noqa: PLC0415 - as above
-    from everlong.store.opening import location  # noqa: PLC0415 - as above
+    from everlong.store.store import location  # noqa: PLC0415 - as above
 
     where = str(location(store_settings()))
     if not where.startswith("postgres"):

@@ -21,8 +21,7 @@ from everlong.errors import NotStored
 from everlong.lossless import LosslessEngine
 from everlong.lossless.graph import describe
 from everlong.lossless.tools import EXPAND
-from everlong.store.graph_status import GraphStatus, read_figures, read_status
-from everlong.store.summaries import StoredGraph
+from everlong.store.summaries import GraphStatus, StoredGraph, read_figures, read_status
 from everlong.store.transcripts import one_line, plain
 from everlong.store.transcripts.parts import moment, name_of
 

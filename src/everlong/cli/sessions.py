@@ -216,7 +216,7 @@ def _failed_requests(store: Store, one: Conversation) -> dict[bytes | None, list
     """Return the requests that brought no answer, by the message that each ended with."""
     found: dict[bytes | None, list[Turn]] = {}
     for turn in (turn for part in one.parts for turn in store.turns.of_session(part)):
-        if turn.status == "failed" and not turn.has_reply:
+        if turn.status == "failed" and turn.reply is None:
             found.setdefault(turn.node, []).append(turn)
     return found
 

@@ -28,12 +28,12 @@ from everlong.config.files import write_whole
 from everlong.config.paths import data_home
 from everlong.errors import NotStored
 from everlong.store import Store
-from everlong.store.opening import apply_retention
+from everlong.store.store import apply_retention
 from everlong.store.tombstones import forgotten_among
 from everlong.store.transcripts import one_line
 from everlong.store.transcripts.parts import name_of
 from everlong.store.upkeep import garbage, maintenance
-from everlong.store.upkeep.forget import Forgotten
+from everlong.store.upkeep.forget import Forgotten, find_prompts, forget_prompts, forget_titles
 
 if TYPE_CHECKING:
     from everlong.store.search import Hit
@@ -117,7 +117,7 @@ def forget(text: str | None, turns: tuple[str, ...], session: str | None, yes: b
         else:
             chosen = _find_nodes(store, text) if text else [_node_at(store, turn) for turn in turns]
             titled = [one.id for one in store.conversations.newest(title=text)] if text else []
-            prompts = store.find_prompts(text) if text else []
+            prompts = find_prompts(store, text) if text else []
             if not chosen and not titled and not prompts:
                 _clean_traces(store, text)
                 say("nothing was found, so nothing was forgotten")
@@ -131,8 +131,8 @@ def forget(text: str | None, turns: tuple[str, ...], session: str | None, yes: b
             confirm(f"Forget {counted(len(chosen), 'message')} for good?", yes)
             gone = store.forget(chosen) if chosen else Forgotten(0, 0)
             if text:
-                store.forget_titles(text)
-                store.forget_prompts(prompts)
+                forget_titles(store, text)
+                forget_prompts(store, prompts)
         _clean_traces(store, text)
     if as_json:
         print_json({"messages": gone.messages, "summaries": gone.views, "spared": gone.spared})

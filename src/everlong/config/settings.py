@@ -512,9 +512,6 @@ class StoreSettings(Section):
     retention_days: Whole | None = optional_count(
         None, "Ended sessions older than this many days are deleted; null keeps everything."
     )
-    retention_megabytes: Whole | None = optional_count(
-        None, "The oldest ended sessions are deleted when the store is larger; null keeps everything."
-    )
 
 
 class SearchSettings(Section):

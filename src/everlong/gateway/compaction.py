@@ -27,7 +27,7 @@ from everlong.gateway.summaries import Earlier, Summaries, spent_by
 from everlong.gateway.window import RequestSize, Windows, lower_answer, read_request, tokens_in, tokens_of
 from everlong.lossless import LosslessEngine
 from everlong.plugins.guard import GuardedEngine, compressors_in
-from everlong.store.compaction import Occasion, see
+from everlong.store.compaction import Occasion, see, tagged_context
 from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
@@ -442,7 +442,7 @@ class ConversationCompactor:
         """Have the summary of a conversation written; return it, unless the engine keeps it in its graph."""
         store, at = relayed.conversations.recorder.store, turn.conversation.branch
         engine = self._compressor(relayed, turn, size)
-        messages = store.tagged_context(at) if isinstance(engine, LosslessEngine) else see(store, at).messages
+        messages = tagged_context(store, at) if isinstance(engine, LosslessEngine) else see(store, at).messages
         self._prepare(engine, turn, size, summarizer, messages)
         engine.prepare(messages)
         return engine.prepared

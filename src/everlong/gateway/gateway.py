@@ -81,7 +81,7 @@ from everlong.gateway.writer import StoreWriter, Writer
 from everlong.providers.embeddings import usable_embedder
 from everlong.providers.failures import classify_answer
 from everlong.store import Store
-from everlong.store.opening import redacted_message
+from everlong.store.store import redacted_message
 from everlong.tokens import counter_for
 from everlong.wire.event_stream import MOST_ANSWER
 

@@ -35,7 +35,7 @@ from everlong.gateway.upkeep import Indexing, Recorders
 from everlong.gateway.writer import StoreWriter, Writer, recorder_of
 from everlong.processes import OWN_FOLDER, own_command
 from everlong.store import Store
-from everlong.store.opening import redacted_message
+from everlong.store.store import redacted_message
 from everlong.store.upgrade import open_database
 
 if TYPE_CHECKING:

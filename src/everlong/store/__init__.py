@@ -11,9 +11,8 @@ from everlong.exports import export_lazily
 if TYPE_CHECKING:
     from everlong.store.compaction import Compacted as Compacted, Compaction as Compaction, Occasion as Occasion
     from everlong.store.conversations import Conversation as Conversation
-    from everlong.store.opening import open_store as open_store
     from everlong.store.sessions import Session as Session
-    from everlong.store.store import Store as Store
+    from everlong.store.store import Store as Store, open_store as open_store
     from everlong.store.tree import Branch as Branch
     from everlong.store.turns import Turn as Turn
 
@@ -22,9 +21,8 @@ __all__, __getattr__, __dir__ = export_lazily(
     {
         "compaction": "Compacted Compaction Occasion",
         "conversations": "Conversation",
-        "opening": "open_store",
         "sessions": "Session",
-        "store": "Store",
+        "store": "Store open_store",
         "tree": "Branch",
         "turns": "Turn",
     },

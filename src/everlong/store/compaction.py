@@ -10,13 +10,12 @@ from __future__ import annotations
 import inspect
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Row, bindparam, select, update
+from sqlalchemy import Connection, Row, bindparam, select
 
 from everlong.context.engine import ContextEngine
 from everlong.context.oversized import Spilling, SpillLimits
@@ -161,25 +160,21 @@ class SeenContext(NamedTuple):
 def see(core: StoreCore, at: Branch) -> SeenContext:
     """Read the context of a place: the view in force, if it may be used there, and the raw messages."""
     with core.database.read() as connection:
-        return _see(core, connection, at)
-
-
-def _see(core: StoreCore, connection: Connection, at: Branch) -> SeenContext:
-    row = connection.execute(
-        select(branch.c.view_id, branch.c.epoch).where(branch.c.id == at.id, branch.c.tenant == core.tenant)
-    ).first()
-    if row is None:
-        raise NotStored(f"there is no branch {at.id} in {core.database.backend.where}")
-    shown = view_for(connection, row.view_id, at.depth)
-    path = segments_to(connection, at.id, at.depth)
-    pieces = pieces_of(connection, core.reader, path, shown, at.depth)
-    system = system_of(connection, core.reader, at.id, shown)
-    sent = without_stale_thinking(connection, path, pieces, shown)
-    messages = [piece.message for piece in sent if piece.message is not None]
-    if shown is not None and (pins := pinned_in(connection, core.tenant, path)):
-        depths = [depth for _, depth in pins if depth <= shown.cover_depth]
-        entries = [e for d in depths for e in core.reader.entries(connection, path, d - 1, d) if e.id]
-        messages = with_pins(sent, entries)
+        row = connection.execute(
+            select(branch.c.view_id, branch.c.epoch).where(branch.c.id == at.id, branch.c.tenant == core.tenant)
+        ).first()
+        if row is None:
+            raise NotStored(f"there is no branch {at.id} in {core.database.backend.where}")
+        shown = view_for(connection, row.view_id, at.depth)
+        path = segments_to(connection, at.id, at.depth)
+        pieces = pieces_of(connection, core.reader, path, shown, at.depth)
+        system = system_of(connection, core.reader, at.id, shown)
+        sent = without_stale_thinking(connection, path, pieces, shown)
+        messages = [piece.message for piece in sent if piece.message is not None]
+        if shown is not None and (pins := pinned_in(connection, core.tenant, path)):
+            depths = [depth for _, depth in pins if depth <= shown.cover_depth]
+            entries = [e for d in depths for e in core.reader.entries(connection, path, d - 1, d) if e.id]
+            messages = with_pins(sent, entries)
     view_id = shown.id if shown is not None else None
     return SeenContext(pieces, system, view_id, row.epoch, [*system.messages(), *messages], sent)
 
@@ -249,11 +244,12 @@ def compact(
             system,
             derived.cover_depth if only_covered else at.depth,
             occasion.profile,
-            engine.last_prompt_tokens or None,
             state_after(engine),
         )
-        facts = {**compaction_values(engine, seconds, occasion), "cost": spent(), "messages_after": len(plain)}
-        facts |= size_of(engine, seen.messages, "before")
+        facts = {**compaction_values(engine, seconds, occasion), "cost": spent()}
+        facts |= {"messages_before": len(seen.messages), "messages_after": len(plain)}
+        if callable(estimate := getattr(engine, "estimate_tokens", None)):
+            facts |= {"tokens_before": int(estimate(seen.messages)), "tokens_after": int(estimate(plain))}
         if options.get("current_tokens"):
             facts["tokens_before"] = options["current_tokens"]
 
@@ -272,10 +268,7 @@ def compact(
             written = _write_view(core, at, work, roll_over)
         except TryAgain:
             return Compacted("lost", see(core, at).messages)
-        after = see(core, at)
-        if after.view_id == written[0]:
-            _note_size(core, written[1], size_of(engine, after.messages, "after"), facts)
-        return Compacted("compacted", after.messages, *written[:2], made.state == "degraded", *written[2:])
+        return Compacted("compacted", see(core, at).messages, *written[:2], made.state == "degraded", *written[2:])
     finally:
         if held is not None:
             leases.release(core.database, held)
@@ -310,17 +303,6 @@ def _write_view(
     except StoreError as error:  # a session that cannot go on must not cost the turn its compaction
         return *core.database.write(work), None, f"session {roll_over} was not continued: {error}"
     return *made, child, None
-
-
-def _note_size(core: StoreCore, ident: int, sizes: dict[str, Any], facts: Mapping[str, Any]) -> None:
-    """Correct in the history the size of what is sent after a compaction, with all that is pinned.
-
-    This is a transaction of its own, because nobody else could write while a long conversation is counted.
-    """
-    if any(facts.get(name) != value for name, value in sizes.items()):
-        row = update(compaction).where(compaction.c.id == ident, compaction.c.tenant == core.tenant)
-        with suppress(StoreError):  # the compaction holds all the same
-            core.database.write(lambda connection: connection.execute(row.values(sizes)))
 
 
 def tagged_context(core: StoreCore, at: Branch) -> list[Message]:
@@ -389,13 +371,6 @@ def state_after(engine: ContextEngine) -> Literal["good", "degraded"]:
         return "good"
     is_weak = report.quality is not None and report.quality.score < WEAK_BELOW
     return "degraded" if report.fallback_reason is not None or is_weak else "good"
-
-
-def size_of(engine: ContextEngine, messages: Sequence[Message], when: Literal["before", "after"]) -> dict[str, Any]:
-    """Return the size of what is sent: messages and, if the engine can estimate them, tokens with tool schemas."""
-    estimate = getattr(engine, "estimate_tokens", None)
-    sizes = {f"messages_{when}": len(messages)}
-    return sizes if estimate is None else {**sizes, f"tokens_{when}": int(estimate(messages))}
 
 
 def compaction_values(engine: ContextEngine, seconds: float, occasion: Occasion) -> dict[str, Any]:

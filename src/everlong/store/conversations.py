@@ -379,24 +379,17 @@ class Conversations:
     ) -> Iterator[ConversationLine | CompactionMark]:
         waiting = sorted(marks, key=lambda mark: mark[1])
         answers = {depth: some for (number, depth), some in beside.items() if run.holds(number, depth)}
-        behind: list[
-            tuple[str, ConversationLine]
-        ] = []  # replies to the last message that broke off, each with its part
+        broken: list[ConversationLine] = []  # replies to the last message that broke off
         for entry in self._read_run(run, low, high):
             if entry.id is not None:
-                due = [mark for _, depth, mark in waiting if depth < entry.depth]
-                waiting = waiting[len(due) :]
-                yield from _in_order(due, behind)
-                behind = []
-            turn += entry.id is not None
+                yield from broken
+                while waiting and waiting[0][1] < entry.depth:
+                    yield waiting.pop(0)[2]
+                turn += 1
+                broken = [line for one in answers.get(entry.depth, ()) for line in self._broken_lines(one, turn)]
             yield ConversationLine(None if entry.id is None else turn, entry)
-            if entry.id is not None:
-                behind = [
-                    (one.session, line)
-                    for one in answers.get(entry.depth, ())
-                    for line in self._broken_lines(one, turn)
-                ]
-        yield from _in_order([mark for _, _, mark in waiting], behind)
+        yield from broken
+        yield from (mark for _, _, mark in waiting)
 
     def _read_run(self, run: ShownRun, low: int, high: int) -> Iterator[Entry]:
         start = low if low > 0 else -1  # what precedes the first message belongs to it
@@ -550,17 +543,6 @@ def _conversation(
         agents=agents,
         **totals,
     )
-
-
-def _in_order(
-    marks: Sequence[CompactionMark], broken: Sequence[tuple[str, ConversationLine]]
-) -> Iterator[ConversationLine | CompactionMark]:
-    """Yield the lines between two messages: a reply that broke off after a compaction comes after its mark."""
-    begun = {mark.part for mark in marks}
-    yield from (line for part, line in broken if part not in begun)
-    for mark in marks:
-        yield mark
-        yield from (line for part, line in broken if part == mark.part)
 
 
 def _leads_through(connection: Connection, run: ShownRun, number: int, depth: int) -> bool:

@@ -12,13 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Engine, RootTransaction, Select
 from sqlalchemy.exc import DBAPIError, InterfaceError
 
 from everlong.errors import StoreBusy, StoreError, StoreUnavailable
-from everlong.store.write_counter import Counts
 
 T = TypeVar("T")
 
@@ -37,6 +36,13 @@ _SAVEPOINT = "everlong_write"
 
 ATTEMPTS = 40
 """Attempts of a transaction that loses against others, before that counts as an error."""
+
+
+class Counts(NamedTuple):
+    """Numbers of the newest message and of the newest turn."""
+
+    messages: int
+    turns: int
 
 
 class Backend:

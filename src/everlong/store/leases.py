@@ -26,14 +26,9 @@ class Lease(NamedTuple):
     fence: int
 
 
-def owner_name() -> str:
-    """Return a name for this process and this attempt that no other has."""
-    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-
-
 def take(database: Database, key: str, seconds: float) -> Lease | None:
     """Take a lease that is free, has run out or was a dead process's; return None if another has it."""
-    owner = owner_name()
+    owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
     statement = database.sql(
         "INSERT INTO lease (key, owner, fence, expires) VALUES (?,?,1,?) ON CONFLICT (key) DO UPDATE SET"
         " owner = excluded.owner, fence = lease.fence + 1, expires = excluded.expires WHERE lease.expires <= ?"

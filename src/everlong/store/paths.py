@@ -40,7 +40,6 @@ class Entry(NamedTuple):
     digest: bytes
     message: Message
     ts: float
-    tokens: int | None
     forgotten: bool
 
 
@@ -79,12 +78,12 @@ class Reader:
         self._tenant = tenant
         held = "c.digest, c.bytes, c.codec, c.state, c.stub"
         self._nodes = database.sql(
-            f"SELECT n.depth, n.id, n.seq, n.ts, n.tokens, {held} FROM node n JOIN content c ON c.digest = n.digest"  # noqa: S608
+            f"SELECT n.depth, n.id, n.seq, n.ts, {held} FROM node n JOIN content c ON c.digest = n.digest"  # noqa: S608
             " AND c.tenant = n.tenant WHERE n.branch = ? AND n.depth > ? AND n.depth <= ? AND n.tenant = ?"
             " ORDER BY n.depth"
         )
         self._asides = database.sql(
-            f"SELECT a.depth, NULL, a.seq, a.first_ts, NULL, {held} FROM annex a JOIN content c ON c.digest = a.digest"  # noqa: S608
+            f"SELECT a.depth, NULL, a.seq, a.first_ts, {held} FROM annex a JOIN content c ON c.digest = a.digest"  # noqa: S608
             " AND c.tenant = a.tenant WHERE a.branch = ? AND a.depth >= ? AND a.depth <= ? AND a.tenant = ? AND a.shown"
             " ORDER BY a.depth, a.ord"
         )
@@ -123,10 +122,10 @@ class Reader:
 
 def entry_of(row: Sequence[Any]) -> Entry:
     """Return a row of one of the reader's statements as an entry."""
-    depth, ident, seq, ts, tokens, digest, data, codec, state, stub = row
+    depth, ident, seq, ts, digest, data, codec, state, stub = row
     message = message_of(data, codec, state, stub)
     ident = None if ident is None else bytes(ident)
-    return Entry(depth, ident, seq, bytes(digest), message, ts, tokens, state != "live")
+    return Entry(depth, ident, seq, bytes(digest), message, ts, state != "live")
 
 
 def message_of(data: bytes | None, codec: int, state: str, stub: bytes | None) -> Any:

@@ -58,7 +58,6 @@ node = Table(
     Column("depth", BigInteger, nullable=False),
     Column("role", String, nullable=False),
     Column("digest", _Digest, nullable=False),
-    Column("tokens", Integer),
     Column("ts", Float(53), nullable=False),
     Column("mark", _Id),  # the id by which stateless requests find it, where that is another one
     UniqueConstraint("branch", "depth"),
@@ -103,11 +102,9 @@ branch = Table(
     Column("view_id", _Serial),
     Column("epoch", BigInteger, nullable=False),  # counts the views that were in force
     Column("preamble", _Digest),  # the system messages and tools that it was last sent with
-    Column("ext_id", String),
     Column("ts", Float(53), nullable=False),
     Column("root", _Id),  # the node before its first message; null for that of lists that are known by their words
     Index("ix_branch_parent", "parent"),
-    Index("ix_branch_ext_id", "tenant", "ext_id"),
     sqlite_autoincrement=True,
 )
 
@@ -117,12 +114,10 @@ view = Table(
     Column("id", _Serial, primary_key=True, autoincrement=True),
     Column("tenant", String, nullable=False),
     Column("branch", _Serial, nullable=False),
-    Column("cover", _Id, nullable=False),
     Column("cover_depth", BigInteger, nullable=False),
     Column("saw_depth", BigInteger, nullable=False),
     Column("prev", _Serial),
     Column("profile", String, nullable=False),
-    Column("tokens", Integer),
     Column("system_suffix", Text),
     Column("preamble", _Digest),  # set where an engine rewrote the system messages rather than add to them
     Column("state", String, nullable=False),  # good, degraded or void
@@ -323,7 +318,6 @@ log_file = Table(  # how far the logs of other clients are imported; no word of 
     Column("mtime", BigInteger, nullable=False),  # its time then, in nanoseconds
     Column("inode", String, nullable=False),
     Column("state", Text, nullable=False),  # JSON: how far a database was read
-    Column("ts", Float(53), nullable=False),
 )
 
 pin = Table(

@@ -13,17 +13,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, delete, select, update
 
+from everlong.arguments import refuse
+from everlong.config.paths import data_home
 from everlong.context.engine import ContextEngine
 from everlong.context.oversized import SpillLimits
 from everlong.errors import NotStored
-from everlong.model import Message, Trace, checked_messages
+from everlong.model import Message, Trace, check_messages, checked_messages, is_system, list_messages
+from everlong.redaction import redact_values
 from everlong.store.compaction import (
     MANUAL,
     OVERSIZED,
@@ -34,7 +38,6 @@ from everlong.store.compaction import (
     history,
     see,
     spill,
-    tagged_context,
     undo,
     view_at,
 )
@@ -42,25 +45,25 @@ from everlong.store.content import blob, encoded
 from everlong.store.conversations import Conversations
 from everlong.store.core import StoreCore
 from everlong.store.costs import Receipts
-from everlong.store.database import Database
-from everlong.store.evidence import read_evidence
+from everlong.store.database import Database, TryAgain
 from everlong.store.identity import Identity
+from everlong.store.identity.cleared_results import carry, view_to_carry
 from everlong.store.outputs import Outputs, ReadPage, page_of
 from everlong.store.paths import Entry, Segment, read_message, segments_to
-from everlong.store.recording import Recording
 from everlong.store.schema import branch as branches, node as nodes, pin as pins
 from everlong.store.sessions import Sessions
 from everlong.store.summaries import StoredGraph
 from everlong.store.tombstones import title_of_opening
-from everlong.store.tree import Branch
+from everlong.store.tree import BATCH, Aside, Branch, Match, NewMessage, RecordRequest, find_deepest
 from everlong.store.turns import Turns
 from everlong.store.upgrade import open_database
-from everlong.store.upkeep.forget import Forgotten, find_prompts, forget, forget_prompts, forget_titles
+from everlong.store.upkeep.forget import Forgotten, forget
+from everlong.store.upkeep.maintenance import retain
 from everlong.store.upkeep.verify import Verified, verify
 from everlong.store.views import ViewItem, items_of, pinned_in
 
 if TYPE_CHECKING:
-    from everlong.context.exchanges import CompactionEvidence
+    from everlong.config.settings import StoreSettings
     from everlong.lossless import LosslessEngine, SummaryNode
     from everlong.store.search import Page, Searcher
     from everlong.store.search.vectors import Embedder
@@ -90,7 +93,6 @@ class Store(StoreCore):
         self.sessions = Sessions(self)
         self.conversations = Conversations(self, self.sessions)
         self.identity = Identity(self, self.sessions)
-        self.recording = Recording(self, self.identity)
         self.turns = Turns(self, self.identity)
         self.receipts = Receipts(self)
         self.outputs = Outputs(self)
@@ -125,9 +127,7 @@ class Store(StoreCore):
         *,
         tools: Sequence[dict[str, Any]] | None = None,
         times: Sequence[float] | None = None,
-        tokens: Sequence[int | None] | None = None,
         ext_id: str | None = None,
-        known: Trace | None = None,
         conversation: str = "",
     ) -> Branch:
         """Store a conversation as far as it is not known; durable when this returns. Recording again adds nothing.
@@ -138,13 +138,36 @@ class Store(StoreCore):
             messages: The conversation from its first message on, with the system messages that it is sent with.
             tools: The tools that it is sent with.
             times: When each message was said, in seconds since 1970; now, if not given.
-            tokens: The size of each message, where the caller knows it.
-            ext_id: A name by which the caller knows the conversation, kept with a branch that is begun here.
-            known: The chain over the messages without those system messages, as they are stored, where it is known.
+            ext_id: The client's name for the conversation, which tells those that begin alike apart.
             conversation: The name of the conversation: it goes on from what was recorded under the same name, and never
                 from another one, whatever it says.
         """
-        return self.recording.whole(messages, tools, times, tokens, ext_id, known, conversation)
+        given: list[Any] = list_messages(messages)
+        lead = next((at for at, one in enumerate(given) if not isinstance(one, dict) or not is_system(one)), len(given))
+        check_messages(given[:lead])
+        said: list[Message] = given[lead:]
+        root = self.chain.root(conversation)
+        known: Trace | None = None
+        if self.database.in_batch:  # what is imported in a batch does not come again soon
+            check_messages(said, lead)
+        else:
+            known = self.checkpoints.traced(said, self.cleaned, root, skip=lead)
+        preamble = None
+        if lead or tools:
+            sent = {"system": [self.cleaned(one) for one in given[:lead]], "tools": self.cleaned_tools(tools)}
+            preamble = blob(self.tenant, encoded(sent))
+        request = RecordRequest(
+            self.chain,
+            root,
+            said,
+            times[lead:] if times else [time.time()] * len(said),
+            preamble=preamble,
+            ext_id=ext_id,
+            clean=self.cleaned,
+            known=known,
+            root=root.id if conversation else None,
+        )
+        return self._record(request) if conversation else self._record(*self.identity.resolve(request))
 
     def batch(self) -> AbstractContextManager[None]:
         """Commit what this thread stores in a ``with`` block together at its end, rather than one by one.
@@ -156,7 +179,16 @@ class Store(StoreCore):
 
     def append(self, to: Branch, messages: Iterable[Message], *, times: Sequence[float] | None = None) -> Branch:
         """Store messages after a place in the tree; the same as recording the whole list, without reading it again."""
-        return self.recording.after(to, checked_messages(messages), times)
+        said = checked_messages(messages)
+        request = RecordRequest(
+            self.chain,
+            to.node,
+            said,
+            times or [time.time()] * len(said),
+            to.id,
+            clean=self.cleaned,
+        )
+        return self._record(request)
 
     def use_system(self, at: Branch, text: str) -> None:
         """Send a branch with another system prompt from now on, and with the tools that it has."""
@@ -170,6 +202,58 @@ class Store(StoreCore):
             connection.execute(update(branches).where(branches.c.id == at.id).values(preamble=made.digest))
 
         self.database.write(work)
+
+    def _record(self, request: RecordRequest, match: Match | None = None) -> Branch:
+        """Record a list after the deepest known node, which is looked for if it is not given."""
+        if request.start_branch is not None and request.base is None and request.trace.ids:
+            # What follows the end of a branch is new as a rule; what is known already shows when it is written.
+            try:
+                return self._write(request, Match(request.start_branch, request.start.id, request.start.depth))
+            except TryAgain:
+                pass
+        if match is None:
+            with self.database.read() as connection:
+                match = find_deepest(connection, self.database, request)
+                if match.branch is not None and _is_known(connection, request, match):
+                    return Branch(match.branch, match.id, match.depth)
+
+        def write(attempt: int) -> Branch:
+            nonlocal match
+            if attempt or match is None:
+                with self.database.read() as connection:
+                    match = find_deepest(connection, self.database, request)
+            return self._write(request, match)
+
+        return self.database.retry(write)
+
+    def _write(self, request: RecordRequest, match: Match, at_once: int | None = BATCH) -> Branch:
+        now = time.time()
+        waiting = request.additions(match.depth)
+        while True:
+            batch = list(islice(waiting, at_once))
+            try:
+                done = self.database.write(partial(self._write_batch, request, match, batch, now))
+            except _MustWriteAll:
+                return self._write(request, match, None)
+            if at_once is None or len(batch) < at_once:
+                return done
+            match = Match(done.id, done.head, done.depth)
+
+    def _write_batch(
+        self,
+        request: RecordRequest,
+        match: Match,
+        batch: list[tuple[NewMessage, list[Aside]]],
+        now: float,
+        connection: Connection,
+    ) -> Branch:
+        done = self.recorder.add(request, match, batch, now, connection)
+        is_fork = match.branch is not None and done.id != match.branch
+        if is_fork and (carried := view_to_carry(self, connection, request, match)):
+            if done.depth < carried.saw_depth:
+                raise _MustWriteAll
+            carry(self, connection, carried, done)
+        return done
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -205,10 +289,6 @@ class Store(StoreCore):
         graph = self.graph(at)
         engine.attach(graph)
         return engine.build(graph.outline(), at.head.hex() if at.depth else "", on_leaf)
-
-    def tagged_context(self, at: Branch) -> list[Message]:
-        """Return the messages to send, each with its id, as an engine is given them."""
-        return tagged_context(self, at)
 
     def spill(self, at: Branch, limits: SpillLimits, occasion: Occasion = OVERSIZED) -> Compacted:
         """Send stubs in the place of messages that no window holds; `read` and ``read_turn`` give the whole."""
@@ -257,10 +337,6 @@ class Store(StoreCore):
         """Return the compaction history of a session, of a branch, or of all, oldest first."""
         return history(self, session=session, branch=branch)
 
-    def evidence(self, compactions: Sequence[int]) -> dict[int, CompactionEvidence]:
-        """Return what models were asked and answered for compactions, by their ids; those without are left out."""
-        return read_evidence(self, compactions)
-
     def _known_node(self, node: bytes) -> None:
         with self.database.read() as connection:
             found = connection.execute(select(nodes.c.seq).where(nodes.c.id == node, nodes.c.tenant == self.tenant))
@@ -288,18 +364,6 @@ class Store(StoreCore):
         """Forget messages for good, wherever the same words stand; sent again, they are not stored again."""
         return forget(self, nodes)
 
-    def forget_titles(self, words: str) -> int:
-        """Delete titles that hold some words, in whatever case; return how many conversations had one."""
-        return forget_titles(self, words)
-
-    def find_prompts(self, words: str) -> list[bytes]:
-        """Return the system prompts, with their tools, that hold some words, in whatever case."""
-        return find_prompts(self, words)
-
-    def forget_prompts(self, prompts: Sequence[bytes]) -> None:
-        """Forget system prompts, with their tools, for good."""
-        forget_prompts(self, prompts)
-
     def title_for(self, messages: Sequence[Message]) -> str | None:
         """Return the title that the first messages of a conversation give it; None if its words are forgotten."""
         with self.database.read() as connection:
@@ -311,3 +375,70 @@ class Store(StoreCore):
         ``progress`` is called with the number of messages done and of all.
         """
         return verify(self, progress)
+
+
+class _MustWriteAll(Exception):  # noqa: N818 - a signal inside this module
+    """A sign that all messages must be written at once: a fork and its carried view come together or not at all."""
+
+
+def _is_known(connection: Connection, request: RecordRequest, match: Match) -> bool:
+    if match.depth < request.start.depth + len(request.trace.ids):
+        return False
+    if request.preamble is None and not request.asides_at(match.depth):
+        return True
+    held = select(branches.c.head, branches.c.preamble).where(branches.c.id == match.branch)
+    row = connection.execute(held).first()
+    if row is None or bytes(row.head) != match.id:
+        return True
+    return not request.asides_at(match.depth) and (request.preamble is None or row.preamble == request.preamble.digest)
+
+
+# -- by the settings ---------------------------------------------------------------------------------------------------
+
+FILE_NAME = "store.db"
+"""The name of the user's own store, if no setting names another."""
+
+
+def location(settings: StoreSettings) -> str | Path:
+    """Return the url or the path of the store that the settings of the ``store`` section name."""
+    return settings.url or data_home() / FILE_NAME
+
+
+def open_store(
+    settings: StoreSettings | str | Path | None = None,
+    tenant: str = "local",
+    *,
+    waits_for_disk: bool = True,
+    embedder: Embedder | None = None,
+) -> Store:
+    """Open a store by its path or url, or the one that the settings of the ``store`` section name; else the user's own.
+
+    Whoever has what it stores in a journal, too, need not wait for the disk with every commit.
+    With an ``embedder``, questions also find messages by their meaning.
+
+    >>> with open_store("mine.db") as store:
+    ...     len(store.context(store.record([{"role": "user", "content": "hi"}])))
+    1
+    """
+    if settings is None or isinstance(settings, str | Path):
+        where = settings or data_home() / FILE_NAME
+        return Store(open_database(where, waits_for_disk=waits_for_disk), tenant, embedder=embedder)
+    if not hasattr(settings, "url"):
+        refuse("settings", settings, "a path, a url, StoreSettings, or None")
+    return Store(
+        open_database(location(settings), waits_for_disk=waits_for_disk),
+        tenant,
+        redact=redacted_message if settings.redact else None,
+        embedder=embedder,
+    )
+
+
+def apply_retention(store: Store, settings: StoreSettings) -> list[str]:
+    """Delete the conversations that the settings say are too old; return the ids of the deleted sessions."""
+    return [] if settings.retention_days is None else retain(store, settings.retention_days)
+
+
+def redacted_message(message: Message) -> Message:
+    """Return a copy of a message with every secret in it replaced by a mark."""
+    result: Message = redact_values(message)
+    return result

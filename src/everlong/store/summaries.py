@@ -7,7 +7,9 @@ share their summaries. Edges are rows; messages are not stored a second time.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast, get_args
 
@@ -25,12 +27,13 @@ from everlong.lossless.graph import (
     SummaryNode,
     SummarySpan,
     TextPage,
+    highest_spans,
     search_texts,
     summary_id,
     tag_of,
 )
 from everlong.model import Message
-from everlong.store.compaction import tagged_context
+from everlong.store.compaction import tagged_context, view_at
 from everlong.store.content import blob, encoded, value_of
 from everlong.store.database import in_batches
 from everlong.store.outputs import page_of
@@ -547,3 +550,65 @@ def _has_sendable(connection: Connection, number: int, low: int, high: int) -> b
         if connection.execute(select(node.c.seq).where(*mine, node.c.role != "tool").limit(1)).first() is not None:
             return True
     return False
+
+
+# -- state -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GraphStatus:
+    """The graph of one conversation as it stands now."""
+
+    graph: StoredGraph
+    shown: list[SummaryNode]
+    """The summaries that the context stands on, oldest first; none if another engine made the context."""
+    lost: list[str]
+    """The ids of summaries in the context that are not there any more."""
+    ahead: list[SummaryNode]
+    """The highest summaries after those in the context, oldest first."""
+    messages: int
+    """The number of all messages."""
+    covered: int
+    """The number of messages under a summary."""
+    newer: int
+    """The number of messages after the summaries in the context."""
+
+    @property
+    def roots(self) -> list[SummaryNode]:
+        """The highest summaries of the graph, oldest first."""
+        return [*self.shown, *self.ahead]
+
+
+def read_status(core: StoreCore, at: Branch) -> GraphStatus:
+    """Return the state of the graph of a conversation."""
+    graph = StoredGraph(core, at)
+    with core.database.read() as connection:
+        shown_view = view_at(connection, at)
+        ids = [] if shown_view is None else shown_ids(items_of(connection, core.reader, shown_view.id))
+    found = graph.newest(ids)
+    shown = [one for one in found if one is not None]
+    lost = [ident for ident, one in zip(ids, found, strict=True) if one is None]
+    end = shown[-1].made.last if shown else ROOT
+    spans = highest_spans(graph.outline(), end)
+    ahead = [one for one in graph.newest([span.id for span in spans]) if one is not None]
+    total = graph.message_count(ROOT, at.head.hex() if at.depth else ROOT)
+    last = ahead[-1].made.last if ahead else end
+    newer = total - graph.message_count(ROOT, end)
+    return GraphStatus(graph, shown, lost, ahead, total, graph.message_count(ROOT, last), newer)
+
+
+def read_figures(status: GraphStatus) -> dict[str, Any]:
+    """Return the figures of a graph as plain values."""
+    by_level: dict[int, Counter[str]] = {}
+    models: Counter[str] = Counter()
+    for one in status.graph.all(("good", "degraded", "replaced", "void")):
+        by_level.setdefault(one.made.level, Counter())[one.state] += 1
+        if one.state in _IN_FORCE:
+            models[one.made.model] += 1
+    return {
+        "messages": status.messages,
+        "messages_under_summaries": status.covered,
+        "summaries_in_context": len(status.shown),
+        "levels": [{"level": level, **by_level[level]} for level in sorted(by_level, reverse=True)],
+        "models": dict(models.most_common()),
+    }

@@ -108,7 +108,6 @@ class NewMessage(NamedTuple):
     role: str
     blob: Blob
     blocks: Sequence[bytes]
-    tokens: int | None
     ts: float
     mark: bytes | None = None
     """The id by which stateless requests find it, if that is another one."""
@@ -142,7 +141,6 @@ class RecordRequest:
     start: Node
     messages: list[Message]
     ts: Sequence[float]
-    tokens: Sequence[int | None]
     start_branch: int | None = None
     preamble: Blob | None = None
     ext_id: str | None = None
@@ -223,7 +221,6 @@ class RecordRequest:
                 role_name(str(message["role"])),
                 packed or blob(self.chain.tenant, encoded(message)),
                 self.trace.blocks[before:end],
-                self.tokens[index],
                 self.ts[index],
                 self.marks[end - 1] if self.marks is not None and self.marks[end - 1] != ids[end - 1] else None,
             )
@@ -274,8 +271,8 @@ class Recorder:
             " ON CONFLICT DO NOTHING"
         )
         self._node = sql(
-            "INSERT INTO node (id, tenant, parent, branch, depth, role, digest, tokens, ts, mark)"
-            " VALUES (?,?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING"
+            "INSERT INTO node (id, tenant, parent, branch, depth, role, digest, ts, mark)"
+            " VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING"
         )
         self._annex = sql(
             "INSERT INTO annex (tenant, branch, depth, ord, digest, kind, shown, first_ts) VALUES (?,?,?,?,?,?,?,?)"
@@ -289,8 +286,8 @@ class Recorder:
             " WHERE branch = ? AND depth > ? AND depth <= ? AND tenant = ?"
         )
         self._branch = sql(
-            "INSERT INTO branch (tenant, parent, fork_depth, root, head, head_depth, view_id, epoch, preamble, ext_id,"
-            " ts) VALUES (?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
+            "INSERT INTO branch (tenant, parent, fork_depth, root, head, head_depth, view_id, epoch, preamble, ts)"
+            " VALUES (?,?,?,?,?,?,?,?,?,?) RETURNING id"
         )
         seen = "SELECT head, view_id, preamble, fork_depth, root FROM branch WHERE id = ?"
         self._locked = sql(seen) + database.backend.lock
@@ -353,7 +350,7 @@ class Recorder:
             rows.append(
                 (
                     *(addition.id, tenant, parent, number, addition.depth),
-                    *(addition.role, addition.blob.digest, addition.tokens, addition.ts, addition.mark),
+                    *(addition.role, addition.blob.digest, addition.ts, addition.mark),
                 )
             )
             parent = addition.id
@@ -387,7 +384,7 @@ class Recorder:
         root = request.root if at is None else at.root
         values = (
             *(request.chain.tenant, parent, match.depth, root, match.id, match.depth),
-            *(inherited_view(connection, shown, match.depth), 0, preamble, request.ext_id, now),
+            *(inherited_view(connection, shown, match.depth), 0, preamble, now),
         )
         return int(self._run(connection, self._branch, values).fetchone()[0])
 

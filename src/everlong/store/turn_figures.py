@@ -1,4 +1,4 @@
-"""The figures of a conversation's turns: tokens, cost and cache of each request, without a word of content.
+"""The figures of a conversation: tokens, cost and cache of each request, and the size of its messages.
 
 A conversation may have tens of thousands of turns, so they are read in plain SQL, and in pages where a person reads
 them. Reads only.
@@ -10,13 +10,16 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import orjson
+from sqlalchemy import Connection
 
 from everlong.store.database import in_batches
+from everlong.store.paths import Segment
 from everlong.store.sessions import usage_totals
-from everlong.store.shown_path import ShownPath
+from everlong.store.shown_path import ShownPath, count_messages
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
+    from everlong.tokens import MessageCounter
 
 
 _COLUMNS = "id, branch, depth, view_id, model, status, usage, cost, ts, ended, session, error"
@@ -158,3 +161,31 @@ def _read_usage(told: str | None) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     return usage if isinstance(usage, dict) else {}
+
+
+# -- sizes -------------------------------------------------------------------------------------------------------------
+
+MOST_BLOCKS = 500
+"""The blocks of a stretch whose messages are all counted."""
+
+
+class StretchSize(NamedTuple):
+    """The size of a stretch of messages."""
+
+    messages: int
+    tokens: int
+
+
+def size_along(
+    core: StoreCore, connection: Connection, path: Sequence[Segment], low: int, high: int, counter: MessageCounter
+) -> StretchSize:
+    """Return the size of the messages at depths in ``(low, high]`` of a path.
+
+    Of a stretch longer than `MOST_BLOCKS`, the newest messages stand for all.
+    """
+    entries = core.reader.entries(connection, list(path), max(low, high - MOST_BLOCKS), high)
+    newest = [one for one in entries if one.id is not None]
+    tokens = sum(counter.counts([one.message for one in newest]))
+    stretch = [one._replace(low=max(low, one.low), high=min(high, one.high)) for one in path]
+    messages = sum(count_messages(connection, [one for one in stretch if one.low < one.high]))
+    return StretchSize(messages, tokens * messages // max(1, len(newest)))

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from sqlalchemy import Connection, Row, select
+from sqlalchemy import ColumnElement, Connection, func, select, text
 
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message, Node, Trace, checked_messages
@@ -22,13 +22,12 @@ from everlong.store.content import encoded
 from everlong.store.database import TryAgain
 from everlong.store.identity.placing import ATTEMPTS_IN_PLACE, StoredReply
 from everlong.store.identity.rewrites import ReplyLinker
-from everlong.store.schema import turn
+from everlong.store.schema import reply_name, turn
 from everlong.store.sessions import TOTALS, usage_totals
 from everlong.store.tree import Branch, Match, RecordRequest, inherited_view
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
-    from everlong.store.database import Database
     from everlong.store.identity import Identity
 
 TurnEnd = Literal["done", "failed", "cancelled"]
@@ -86,7 +85,8 @@ class Turn:
     error: str | None = None
     usage: dict[str, Any] | None = None
     cost: float = 0.0
-    has_reply: bool = False
+    reply: bytes | None = None
+    """The digest of the model's answer; `Turns.reply` returns its words."""
     echo_node: bytes | None = None
     """The reply as a message of the conversation."""
     ended: float | None = None
@@ -102,7 +102,6 @@ class Turns:
         self._database = core.database
         self._run = core.database.backend.run
         self._linker = ReplyLinker(core)
-        self._names = ReplyNames(core.database)
         # In plain SQL, because these are run with every request to a model.
         sql = core.database.sql
         self._branch = sql("SELECT view_id, preamble FROM branch WHERE id = ? AND tenant = ?")
@@ -110,9 +109,10 @@ class Turns:
             "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, error, usage,"
             " cost, reply, reply_key, echo_node, ts, ended) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
         )
+        self._name_sql = sql("INSERT INTO reply_name (tenant, name, turn) VALUES (?,?,?) ON CONFLICT DO NOTHING")
         grown = ", ".join(f"{name} = {name} + ?" for name in (*TOTALS, "cost"))
         self._totals_sql = sql(f"UPDATE session SET {grown}, active = ? WHERE id = ? AND tenant = ?")  # noqa: S608 - ours
-        one = f"SELECT {', '.join(_Row._fields)} FROM turn WHERE id = ? AND tenant = ?"  # noqa: S608 - our own names
+        one = f"SELECT {_COLUMNS} FROM turn WHERE id = ? AND tenant = ?"  # noqa: S608 - our own names
         self._one, self._locked = sql(one), sql(one) + core.database.backend.lock
         self._finish_sql = sql(
             "UPDATE turn SET session = ?, branch = ?, node = ?, depth = ?, status = ?, error = ?, usage = ?, cost = ?,"
@@ -174,10 +174,10 @@ class Turns:
             row = self._row(connection, ident, lock=True)
             if row.status != "open":
                 _check_same_end(row, digest, status)
-                return _turn(row)
+                return row
             contents = self._replies.content(checked)
             self._core.recorder.add_contents(connection, self._core.tenant, contents)
-            at = Branch(row.branch, bytes(row.node), row.depth)
+            at = Branch(row.branch, row.node, row.depth)
             past = FinishedTurn(checked, session=row.session, status=status)
             answered = StoredReply(at, echo_node, row.session)
             if echo_node is None:
@@ -189,10 +189,10 @@ class Turns:
                 *(digest, key, answered.node, time.time(), ident),
             )
             self._run(connection, self._finish_sql, values)
-            self._names.add(connection, self._core.tenant, ident, names)
+            self._add_names(connection, ident, names)
             self._add_totals(connection, session, usage, cost)
             self._drop_if_left(connection, row.session, session)
-            return _turn(self._row(connection, ident))
+            return self._row(connection, ident)
 
         return self._database.retry(lambda attempt: self._database.write(partial(work, attempt)))
 
@@ -255,7 +255,7 @@ class Turns:
     def get(self, ident: int) -> Turn:
         """Return a turn by its number."""
         with self._database.read() as connection:
-            return _turn(self._row(connection, ident))
+            return self._row(connection, ident)
 
     def reply(self, ident: int) -> Message | None:
         """Return the model's answer, in its own words; None if there is none."""
@@ -263,26 +263,32 @@ class Turns:
             digest = self._row(connection, ident).reply
             if digest is None:
                 return None
-            found: Message = self._core.reader.values(connection, [bytes(digest)])[bytes(digest)]
+            found: Message = self._core.reader.values(connection, [digest])[digest]
             return found
 
     def named(self, name: str, *, before: float | None = None) -> Turn | None:
         """Return the newest turn whose reply has a name, of all or of those begun before a moment; None if none has."""
-        with self._database.read() as connection:
-            ident = self._names.newest(connection, self._core.tenant, name, before)
-            return None if ident is None else _turn(self._row(connection, ident))
+        if not is_name(name):
+            return None
+        mine = reply_name.c.tenant == self._core.tenant, reply_name.c.name == name
+        newest = select(func.max(turn.c.id)).join(reply_name, reply_name.c.turn == turn.c.id).where(*mine)
+        if before is not None:
+            newest = newest.where(turn.c.ts < before)
+        found = list(self._select(turn.c.id == newest.scalar_subquery()))
+        return found[0] if found else None
 
     def of_session(self, ident: str) -> list[Turn]:
         """Return the turns of a session, oldest first."""
-        query = select(turn).where(turn.c.tenant == self._core.tenant, turn.c.session == ident).order_by(turn.c.id)
-        with self._database.read() as connection:
-            return [_turn(row) for row in connection.execute(query)]
+        return list(self._select(turn.c.session == ident))
 
     def since(self, at: float = 0.0) -> Iterator[Turn]:
         """Yield all turns that were begun from a moment on (seconds since 1970), oldest first."""
-        query = select(turn).where(turn.c.tenant == self._core.tenant, turn.c.ts >= at).order_by(turn.c.id)
+        yield from self._select(turn.c.ts >= at)
+
+    def _select(self, condition: ColumnElement[bool]) -> Iterator[Turn]:
+        query = select(text(_COLUMNS)).select_from(turn).where(turn.c.tenant == self._core.tenant, condition)
         with self._database.read() as connection:
-            for row in connection.execution_options(yield_per=500).execute(query):
+            for row in connection.execution_options(yield_per=500).execute(query.order_by(turn.c.id)):
                 yield _turn(row)
 
     def _request_after(self, at: Branch, new: NewMessages, reply: Message | None) -> tuple[RecordRequest, int]:
@@ -303,7 +309,7 @@ class Turns:
             said = [*said, last]
         return (
             RecordRequest(
-                *(core.chain, at.node, said, [now] * len(said), [None] * len(said), at.id),
+                *(core.chain, at.node, said, [now] * len(said), at.id),
                 clean=core.cleaned,
                 known=trace,
                 marks=marks,
@@ -338,8 +344,7 @@ class Turns:
             *(digest, key, node, now if past.began is None else past.began, now),
         )
         ident = int(self._run(connection, self._insert_sql, values).fetchone()[0])
-        if past.names:
-            self._names.add(connection, self._core.tenant, ident, past.names)
+        self._add_names(connection, ident, past.names)
         self._add_totals(connection, session, past.usage, past.cost)
         self._drop_if_left(connection, past.session, session)
         return ident
@@ -355,6 +360,11 @@ class Turns:
             return made.digest, blocks[0] if blocks else None
         return None, None
 
+    def _add_names(self, connection: Connection, ident: int, names: Iterable[str]) -> None:
+        rows = [(self._core.tenant, name, ident) for name in sorted(set(names)) if is_name(name)]
+        if rows:
+            self._run(connection, self._name_sql, rows)
+
     def _add_totals(
         self, connection: Connection, session: str | None, usage: Mapping[str, Any] | None, cost: float
     ) -> None:
@@ -363,32 +373,12 @@ class Turns:
             totals = [added[name] for name in TOTALS]
             self._run(connection, self._totals_sql, (*totals, cost, time.time(), session, self._core.tenant))
 
-    def _row(self, connection: Connection, ident: int, *, lock: bool = False) -> _Row:
+    def _row(self, connection: Connection, ident: int, *, lock: bool = False) -> Turn:
         values = (ident, self._core.tenant)
         row = self._run(connection, self._locked if lock else self._one, values).fetchone()
         if row is None:
             raise NotStored(f"there is no turn {ident} in {self._database.backend.where}")
-        return _Row(*row)
-
-
-class _Row(NamedTuple):
-    """The columns of a turn that are read."""
-
-    id: int
-    session: str | None
-    branch: int
-    node: bytes
-    depth: int
-    view_id: int | None
-    model: str | None
-    status: Literal["open", "done", "failed", "cancelled"]
-    error: str | None
-    usage: str | None
-    cost: float
-    reply: bytes | None
-    echo_node: bytes | None
-    ts: float
-    ended: float | None
+        return _turn(row)
 
 
 def _end_in(request: RecordRequest, count: int, head: bytes, match: Match) -> Match | None:
@@ -407,66 +397,29 @@ def storable(text: str | None) -> str | None:
     return None if text is None else text.encode("utf-8", "replace").decode().replace("\0", "")
 
 
-def _check_same_end(row: _Row, reply: bytes | None, status: str) -> None:
-    before = None if row.reply is None else bytes(row.reply)
-    if row.status != status or before != reply:
+def _check_same_end(row: Turn, reply: bytes | None, status: str) -> None:
+    if row.status != status or row.reply != reply:
         raise StoreError(f"turn {row.id} has ended already ({row.status}); begin another one")
 
 
-def _turn(row: _Row | Row[Any]) -> Turn:
-    return Turn(
-        id=row.id,
-        session=row.session,
-        branch=row.branch,
-        node=bytes(row.node),
-        depth=row.depth,
-        view_id=row.view_id,
-        model=row.model,
-        status=row.status,
-        error=row.error,
-        usage=json.loads(row.usage) if row.usage else None,
-        cost=row.cost,
-        has_reply=row.reply is not None,
-        echo_node=bytes(row.echo_node) if row.echo_node is not None else None,
-        began=row.ts,
-        ended=row.ended,
+_COLUMNS = "id, session, branch, node, depth, view_id, model, ts, status, error, usage, cost, reply, echo_node, ended"
+"""The columns of a turn that are read, in the order of a `Turn`."""
+
+
+def _turn(row: Sequence[Any]) -> Turn:
+    read = Turn(*row)
+    usage: Any = read.usage
+    return replace(
+        read,
+        node=bytes(read.node),
+        usage=json.loads(usage) if usage else None,
+        reply=None if read.reply is None else bytes(read.reply),
+        echo_node=None if read.echo_node is None else bytes(read.echo_node),
     )
 
 
 _LONGEST_NAME = 200
 """The most characters of a name."""
-
-_NEWEST_NAMED = (
-    "SELECT turn.id FROM reply_name JOIN turn ON turn.id = reply_name.turn"
-    " WHERE reply_name.tenant = ? AND reply_name.name = ?"
-)
-
-
-class ReplyNames:
-    """The names of replies in one database."""
-
-    def __init__(self, database: Database) -> None:
-        self._run = database.backend.run
-        self._added = database.sql("INSERT INTO reply_name (tenant, name, turn) VALUES (?,?,?) ON CONFLICT DO NOTHING")
-        order = " ORDER BY reply_name.turn DESC LIMIT 1"
-        self._newest = database.sql(_NEWEST_NAMED + order)
-        self._newest_before = database.sql(f"{_NEWEST_NAMED} AND turn.ts < ?{order}")
-
-    def add(self, connection: Connection, tenant: str, turn: int, names: Iterable[str]) -> None:
-        """Add names to the reply of a turn."""
-        rows = [(tenant, name, turn) for name in sorted(set(names)) if is_name(name)]
-        if rows:
-            self._run(connection, self._added, rows)
-
-    def newest(self, connection: Connection, tenant: str, name: str, before: float | None) -> int | None:
-        """Return the newest turn whose reply has a name, of all or of those begun before a moment."""
-        if not is_name(name):
-            return None
-        if before is None:
-            row = self._run(connection, self._newest, (tenant, name)).fetchone()
-        else:
-            row = self._run(connection, self._newest_before, (tenant, name, before)).fetchone()
-        return None if row is None else int(row[0])
 
 
 def is_name(text: str) -> bool:

@@ -21,8 +21,8 @@ from everlong.context.oversized import is_stub
 from everlong.lossless.graph import ASIDE, EDITED
 from everlong.model import Message, leading_system_count, parts_of, text_of, with_part_appended
 from everlong.store.content import blob, encoded
-from everlong.store.database import Database, in_batches
-from everlong.store.paths import Entry, Reader, Segment, leads_through, segments_to
+from everlong.store.database import in_batches
+from everlong.store.paths import Entry, Reader, Segment, leads_through
 from everlong.store.schema import branch, node, pin, view, view_item
 
 if TYPE_CHECKING:
@@ -300,7 +300,6 @@ class NewView(NamedTuple):
     system: SystemMessages
     saw_depth: int
     profile: str
-    tokens: int | None
     state: str
     origin: int | None = None
     """The view of another branch that it repeats."""
@@ -428,7 +427,6 @@ def write_view(
 ) -> int:
     """Store a view with its items, without putting it in force; return its number."""
     database, tenant = core.database, core.tenant
-    cover_id = _node_at(connection, database, number, made.derived.cover_depth)
     items = [
         (item, blob(tenant, encoded(item.message)) if item.message is not None else None) for item in made.derived.items
     ]
@@ -440,12 +438,10 @@ def write_view(
         view.insert().values(
             tenant=tenant,
             branch=number,
-            cover=cover_id,
             cover_depth=made.derived.cover_depth,
             saw_depth=made.saw_depth,
             prev=prev,
             profile=made.profile,
-            tokens=made.tokens,
             system_suffix=made.system.suffix,
             preamble=None if replaced is None else replaced.digest,
             state=made.state,
@@ -483,16 +479,3 @@ def put_in_force(connection: Connection, number: int, view_id: int | None, epoch
         .values(view_id=view_id, epoch=branch.c.epoch + 1)
     )
     return moved.rowcount == 1
-
-
-def _node_at(connection: Connection, database: Database, number: int, depth: int) -> bytes:
-    if depth == 0:
-        return b""
-    for segment in segments_to(connection, number, depth):
-        if segment.low < depth <= segment.high:
-            found = connection.exec_driver_sql(
-                database.sql("SELECT id FROM node WHERE branch = ? AND depth = ?"), (segment.branch, depth)
-            ).scalar()
-            if found is not None:
-                return bytes(found)
-    raise LookupError(f"no message ends at depth {depth} of branch {number}")

@@ -24,7 +24,7 @@ from everlong.cli.archive.log_import import (
 from everlong.cli.chosen_store import index_pending, open_chosen_store, print_json, store_option
 from everlong.cli.output import counted, json_option, progress_bar, say
 from everlong.errors import EverlongError, StoreError
-from everlong.store.log_imports import FileStamp, LogFiles
+from everlong.store.imports import FileStamp, LogFiles
 from everlong.store.schema import session
 
 if TYPE_CHECKING:

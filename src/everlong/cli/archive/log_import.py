@@ -2,7 +2,7 @@
 
 The store knows messages by their words, so every step can be repeated: an import that was killed stores the rest the
 next time, and two at once do the same work and store it once. What a database has told is noted in the store
-(`everlong.store.log_imports`), so that only the sessions that have changed since are read again.
+(`everlong.store.imports`), so that only the sessions that have changed since are read again.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from everlong.cli.archive.formats import (
 from everlong.cli.output import counted
 from everlong.config.files import is_regular
 from everlong.errors import TranscriptError
-from everlong.store.imports import Imported, ImportOrigin
-from everlong.store.log_imports import FileStamp, KnownLog, LogFiles, LogImporter
+from everlong.store.imports import FileStamp, Imported, Importer, ImportOrigin, KnownLog, LogFiles
 from everlong.wire.logs.hermes import join_lineage
 
 if TYPE_CHECKING:
@@ -184,7 +183,7 @@ class LogImport:
         self.files = LogFiles(store)
         self.source = source
         self._is_own, self._is_named = is_own, is_named
-        self._importer = LogImporter(store)
+        self._importer = Importer(store)
         self._clock = clock
 
     def origin(self, path: Path, written: float) -> ImportOrigin:

@@ -17,6 +17,7 @@ from everlong.context.oversized import is_stub
 from everlong.errors import NotStored, QueryError
 from everlong.model import CLEARED_RESULT, Message, text_of, whole_text
 from everlong.store.database import in_batches
+from everlong.store.evidence import read_evidence
 from everlong.store.paths import read_message
 from everlong.store.schema import branch, view
 from everlong.store.search import Filters
@@ -140,7 +141,7 @@ def read_compaction(store: Store, ident: str, number: int) -> CompactionPage:
     with store.database.read() as connection:
         ranges = list(_ranges(connection, items, path, done.branch))
     quality = _quality(done)
-    evidence = store.evidence([done.id]).get(done.id)
+    evidence = read_evidence(store, [done.id]).get(done.id)
     return CompactionPage(
         row=row,
         count=len(rows),

@@ -23,9 +23,8 @@ from everlong.providers.catalogue import Catalogue
 from everlong.providers.endpoints import endpoint_for, parse_model_name
 from everlong.store.compaction import view_for
 from everlong.store.conversations import ConversationLine
-from everlong.store.message_sizes import size_along
 from everlong.store.schema import branch, compaction, view
-from everlong.store.turn_figures import page_of_turns
+from everlong.store.turn_figures import page_of_turns, size_along
 from everlong.store.views import items_of, pinned_in, system_of
 from everlong.tokens import MessageCounter, counter_for
 
@@ -146,8 +145,8 @@ def _parts(
     if shown is not None:
         cover = shown.cover_depth
         parts += _view_parts(store, connection, path, run, shown.id, counter)
-        parts += _pinned_part(store, connection, run, cover)
-    size = size_along(store, connection, run.path, cover, run.high)
+        parts += _pinned_part(store, connection, run, cover, counter)
+    size = size_along(store, connection, run.path, cover, run.high, counter)
     if size.messages:
         turns = path.turns_within(connection, run.branch, cover, run.high)
         parts.append(ContextPart("tail", size.tokens, size.messages, *turns, ()))
@@ -192,7 +191,7 @@ def _view_parts(
     for item in items_of(connection, store.reader, view_id):
         turns = path.turns_within(connection, run.branch, item.from_depth, item.to_depth)
         if item.kind == "keep":
-            size = size_along(store, connection, run.path, item.from_depth, item.to_depth)
+            size = size_along(store, connection, run.path, item.from_depth, item.to_depth, counter)
             made = ContextPart("kept", size.tokens, size.messages, *turns, ())
         elif item.message is None:
             continue
@@ -221,9 +220,11 @@ def _joined(parts: list[ContextPart], made: ContextPart) -> list[ContextPart]:
     return [*parts[:-1], whole]
 
 
-def _pinned_part(store: Store, connection: Connection, run: ShownRun, cover: int) -> Iterator[ContextPart]:
+def _pinned_part(
+    store: Store, connection: Connection, run: ShownRun, cover: int, counter: MessageCounter
+) -> Iterator[ContextPart]:
     depths = sorted(depth for _, depth in pinned_in(connection, store.tenant, run.path) if depth <= cover)
-    sizes = [size_along(store, connection, run.path, depth - 1, depth) for depth in depths]
+    sizes = [size_along(store, connection, run.path, depth - 1, depth, counter) for depth in depths]
     if sizes:
         yield ContextPart("pinned", sum(one.tokens for one in sizes), len(sizes), None, None, ())
 

@@ -229,4 +229,4 @@ def _shift_view(
     if row.preamble is not None:
         replaced = core.reader.values(connection, [bytes(row.preamble)])[bytes(row.preamble)]["system"]
     system = SystemMessages([], row.system_suffix, replaced)
-    return NewView(DerivedView(items, cover), system, saw, row.profile, row.tokens, row.state, origin=row.id)
+    return NewView(DerivedView(items, cover), system, saw, row.profile, row.state, origin=row.id)

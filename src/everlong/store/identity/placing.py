@@ -223,7 +223,7 @@ class Identity:
         child = self._sessions.free_id(connection)
         root = core.chain.root(child)
         request = RecordRequest(
-            *(core.chain, root, messages, [entry.ts for entry in entries], [entry.tokens for entry in entries]),
+            *(core.chain, root, messages, [entry.ts for entry in entries]),
             known=Trace(core.chain.rechain(messages, trace, root.id), trace.blocks, trace.ends),
             root=root.id,
             marks=[marks.get(place, own) for place, own in enumerate(trace.ids, 1)],
@@ -481,7 +481,7 @@ class Identity:
         core, now, count = self._core, time.time(), len(asked.messages)
         start = core.chain.root() if asked.after is None else Node(asked.mark, asked.after.depth)
         return RecordRequest(
-            *(core.chain, start, list(asked.messages), [now] * count, [None] * count),
+            *(core.chain, start, list(asked.messages), [now] * count),
             preamble=asked.preamble,
             ext_id=asked.sender.session,
             clean=core.cleaned,
@@ -671,7 +671,7 @@ class Replies:
         said = core.cleaned(reply)
         trace = core.chain.trace([said], at.node)
         marks = None if mark == at.head else core.chain.rechain([said], trace, mark)
-        return RecordRequest(core.chain, at.node, [said], [now], [None], at.id, known=Trace(*trace), marks=marks)
+        return RecordRequest(core.chain, at.node, [said], [now], at.id, known=Trace(*trace), marks=marks)
 
     def _find_known(self, connection: Connection, request: RecordRequest, session: str | None) -> StoredReply | None:
         """Return the place of the same reply after the same words of the same client, if it is stored."""

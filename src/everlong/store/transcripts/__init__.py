@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from everlong.store.conversations import CompactionMark, Conversation, ConversationLine
+from everlong.store.evidence import read_evidence
 from everlong.store.search.corpus import called_tools
 from everlong.store.session_log import json_text
 from everlong.store.transcripts import html, markdown
@@ -129,7 +130,7 @@ def conversation_log(store: Store, found: Conversation) -> dict[str, Any]:
 def _told_compactions(store: Store, found: Conversation) -> Iterator[dict[str, Any]]:
     """Yield the compactions of a conversation, each with what models were asked and answered for it."""
     history = store.conversations.compactions(found.id)
-    known = store.evidence([one.id for one in history])
+    known = read_evidence(store, [one.id for one in history])
     for one in history:
         evidence = known.get(one.id)
         yield {**asdict(one), "evidence": None if evidence is None else evidence.to_dict()}

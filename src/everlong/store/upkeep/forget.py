@@ -9,16 +9,17 @@ recognised. Nothing here can be undone.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from sqlalchemy import Connection, Row, delete, func, or_, select, union, update
+from sqlalchemy import Connection, Row, and_, delete, func, or_, select, union, update
 
 from everlong.errors import NotStored
 from everlong.model import blocks_of, title_from
-from everlong.store.channel_data import drop_channel_data, remove_files
 from everlong.store.content import SLOWLY, decoded, digest_of, encoded, unpacked, value_of
 from everlong.store.database import in_batches
 from everlong.store.evidence import drop_evidence
@@ -26,6 +27,11 @@ from everlong.store.outputs import drop_outputs
 from everlong.store.paths import Segment, leads_through, segments_to, sessions_along, stretch_of
 from everlong.store.schema import (
     branch,
+    channel_answer,
+    channel_conversation,
+    channel_file,
+    channel_place,
+    channel_update,
     compaction,
     content,
     node,
@@ -46,6 +52,8 @@ from everlong.store.upkeep.references import drop_unused
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
+
+_log = logging.getLogger("everlong.store")
 
 
 class Forgotten(NamedTuple):
@@ -410,3 +418,35 @@ def all_texts(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for one in value:
             yield from all_texts(one)
+
+
+# -- channels ----------------------------------------------------------------------------------------------------------
+
+
+def drop_channel_data(connection: Connection, tenant: str, conversation: str) -> list[str]:
+    """Drop what channels keep of a conversation; return the paths of its files, to be removed after the commit."""
+    answers = select(channel_answer.c.id).where(
+        channel_answer.c.tenant == tenant, channel_answer.c.conversation == conversation
+    )
+    # The rows stay: a message that comes a second time must not count again.
+    mine = channel_update.c.answer.in_(answers)
+    connection.execute(update(channel_update).where(mine).values(data=None, state="answered"))
+    files = channel_file
+    stored = and_(files.c.tenant == tenant, files.c.conversation == conversation)
+    paths = list(connection.execute(select(files.c.path).where(stored)).scalars())
+    places = channel_place
+    bound = and_(places.c.tenant == tenant, places.c.conversation == conversation)
+    connection.execute(update(places).where(bound).values(conversation=None, active=0.0))
+    for table in (channel_answer, channel_conversation, channel_file):
+        gone = and_(table.c.tenant == tenant, table.c.conversation == conversation)
+        connection.execute(delete(table).where(gone))
+    return paths
+
+
+def remove_files(paths: Iterable[str]) -> None:
+    """Remove files that came along with forgotten messages."""
+    for path in paths:
+        try:
+            Path(path).unlink(missing_ok=True)
+        except OSError as error:
+            _log.warning("%s could not be removed: %s", path, error.strerror or error)

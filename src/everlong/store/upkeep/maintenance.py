@@ -1,16 +1,23 @@
-"""The maintenance of a store: backup, vacuum, figures. This module never changes a message."""
+"""The maintenance of a store: backup, vacuum, figures, and retention.
+
+Retention is off by default: conversations that ended long ago leave the store, in short transactions between which
+others write, and the garbage is collected once for all of them.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+import time
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, func, select, text, union
 
-from everlong.errors import StoreError, StoreUnavailable
-from everlong.store.database import ShortWrites
+from everlong.errors import NotStored, StoreError, StoreUnavailable
+from everlong.store.database import ShortWrites, in_batches
 from everlong.store.schema import (
     branch,
     compaction,
@@ -25,6 +32,7 @@ from everlong.store.schema import (
     vector_pending,
     view,
 )
+from everlong.store.sessions import Session, Sessions
 from everlong.store.sqlite import copy_file
 from everlong.store.upkeep.garbage import DAY, CollectedGarbage, collect_garbage
 
@@ -32,8 +40,6 @@ if TYPE_CHECKING:
     from everlong.store.core import StoreCore
     from everlong.store.database import Database
 
-_PAGES_AT_ONCE = 256
-"""The most free pages that are given back in one transaction."""
 _LOCAL = "local"
 """The tenant of conversations without a gateway key."""
 
@@ -47,42 +53,20 @@ def tenants(database: Database) -> list[str]:
 
 
 def vacuum(core: StoreCore, min_age: float = DAY) -> CollectedGarbage:
-    """Remove garbage and give the room back to the disk."""
+    """Remove garbage and give the room back to the disk.
+
+    A file is written anew, without free pages, for which others wait. A server frees its pages for new rows.
+    """
     collected = collect_garbage(core, min_age)
-    _rewrite(core)
-    return collected
-
-
-def _rewrite(core: StoreCore) -> None:
-    """Write the whole file anew, without free pages; others wait meanwhile. A server frees its pages for new rows."""
     with core.database.translating(), core.database.engine.connect() as connection:
         raw = connection.connection.driver_connection
         if isinstance(raw, sqlite3.Connection):
-            raw.execute("PRAGMA auto_vacuum=INCREMENTAL")  # from now on pages can be given back one by one
             raw.execute("VACUUM")
             raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         else:
             with connection.execution_options(isolation_level="AUTOCOMMIT") as alone:
                 alone.execute(text("VACUUM"))
-
-
-def release_room(core: StoreCore) -> None:
-    """Give free pages back to the disk, some at a time, so that others can write meanwhile."""
-    if core.database.backend.name != "sqlite":
-        _rewrite(core)
-        return
-    steps = ShortWrites(core.database, _PAGES_AT_ONCE)
-    while free := _number(core, "PRAGMA freelist_count"):
-        steps.write(partial(_release_pages, core, steps.count))
-        if _number(core, "PRAGMA freelist_count") >= free:
-            break
-    with core.database.translating(), core.database.engine.connect() as connection:
-        core.database.backend.run(connection, "PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-
-
-def _release_pages(core: StoreCore, count: int, connection: Connection) -> None:
-    for _ in range(count):  # the driver ends this pragma after its first page, however many are asked for
-        core.database.backend.run(connection, "PRAGMA incremental_vacuum(1)").fetchall()
+    return collected
 
 
 def _number(core: StoreCore, statement: str) -> int:
@@ -91,10 +75,7 @@ def _number(core: StoreCore, statement: str) -> int:
 
 
 def backup(core: StoreCore, path: Path) -> None:
-    """Copy a SQLite store into a new file while others go on writing; a whole copy or none.
-
-    Contents in an object store are fetched into the copy.
-    """
+    """Copy a SQLite store into a new file while others go on writing; a whole copy or none."""
     if core.database.backend.name != "sqlite":
         raise StoreError("a PostgreSQL store is backed up with its own tools, such as pg_dump")
     if path.exists():
@@ -112,18 +93,6 @@ def size_of(core: StoreCore) -> int:
     return _number(core, "SELECT pg_database_size(current_database())")
 
 
-def used_bytes(core: StoreCore) -> int:
-    """Return how many bytes of the database are in use: pages that are not free, or on a server the rows."""
-    if core.database.backend.name == "sqlite":
-        pages = _number(core, "PRAGMA page_count") - _number(core, "PRAGMA freelist_count")
-        return pages * _number(core, "PRAGMA page_size")
-    tables = "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()"
-    with core.database.read() as connection:
-        names = connection.execute(text(tables)).scalars().all()
-    sums = (f"SELECT coalesce(sum(pg_column_size(one.*)), 0) FROM {name} one" for name in names)  # noqa: S608 - quoted
-    return sum(_number(core, statement) for statement in sums)
-
-
 def stats(core: StoreCore) -> dict[str, int]:
     """Return figures for people: how many of everything, and how large it is."""
     tables = {"messages": node, "contents": content, "branches": branch, "views": view, "sessions": session}
@@ -139,3 +108,52 @@ def stats(core: StoreCore) -> dict[str, int]:
         found["pending"] = connection.execute(select(func.count()).select_from(pending)).scalar_one()
         found["unembedded"] = connection.execute(select(func.count()).select_from(vector_pending)).scalar_one()
     return {**found, "bytes": size_of(core)}
+
+
+# -- retention ---------------------------------------------------------------------------------------------------------
+
+SESSIONS_AT_ONCE = 32
+"""The most sessions that are deleted in one transaction."""
+
+
+def retain(core: StoreCore, days: float) -> list[str]:
+    """Delete conversations that ended more than so many days ago.
+
+    Returns:
+        The ids of the deleted sessions, which are the parts of those conversations.
+    """
+    limit = time.time() - days * DAY
+    conversations: dict[str, list[Session]] = {}
+    for one in reversed(Sessions(core).newest()):
+        conversations.setdefault(one.conversation, []).append(one)
+    old = [parts for parts in conversations.values() if all(one.ended and one.ended < limit for one in parts)]
+    return _delete_conversations(core, [one for parts in old for one in parts])
+
+
+def _delete_conversations(core: StoreCore, parts: Sequence[Session]) -> list[str]:
+    """Delete conversations with all that only they need; return the ids of their parts."""
+    with core.database.read() as connection:
+        released = {one.branch for one in parts if one.branch is not None}
+        for some in in_batches([one.id for one in parts]):
+            asked = select(turn.c.branch).where(turn.c.session.in_(some)).distinct()
+            said = select(node.c.branch).join(turn, turn.c.echo_node == node.c.id).where(turn.c.session.in_(some))
+            released.update(connection.execute(asked).scalars())
+            released.update(connection.execute(said.distinct()).scalars())
+    sessions = Sessions(core)
+    gone: list[str] = []
+    waiting, steps = [one.id for one in parts], ShortWrites(core.database, SESSIONS_AT_ONCE)
+    while waiting:
+        some, waiting = waiting[: steps.count], waiting[steps.count :]
+        gone += steps.write(partial(_delete_sessions, sessions, some))
+    if gone:
+        collect_garbage(core, released=released)
+    return gone
+
+
+def _delete_sessions(sessions: Sessions, idents: Sequence[str], connection: Connection) -> list[str]:
+    gone: list[str] = []
+    for ident in idents:
+        with suppress(NotStored):  # somebody else was quicker
+            sessions.delete_in(connection, ident)
+            gone.append(ident)
+    return gone

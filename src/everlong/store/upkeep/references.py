@@ -57,7 +57,6 @@ REFERENCES: tuple[Reference, ...] = (
     Reference(turn.c.preamble, content.c.digest, turn.c.id, "the system prompt of turn {0} is"),
     Reference(turn.c.reply, content.c.digest, turn.c.id, "the reply of turn {0} is"),
     Reference(view.c.preamble, content.c.digest, view.c.id, "the system messages of view {0} are"),
-    Reference(view.c.cover, node.c.id, view.c.id, "the last message that view {0} covers is", view.c.cover_depth > 0),
     Reference(alias.c.node, node.c.id, alias.c.node, "message {0}, which has a further name, is", goes="row"),
     Reference(pin.c.node, node.c.id, pin.c.node, "message {0}, which is pinned, is", goes="row"),
     Reference(output.c.node, node.c.id, output.c.node, "message {0}, with which an output is kept, is", goes="row"),

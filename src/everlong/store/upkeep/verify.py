@@ -16,7 +16,6 @@ from sqlalchemy.exc import DatabaseError, DBAPIError
 from everlong.errors import StoreDamaged
 from everlong.model import HashChain
 from everlong.model.identity import Side
-from everlong.store.channel_data import check_channel_data
 from everlong.store.content import decoded, digest_of, unpacked
 from everlong.store.evidence import check_evidence
 from everlong.store.schema import (
@@ -78,7 +77,6 @@ def verify(core: StoreCore, progress: Callable[[int, int], None] | None = None) 
         note(_check_references(connection, tenant))
         note(_check_conversations(connection, tenant))
         note(check_evidence(connection, tenant))
-        note(check_channel_data(connection, tenant))
         note(_check_vectors(connection, tenant))
     return Verified(sizes[0], sizes[1], sizes[2], sizes[3], problems, remarks)
 

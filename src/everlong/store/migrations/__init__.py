@@ -1,1 +1,0 @@
-"""Upgrades of stores that older releases wrote; run by `everlong.store.upgrade`."""
