@@ -35,7 +35,7 @@ import zstandard
 from tests.gateway.served import Program, raw
 from tests.gateway.upstream import Exchange, Upstream
 
-from bench.gateway.fuzz import Neighbour, bare_server, peak_megabytes
+from bench.gateway.fuzz import LogReader, Neighbour, bare_server, peak_megabytes
 from bench.gateway.serving import children_of
 
 if TYPE_CHECKING:
@@ -338,19 +338,11 @@ class _Run:
         routes = {"hostile recall *": {"base_url": hostile, "recall": True}, "hostile*": {"base_url": hostile}}
         config = {"gateway": {"routes": routes}}
         Path(folder, "config.yaml").write_text(json.dumps(config), encoding="utf-8")
-        arguments = (
-            "--port",
-            "0",
-            "--upstream",
-            normal,
-            "--store",
-            f"{folder}/store.db",
-            "--log-file",
-            f"{folder}/log",
-        )
+        arguments = ("--port", "0", "--upstream", normal, "--store", f"{folder}/store.db")
         self._program = Program(*arguments, EVERLONG_HOME=folder, EVERLONG_TEST_STARTED="1")
         if not self._program.address:
             raise SystemExit(f"the gateway does not start: {self._program.first}")
+        LogReader(self._program).start()
         self.normal = Neighbour(self._program.address, "/v1/chat/completions", pause=0.005)
         self.bare = Neighbour(bare, "/healthz", pause=0.02)
         self.outcomes: Counter[tuple[str, str]] = Counter()
@@ -378,11 +370,11 @@ class _Run:
             self.megabytes = peak_megabytes(process.pid)
             self.storing = sum(map(peak_megabytes, children_of(process.pid)))
             self._program.tell(signal.SIGTERM)
-            self._program.end()
+            process.wait()
         finally:
             if process.poll() is None:
                 process.kill()
-                process.communicate()
+                process.wait()
 
     def _look(self, attackers: Connection) -> None:
         during = "a pause"

@@ -103,6 +103,19 @@ class Neighbour(threading.Thread):
         self.join(_PATIENCE)
 
 
+class LogReader(threading.Thread):
+    """Reads what a gateway logs, so that it never waits for somebody to read."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(daemon=True)
+        self._pipe = program.process.stderr
+        self.lines: list[str] = []
+
+    def run(self) -> None:
+        """Read until the gateway is gone."""
+        self.lines.extend(self._pipe or ())
+
+
 _BARE = """
 from aiohttp import web
 async def health(request):
@@ -166,9 +179,11 @@ class _Run:
     """One gateway that is sent odd requests, and what was found."""
 
     def __init__(self, folder: str, upstream: str, bare: str) -> None:
-        self._store, self._log = f"{folder}/store.db", Path(folder, "log")
-        arguments = ("--port", "0", "--upstream", upstream, "--store", self._store, "--log-file", str(self._log))
+        self._store = f"{folder}/store.db"
+        arguments = ("--port", "0", "--upstream", upstream, "--store", self._store)
         self._program = Program(*arguments, EVERLONG_HOME=folder, EVERLONG_TEST_STARTED="1")
+        self._log = LogReader(self._program)
+        self._log.start()
         self.others = [Neighbour(self._program.address, path) for path in ("/healthz", "/v1/chat/completions")]
         self.bare = Neighbour(bare, "/healthz")
         self.outcomes: Counter[str] = Counter()
@@ -195,11 +210,11 @@ class _Run:
                 self.problems += other.problems[:5]
             self.megabytes = peak_megabytes(self._program.process.pid)
             self._program.tell(signal.SIGTERM)
-            self._program.end()
+            self._program.process.wait(_PATIENCE)
         finally:
             if self._program.process.poll() is None:
                 self._program.process.kill()
-                self._program.process.communicate()
+                self._program.process.wait()
         self._look_behind()
 
     def _note(self, sent: _Sent) -> None:
@@ -213,7 +228,8 @@ class _Run:
 
     def _look_behind(self) -> None:
         """Look for words in the log, and for disorder in the store."""
-        lines = (_MODEL.sub("", line) for line in self._log.read_text(encoding="utf-8").splitlines())
+        self._log.join()
+        lines = (_MODEL.sub("", line) for line in self._log.lines)
         self.problems += [f"logged {line[-300:]!r}" for line in lines if SECRET in line][:5]
         with Store.open(self._store) as opened:
             self.problems += opened.verify().problems

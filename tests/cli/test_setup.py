@@ -123,6 +123,33 @@ def test_undo_keeps_what_the_client_wrote_since(run: Run, home: Path) -> None:
     assert left["env"] == {"MY_OWN": "1"}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "note: one\u2028two\nmap-tokens: 1\nauto-commits: false\n",
+        "note: 'one\x85two'\nauto-commits: false\n",
+        "note: one\u2028more: two\r\nauto-commits: false\r\n",
+    ],
+)
+def test_undo_takes_back_the_right_lines_or_none(run: Run, home: Path, text: str) -> None:
+    path = existing(home, "aider")
+    path.write_bytes(text.encode())
+    run("setup", "aider", *writing())
+    changed = path.read_bytes() + b"dark-mode: true\n"
+    path.write_bytes(changed)
+    ran = run("setup", "aider", "--undo")
+    left = path.read_bytes()
+    assert left == (text.encode() + b"dark-mode: true\n" if ran.code == 0 else changed)
+
+
+def test_half_a_character_in_a_file_is_no_reason_to_break_it(run: Run, home: Path) -> None:
+    path = existing(home, "claude-code")
+    path.write_text('{"note": "\\ud83d"}', encoding="utf-8")
+    ran = run("setup", "claude-code", *writing())
+    assert (ran.code, "nothing was changed" in ran.err) == (1, True)
+    assert path.read_text(encoding="utf-8") == '{"note": "\\ud83d"}'
+
+
 # -- what cannot be written --------------------------------------------------------------------------------------------
 
 BROKEN = {

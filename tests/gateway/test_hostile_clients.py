@@ -27,7 +27,7 @@ from tests.gateway.running import Running
 from tests.gateway.served import program, raw, serving
 from tests.gateway.test_auth import ADA, ASKED, BOB, KEYS, guard
 from tests.gateway.upstream import Exchange, Upstream
-from tests.waiting import PATIENCE, until
+from tests.waiting import until
 
 SHARED = {"routes": {"*": {"key_variable": "SHARED_KEY"}}}
 
@@ -73,9 +73,8 @@ def test_a_key_of_the_gateway_stands_in_no_address_and_no_log(upstream: Upstream
     arguments = ("--port", "0", "--upstream", upstream.url, "--store", str(tmp_path / "s.db"))
     set_value(user_config_path(), "gateway.keys.ada.sha256", hashlib.sha256(ADA.encode()).hexdigest())
     spelled = ADA.replace("-", "%2D")
-    log = tmp_path / "log"
     mine = [("x-everlong-key", ADA), ("Authorization", "Bearer mine")]
-    with program(*arguments, "--log-file", str(log)) as served:
+    with program(*arguments) as served:
         for path in (f"/v1/models/{ADA}", f"/v1/chat/completions?key={ADA}", f"/v1/chat/completions?key={spelled}"):
             with raw(served.address) as client:
                 assert client.ask(ASKED, path, mine).status == 400
@@ -83,11 +82,11 @@ def test_a_key_of_the_gateway_stands_in_no_address_and_no_log(upstream: Upstream
             asked = json.dumps({"model": ADA, "messages": [{"role": "user", "content": "hi"}]}).encode()
             assert client.ask(asked, headers=[*mine, ("x-request-id", ADA)]).status == 200
         served.process.terminate()
-        served.process.wait(PATIENCE)
+        _, log = served.end()
     assert len(upstream.requests) == 1
-    assert log.read_text(encoding="utf-8").count('"event":"request"') == 4
-    assert ADA not in log.read_text(encoding="utf-8")
-    assert spelled not in log.read_text(encoding="utf-8")
+    assert log.count('"event":"request"') == 4
+    assert ADA not in log
+    assert spelled not in log
 
 
 # -- who is let in -----------------------------------------------------------------------------------------------------

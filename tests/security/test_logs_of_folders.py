@@ -148,6 +148,16 @@ def test_a_history_that_unpacks_to_very_much_is_not_read(store: Store, clone: Pa
     assert store.conversations.newest() == []
 
 
+def test_a_database_by_the_name_of_a_history_is_not_opened(store: Store, clone: Path) -> None:
+    """Such a file of 12 KB took five gigabytes: a column may be computed, and as long as its author likes."""
+    work_in(store, clone)
+    samples.write_hermes(clone).rename(clone / AIDER)
+    found = scan(store)
+    assert found.files == 1
+    assert found.outcomes.total() == 0
+    assert {one.client for one in store.conversations.newest()} == {"claude-code"}
+
+
 def test_a_history_that_grows_after_its_folder_is_trusted_stays_one_conversation(store: Store, clone: Path) -> None:
     (clone / AIDER).write_text(PLANTED)
     scan(store, everything_in(clone))

@@ -220,10 +220,10 @@ def set_in_text(text: str, path: Sequence[str], value: Any) -> str:
     as those with aliases, a value may stand for several.
 
     Raises:
-        YAMLError: the text is not valid YAML.
+        ValueError: the text is not valid YAML.
     """
     mark, body, ending = _split_text(text)
-    root = safe_yaml().compose(body)
+    root = _compose(body)
     if root is None:  # nothing but comments
         body = body if not body or body.endswith("\n") else body + ending
         return mark + body + _block_lines(path, value, "", ending)
@@ -249,17 +249,25 @@ def remove_from_text(text: str, path: Sequence[str]) -> str:
     """Return YAML text without the lines of the value at ``path``, if there is one; comments between them stay.
 
     Raises:
-        ValueError: the value has no lines of its own.
+        ValueError: the value has no lines of its own, or the text is not valid YAML.
     """
     mark, body, _ = _split_text(text)
-    root = safe_yaml().compose(body)
+    root = _compose(body)
     entries = _entries_on(root, path) if root is not None else []
     if not path or len(entries) < len(path):
         return text
     if any(map(_is_flow, (root, *(inner for _, inner in entries[:-1])))):
         raise ValueError("it shares its line with others")
     key, node = entries[-1]
-    return mark + _remove_lines(body, key.start_mark.line, _span(node, body, key)[1])
+    return mark + _remove_lines(body, key.start_mark.index, _span(node, body, key)[1])
+
+
+def _compose(body: str) -> Node | None:
+    try:
+        root: Node | None = safe_yaml().compose(body)
+    except YAMLError as error:
+        raise ValueError(str(error).splitlines()[0]) from error
+    return root
 
 
 def _split_text(text: str) -> tuple[str, str, str]:
@@ -320,7 +328,7 @@ def _replace_items(body: str, node: SequenceNode, value: list[Any], ending: str)
     body = _insert_lines(body, _span(node, body)[1], added, ending) if added else body
     for item, found in reversed(items):
         if found not in value:
-            body = _remove_lines(body, item.start_mark.line, _span(item, body)[1])
+            body = _remove_lines(body, item.start_mark.index, _span(item, body)[1])
     return body
 
 
@@ -330,12 +338,12 @@ def _insert_lines(body: str, place: int, lines: str, ending: str) -> str:
     return f"{body}{ending}{lines}" if end < 0 else body[: end + 1] + lines + body[end + 1 :]
 
 
-def _remove_lines(body: str, first: int, end: int) -> str:
-    """Return a text without the lines from a number to an index, but with the comments between them."""
-    lines = body.splitlines(keepends=True)
-    last = body.count("\n", 0, end)
-    comments = [line for line in lines[first : last + 1] if line.lstrip().startswith("#")]
-    return "".join([*lines[:first], *comments, *lines[last + 1 :]])
+def _remove_lines(body: str, start: int, end: int) -> str:
+    """Return a text without the lines from one index to another, but with the comments between them."""
+    start = body.rfind("\n", 0, start) + 1
+    end = body.find("\n", end) + 1 or len(body)
+    comments = [line for line in body[start:end].split("\n") if line.lstrip().startswith("#")]
+    return body[:start] + "".join(f"{line}\n" for line in comments) + body[end:]
 
 
 def _block_lines(path: Sequence[str], value: Any, indent: str, ending: str) -> str:

@@ -61,10 +61,12 @@ def format_of_log(path: Path) -> LogFormat | None:
     """
     with open_regular(path) as file:
         head = file.read(_HEAD)
-        if head.startswith(_SQLITE):
-            return _format_of_database(path)
         if is_aider_history(head):
             return "aider"
+        if path.suffix == ".md":  # it comes with a clone, which could bring anything else under aider's name
+            return None
+        if head.startswith(_SQLITE):
+            return _format_of_database(path)
         if not head.lstrip().startswith((b"{", b"[")):
             return None
         if len(head) == _HEAD and b"\n" not in head:  # one long first line

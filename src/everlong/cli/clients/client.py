@@ -166,7 +166,12 @@ class ConfigurationFile:
 
 
 def put_back(form: Format, text: str, old: Any, settings: Sequence[Setting]) -> str:
-    """Return the text with these settings as they were in ``old``, and everything else as it is now."""
+    """Return the text with these settings as they were in ``old``, and everything else as it is now.
+
+    Raises:
+        ValueError: something else would change.
+    """
+    wanted = form.parse(text)
     for setting in settings:
         now, before = value_at(form.parse(text), setting.path), value_at(old, setting.path)
         if isinstance(setting.value, list) and isinstance(now, list):
@@ -175,6 +180,7 @@ def put_back(form: Format, text: str, old: Any, settings: Sequence[Setting]) -> 
             before = [*kept, *(item for item in had if item not in kept)] or before
         if now == before:
             continue
+        wanted = _assign(wanted, setting.path, before)
         if before is not None:
             text = form.put(text, setting.path, before)
             continue
@@ -183,7 +189,17 @@ def put_back(form: Format, text: str, old: Any, settings: Sequence[Setting]) -> 
             above = setting.path[:depth]
             if value_at(form.parse(text), above) == {} and value_at(old, above) is None:
                 text = form.remove(text, above)
+    if _pruned(form.parse(text)) != _pruned(wanted):
+        raise ValueError("other values would change")
     return text
+
+
+def _pruned(values: Any) -> Any:
+    """Return values without those that are none, and without mappings of nothing else."""
+    if not isinstance(values, dict):
+        return values
+    inside = {name: _pruned(value) for name, value in values.items()}
+    return {name: value for name, value in inside.items() if value not in (None, {})}
 
 
 def _assign(values: Any, path: Sequence[str], value: Any) -> Any:

@@ -69,6 +69,7 @@ def _write_json(values: Any, text: str) -> str:
     indent = re.search(r"^([ \t]+)\S", text, re.MULTILINE)
     fresh = json.dumps(values, indent=indent[1] if indent else _INDENT, ensure_ascii=False)
     fresh += "" if text.strip() and not text.endswith("\n") else "\n"
+    fresh.encode()  # half of a pair of characters is a text of JSON, and cannot be written
     return fresh.replace("\n", "\r\n") if "\r\n" in text else fresh
 
 
