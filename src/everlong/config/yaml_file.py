@@ -254,7 +254,7 @@ def remove_from_text(text: str, path: Sequence[str]) -> str:
     mark, body, _ = _split_text(text)
     root = _compose(body)
     entries = _entries_on(root, path) if root is not None else []
-    if not path or len(entries) < len(path):
+    if root is None or not path or len(entries) < len(path):
         return text
     if any(map(_is_flow, (root, *(inner for _, inner in entries[:-1])))):
         raise ValueError("it shares its line with others")
