@@ -6,12 +6,14 @@ import gc
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from everlong.gateway import compaction
+from everlong.gateway.telemetry import GatewayLog, captured
 from everlong.model import text_of
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
@@ -107,8 +109,9 @@ def grow(running: Running, api: str, lengths: tuple[int, ...] = (1, 1, 4, 18)) -
     ("known", "lengths"), [(WINDOW, (5, 5, 4, 8)), (16_000, (4, 4, 4, 12))], ids=["does not fit", "is refused"]
 )
 def test_a_request_that_has_to_wait_gets_a_summary_of_its_own_model(
-    api: str, known: int, lengths: tuple[int, ...], tmp_path: Path
+    api: str, known: int, lengths: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(compaction, "_UNKNOWN_SECONDS", 0.0)  # so that no compaction begins early
     settings = {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": known}}}
     with (
         ModelServer(writes, window=WINDOW) as model,
@@ -180,10 +183,13 @@ class SlowModel:
             self._moved.notify_all()
 
 
-def test_nobody_waits_for_the_summary_of_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compaction_begins_so_early_that_nobody_waits_for_its_summary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(compaction, "_WAIT_SECONDS", 1.0)  # whoever waits does so in vain
-    script, window = SlowModel(steps=6), 100_000
+    script, window, log = SlowModel(steps=22), 100_000, BytesIO()
     with (
+        captured(GatewayLog(log, "info")),
         ModelServer(script, window=window) as model,
         run_gateway(model.url, str(tmp_path / "store.db"), settings_for(window), summarizer=None) as running,
     ):
@@ -198,8 +204,32 @@ def test_nobody_waits_for_the_summary_of_a_compaction(tmp_path: Path, monkeypatc
         finally:
             script.end()
         assert len(done) >= 2
+        lines = log.getvalue().decode().splitlines()
+        assert sum("(threshold): compacted" in line for line in lines) == len(done)
         assert {(one.reason, one.summarizer) for one in done} == {("threshold", "own model")}
         assert model.rejections == []
+
+
+def test_a_summary_that_is_there_early_is_kept_until_the_compaction_is_due(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, window = SlowModel(steps=0), 100_000
+    with (
+        ModelServer(script, window=window) as model,
+        run_gateway(model.url, str(tmp_path / "store.db"), settings_for(window), summarizer=None) as running,
+    ):
+        compactor = running.gateway._compactor
+        monkeypatch.setattr(compactor, "_clock", lambda: script.now)
+        history: list[dict[str, Any]] = []
+        while not (done := running.store().compactions()):
+            history.append({"role": "user", "content": f"Question {len(history)}: {WORDS * 6}"})
+            assert ask(running, "anthropic", history) == 200
+            until(lambda: not compactor._ahead)
+        asked = [number for number, one in enumerate(model.requests) if ASKED in json.dumps(one.body)]
+        assert len(asked) == len(done) == 1
+        assert model.requests[asked[0]].prompt_tokens < 0.5 * window  # begun for a model that may take a minute
+        assert (done[0].tokens_before or 0) > 0.6 * window  # the threshold is 64,000
+        assert done[0].summarizer == "own model"
 
 
 def test_an_answer_to_the_last_request_before_a_compaction_begins_no_other(tmp_path: Path) -> None:
@@ -241,6 +271,36 @@ def test_an_answer_to_the_last_request_before_a_compaction_begins_no_other(tmp_p
         assert last.result() == 200
         until(lambda: not compactor._ahead)
         assert len(summaries) == len(running.store().compactions()) == 1
+
+
+def test_a_summary_that_comes_late_takes_the_place_of_the_lines_that_served_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "_WAIT_SECONDS", 0.4)
+    come = threading.Event()
+
+    def late(ask: Ask) -> Answer:
+        if is_summary_request(ask):
+            come.wait(PATIENCE)
+        return writes(ask)
+
+    with (
+        ModelServer(late, window=WINDOW) as model,
+        run_gateway(model.url, str(tmp_path / "store.db"), SETTINGS, summarizer=None) as running,
+    ):
+        history: list[dict[str, Any]] = []
+        try:
+            while not (done := running.store().compactions()):
+                history.append({"role": "user", "content": f"Question {len(history)}: {WORDS}"})
+                assert ask(running, "anthropic", history) == 200
+            assert {one.summarizer for one in done} == {"built-in rules"}
+        finally:
+            come.set()
+        until(lambda: not running.gateway._compactor._ahead)
+        assert running.store().compactions()[-1].summarizer == "own model"
+        history.append({"role": "user", "content": "Where do we sail?"})
+        assert ask(running, "anthropic", history) == 200
+        assert "Sail to the harbour at dawn" in json.dumps(model.requests[-1].body)
 
 
 # -- max_tokens near the window ----------------------------------------------------------------------------------------
@@ -333,6 +393,7 @@ def test_a_writer_with_a_small_window_gets_parts_that_fit_it(
     window: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WRITER_KEY", "made-up-key")
+    monkeypatch.setattr(compaction, "_UNKNOWN_SECONDS", 0.0)  # so that no compaction begins early
     summary = "## Goal\n- Sail to the harbour at dawn.\n## Progress\n### Done\n- The tide tables were read again."
     models = {"claude-sonnet-5": {"context_length": 40_000}, "w": {"context_length": window}}
     with ModelServer("Go on.", window=40_000) as model, ModelServer(lambda _: Answer(summary), window=window) as writer:

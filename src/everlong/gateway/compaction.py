@@ -1,8 +1,9 @@
-"""The compaction of conversations: after an answer if possible, or while a request waits because it would not fit.
+"""The compaction of conversations: ahead of time if possible, or while a request waits because it would not fit.
 
-`everlong.context.policy` decides when a compaction is due. Its summary is written after an answer, while requests go on
-under the old view; then the conversation is compacted as far as it has come. A request that would not fit, or was
-refused as too long, waits; if the summary takes too long, it is compacted without a model.
+`everlong.context.policy` decides when a compaction is due. Its summary is begun after an answer, so early that it is
+there by then. Requests go on under the old view until the compaction is due; then the conversation is compacted as far
+as it has come. A request that would not fit, or was refused as too long, waits; if the summary takes too long, it is
+compacted without a model.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from everlong.agent.tools.hidden_tools import HiddenTool
 from everlong.context import ContextCompressor
 from everlong.context.oversized import SpillLimits
-from everlong.context.policy import CACHE_SECONDS, HYGIENE_MESSAGES, Habits, Waiting, overflow_target
+from everlong.context.policy import CACHE_SECONDS, HYGIENE_MESSAGES, NEAR_THRESHOLD, Habits, Waiting, overflow_target
+from everlong.context.summarizers import ExtractiveSummarizer
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, TargetUnreachable
 from everlong.gateway.recall import can_hide, reader_of, recall_tools
 from everlong.gateway.requests import AWAY_SECONDS, RelayedRequest, header_text
-from everlong.gateway.summaries import Earlier, Summaries, spent_by
+from everlong.gateway.summaries import Earlier, PreparedSummary, Summaries, spent_by
 from everlong.gateway.window import RequestSize, Windows, lower_answer, read_request, tokens_in, tokens_of
 from everlong.lossless import LosslessEngine
+from everlong.lossless.frontier import sizes_for
 from everlong.plugins.guard import GuardedEngine, compressors_in
 from everlong.store.compaction import Occasion, see, tagged_context
 from everlong.tokens import MessageCounter, counter_for
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from everlong.context import Summarizer
     from everlong.context.summarizers import WrittenSummary
     from everlong.gateway.body import Draft
-    from everlong.gateway.conversations import LiveConversation
+    from everlong.gateway.conversations import AppliedView, LiveConversation
     from everlong.gateway.engines import Engines, GatewayPlugins, HostedEngine
     from everlong.gateway.recorder import ConversationRecorder
     from everlong.gateway.requests import ConversationTurn
@@ -63,6 +66,16 @@ _AT_ONCE = 32
 """Summaries that are waited for at the same time, of all conversations together."""
 _WAIT_SECONDS = 60.0
 """Seconds that a request that does not fit waits for a compaction under way."""
+_UNKNOWN_SECONDS = 60.0
+"""Seconds that a model takes for a summary, before one was measured."""
+_NEWEST = 0.3
+"""Weight of the newest summary in the mean seconds of a model's summaries."""
+_SPARE = 1.25
+"""Factor by which a summary may take longer, or the conversation grow faster, than before."""
+_SOONEST = 0.65
+"""Share of the threshold from which on a summary may begin; of a shorter conversation nobody knows if it needs one."""
+_MOST_PREPARED = 1_000
+"""Conversations whose summaries are kept in memory until they are due."""
 _OWN_SHARE = 0.9
 """Share of those seconds that a conversation's own model may take, so that the rest is left for the compaction."""
 _MOST_SPILLED = 24_000_000
@@ -71,6 +84,7 @@ _UNWIELDY_SENT = 3_000_000
 """Bytes of an unwieldy body under its view, from which on no engine is asked."""
 _MOST_KEPT = 0.9
 """Share of the room that is given to what a compaction leaves, however large that is."""
+_MOST_MADE = 10_000
 _LONG_KEPT_SECONDS = 3_600.0
 """Seconds that providers keep a prompt in their cache, by default and if a client asks for an hour."""
 
@@ -104,9 +118,16 @@ class ConversationCompactor:
         """True if conversations are compacted by the lossless engine."""
         self._patient = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="everlong-summaries")
         self._ahead: dict[int, asyncio.Task[None]] = {}
+        self._preparing: set[int] = set()
+        """Conversations in `_ahead` for which the lossless engine only does a piece of the next compaction's work."""
         self._hearing: set[asyncio.Task[None]] = set()
-        self._newest: dict[int, tuple[RelayedRequest, ConversationTurn, RequestSize]] = {}
-        """The newest requests of the conversations in `_ahead`, as far as which they are to be compacted."""
+        self._summary_seconds: dict[tuple[str, str], float] = {}
+        """The mean seconds of the last summaries, by provider and model of the conversation."""
+        self._made: set[int] = set()
+        """Conversations that were compacted ahead and have not sent a request since."""
+        self._due: dict[int, tuple[RelayedRequest, ConversationTurn, RequestSize]] = {}
+        """Conversations in `_ahead` that are to be compacted once their summary is there, with their newest request."""
+        self._prepared: dict[int, PreparedSummary] = {}
 
     async def close(self) -> None:
         """Wait a while for the compactions under way."""
@@ -127,11 +148,14 @@ class ConversationCompactor:
         if self._adapts:
             conversation.habits = conversation.habits or Habits()
             conversation.habits.hear(_new_messages(relayed, turn))
+        if conversation.branch.id in self._made:
+            self._made.discard(conversation.branch.id)
+            await self._catch_up(relayed, turn)
         size = await self._size(relayed, turn)
         # New messages that no compaction could fit are spilled first.
         if self._is_on and size.is_too_large and await self._spill(relayed, turn, size, newest_only=True):
             size = await self._size(relayed, turn)
-        is_under_way = conversation.branch.id in self._ahead
+        is_under_way = conversation.branch.id in self._ahead and conversation.branch.id not in self._preparing
         is_due = size.is_too_large and conversation.messages >= HYGIENE_MESSAGES and not (is_under_way and size.fits)
         if relayed.engine is not None and not is_under_way:
             is_due = await self._ask_engine(relayed, partial(_ask_before, relayed, turn, size)) or is_due
@@ -164,6 +188,8 @@ class ConversationCompactor:
             conversation.habits.note(
                 tokens, conversation.reported[1] if conversation.reported is not None else 0, self._clock()
             )
+        before = conversation.reported[1] if conversation.reported is not None else tokens
+        conversation.growth = conversation.growth.after(tokens - before, self._clock())
         conversation.reported = (turn.drafted or sent, tokens)  # as later bodies are measured: without hidden tools
         asked = relayed.dialect.answer_tokens(turn.read)
         self.windows.heard(turn.model, relayed.route.provider, tokens, asked, is_taken=True)
@@ -172,13 +198,24 @@ class ConversationCompactor:
             return
         if not conversation.is_placed:  # it was far from a compaction when it came
             return
+        ident = conversation.branch.id
+        if ident in self._made:  # this request was the last one before the compaction
+            return
         size = self._size_for(relayed, turn, tokens + output)
         self._waiting_in(turn, size).sent(tokens, size.pace, size.prices)
-        if conversation.branch.id in self._ahead:
-            self._newest[conversation.branch.id] = (relayed, turn, size)
-        elif self._is_due(turn, size):
-            choose = partial(self._summaries.ahead, relayed, size.window - size.tokens)
+        is_due = self._is_due(turn, size)
+        if is_due and ident not in self._preparing:
+            self._due[ident] = (relayed, turn, size)
+        if ident in self._ahead:
+            return
+        choose = partial(self._summaries.ahead, relayed, size.window - size.tokens)
+        if is_due or (self._find_prepared(turn) is None and self._is_due_soon(relayed, turn, size)):
             self._begin_compaction(relayed, turn, size, "threshold", choose)
+        elif self.is_lossless and size.tokens - conversation.ahead_at >= sizes_for(size.window).leaf:
+            conversation.ahead_at = size.tokens
+            self._preparing.add(ident)
+            task = self._ahead[ident] = asyncio.create_task(self._work_ahead(relayed, turn, size, choose))
+            task.add_done_callback(partial(self._on_done, ident))
 
     def note_uncounted(self, relayed: RelayedRequest, turn: ConversationTurn, sent: int) -> None:
         """Note an answer for which the API counted nothing: a large request is counted here, and nobody waits."""
@@ -195,6 +232,28 @@ class ConversationCompactor:
         task = asyncio.create_task(work)
         self._hearing.add(task)
         task.add_done_callback(self._hearing.discard)
+
+    async def _work_ahead(
+        self,
+        relayed: RelayedRequest,
+        turn: ConversationTurn,
+        size: RequestSize,
+        choose: Callable[[], Summarizer | None],
+    ) -> None:
+        """Have the lossless engine do a piece of the next compaction's work, for which nobody waits."""
+        await relayed.wait_until_stored(turn)
+        summarizer = choose()
+
+        def work() -> None:
+            engine = self._lossless_engine(relayed.conversations.recorder.store, turn, size.window)
+            engine.summarizer = summarizer
+            engine.last_prompt_tokens = size.tokens
+            engine.work_ahead()
+
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._patient, work)
+        finally:
+            await self.keep_receipts(relayed, turn, summarizer)
 
     def tell_engine(self, relayed: RelayedRequest, turn: ConversationTurn, ended: EndedRequest, sent: int) -> None:
         """Tell a context engine that the user chose how much an answer used; nobody waits for what it does then.
@@ -324,13 +383,39 @@ class ConversationCompactor:
             conversation.waiting, conversation.waiting_under = Waiting(left=None if view is None else size.tokens), view
         return conversation.waiting
 
-    def _is_due(self, turn: ConversationTurn, size: RequestSize, *, is_cold: bool = False) -> bool:
-        """Return whether a conversation is to be compacted now."""
-        waiting, pace, ahead = self._waiting_in(turn, size), size.pace, int(_AHEAD * size.window)
-        if size.tokens < min(pace.threshold, pace.room - ahead):
+    def _is_due(
+        self, turn: ConversationTurn, size: RequestSize, *, is_cold: bool = False, seconds: float = 0.0
+    ) -> bool:
+        """Return whether a conversation is to be compacted, now or if it goes on as before for so many seconds."""
+        waiting, pace = self._waiting_in(turn, size), size.pace
+        grown, steps = turn.conversation.growth.in_seconds(seconds)
+        tokens, ahead = size.tokens + grown, int(_AHEAD * size.window)
+        if tokens < min(pace.threshold, pace.room - ahead):
             return False
+        meanwhile = Waiting(waiting.left, waiting.paid)
+        meanwhile.sent(size.tokens + grown // 2, pace, size.prices, steps)
         asks = self._summaries.asks_model
-        return waiting.reason(size.tokens, pace, size.prices, asks_model=asks, is_cold=is_cold, ahead=ahead) is None
+        return meanwhile.reason(tokens, pace, size.prices, asks_model=asks, is_cold=is_cold, ahead=ahead) is None
+
+    def _is_due_soon(self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize) -> bool:
+        """Return whether a summary begun now would be there just in time, and the conversation is worth one."""
+        pace, left = size.pace, self._waiting_in(turn, size).left or 0
+        if pace.is_set or not self._summaries.asks_model:
+            return False
+        # The lossless engine compacts at once, and its summaries are written piece by piece.
+        soonest = NEAR_THRESHOLD if self.is_lossless else _SOONEST
+        if size.tokens < max(int(soonest * pace.threshold), left + pace.step // 2):
+            return False
+        seconds = self._summary_seconds.get((relayed.route.provider, turn.model), _UNKNOWN_SECONDS)
+        return self._is_due(turn, size, seconds=_SPARE * seconds)
+
+    def _note_seconds(self, relayed: RelayedRequest, turn: ConversationTurn, began: float) -> None:
+        """Take in a summary that was begun at a time and is there now."""
+        name, seconds = (relayed.route.provider, turn.model), self._clock() - began
+        if len(self._summary_seconds) >= _MOST_MADE:
+            self._summary_seconds.clear()
+        mean = self._summary_seconds.get(name, seconds)
+        self._summary_seconds[name] = mean + _NEWEST * (seconds - mean)
 
     def _is_cold(self, turn: ConversationTurn) -> bool:
         """Return whether the provider's cache has dropped the conversation since its last request."""
@@ -395,8 +480,7 @@ class ConversationCompactor:
     ) -> asyncio.Task[None]:
         """Begin a compaction that goes on whether or not somebody waits for it."""
         ident = turn.conversation.branch.id
-        self._newest[ident] = (relayed, turn, size)
-        work = self._compact_ahead(relayed, turn, size, reason, choose, target)
+        work = self._compact_ahead(relayed, turn, size, reason, choose, turn.conversation.view, target)
         task = self._ahead[ident] = asyncio.create_task(work)
         task.add_done_callback(partial(self._on_done, ident))
         return task
@@ -408,25 +492,44 @@ class ConversationCompactor:
         size: RequestSize,
         reason: str,
         choose: Callable[[], Summarizer | None],
+        under: AppliedView | None,
         target: int | None,
     ) -> None:
+        ident, is_ahead = turn.conversation.branch.id, reason == "threshold"
         await relayed.wait_until_stored(turn)
-        conversation, recorder = turn.conversation, relayed.conversations.recorder
-        in_force = await asyncio.to_thread(recorder.view_in_force, conversation.branch)
-        if in_force != conversation.view_id:
+        if turn.conversation.view != under:
             return  # it was compacted while the request was under way
-        summarizer, prepared = choose(), None
-        newest = (relayed, turn, size)
+        prepared = self._find_prepared(turn)
+        summarizer = choose() if prepared is None else None
         try:
-            if reason == "threshold" and relayed.engine is None:
-                if summarizer is not None:
-                    work = partial(self._write_summary, relayed, turn, size, summarizer)
-                    prepared = await asyncio.get_running_loop().run_in_executor(self._patient, work)
-                newest = self._newest.get(conversation.branch.id, newest)
-                await newest[0].wait_until_stored(newest[1])
+            if is_ahead and summarizer is not None and relayed.engine is None:
+                work, began = partial(self._write_summary, relayed, turn, size, summarizer), self._clock()
+                written = await asyncio.get_running_loop().run_in_executor(self._patient, work)
+                if written is not None or self.is_lossless:
+                    self._note_seconds(relayed, turn, began)
+                if written is not None:
+                    prepared = PreparedSummary(written, spent_by(summarizer), turn.conversation.view_id)
+            if is_ahead and ident not in self._due and relayed.engine is None and not self.is_lossless:
+                if len(self._prepared) >= _MOST_PREPARED:
+                    del self._prepared[next(iter(self._prepared))]
+                if prepared is not None:
+                    self._prepared[ident] = prepared
+                return
+            self._prepared.pop(ident, None)
+            newest = self._due.get(ident, (relayed, turn, size)) if is_ahead else (relayed, turn, size)
+            await newest[0].wait_until_stored(newest[1])
             await self._compact(*newest[:2], reason, newest[2], summarizer, target=target, prepared=prepared)
+            if is_ahead:
+                if len(self._made) >= _MOST_MADE:  # their requests find the view when they are stored
+                    self._made.clear()
+                self._made.add(ident)
         finally:
             await self.keep_receipts(relayed, turn, summarizer)
+
+    def _find_prepared(self, turn: ConversationTurn) -> PreparedSummary | None:
+        """Return the summary that was written ahead for a conversation, unless it got another view since."""
+        prepared = self._prepared.get(turn.conversation.branch.id)
+        return prepared if prepared is not None and prepared.under == turn.conversation.view_id else None
 
     async def keep_receipts(self, relayed: RelayedRequest, turn: ConversationTurn, writer: Summarizer | None) -> None:
         """Store what a writer of summaries was paid for a conversation."""
@@ -450,7 +553,8 @@ class ConversationCompactor:
     def _on_done(self, ident: int, task: asyncio.Task[None]) -> None:
         if self._ahead.get(ident) is task:
             del self._ahead[ident]
-            del self._newest[ident]
+            self._preparing.discard(ident)
+            self._due.pop(ident, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("a conversation could not be compacted: %s", type(error).__name__)
 
@@ -461,10 +565,10 @@ class ConversationCompactor:
         under_way = self._ahead.get(turn.conversation.branch.id)
         if under_way is None:
             summarizer = self._choose_summarizer(relayed, turn, size)
-            if summarizer is not None:
+            if summarizer is not None or self._find_prepared(turn) is not None:
                 under_way = self._begin_compaction(relayed, turn, size, reason, lambda: summarizer, target)
         if under_way is not None:
-            self._newest[turn.conversation.branch.id] = (relayed, turn, size)
+            self._due[turn.conversation.branch.id] = (relayed, turn, size)
             await asyncio.wait([under_way], timeout=_WAIT_SECONDS)
             await self._catch_up(relayed, turn)
         if len(turn.sent(relayed.dialect)) >= (turn.drafted or len(turn.body)):
@@ -496,16 +600,18 @@ class ConversationCompactor:
         summarizer: Summarizer | None = None,
         *,
         target: int | None = None,
-        prepared: WrittenSummary | None = None,
+        prepared: PreparedSummary | None = None,
     ) -> None:
         work = partial(self._run, relayed, turn, reason, size, summarizer, target, prepared)
         relayed.account.compactions.append(reason)
         outcome = "failed"
-        asks = summarizer is not None and prepared is None
+        asks, began = summarizer is not None and prepared is None, self._clock()
         try:
             # A slow engine must not hold up other conversations.
             workers = self._patient if asks or relayed.engine is not None else self._workers
             outcome = await asyncio.get_running_loop().run_in_executor(workers, work)
+            if asks:
+                self._note_seconds(relayed, turn, began)
             session = turn.conversation.session
             _log.info("compaction of session %s (%s): %s at %d tokens", session, reason, outcome, size.tokens)
         except EverlongError as error:
@@ -514,6 +620,7 @@ class ConversationCompactor:
             relayed.warning = header_text(f"not compacted: {type(error).__name__}")
             _log.error("a conversation could not be compacted: %s", type(error).__name__)
         relayed.conversations.note_view(turn.conversation)
+        turn.conversation.ahead_at = 0
         self._metrics.compacted(reason, outcome)
 
     def _run(
@@ -524,11 +631,13 @@ class ConversationCompactor:
         size: RequestSize,
         summarizer: Summarizer | None,
         target: int | None,
-        prepared: WrittenSummary | None,
+        prepared: PreparedSummary | None,
     ) -> str:
         """Compact a conversation, and return the outcome; not in the loop's thread."""
         conversation, recorder = turn.conversation, relayed.conversations.recorder
-        if recorder.catch_up(conversation) and target is None:
+        if _is_late(recorder, conversation, prepared):
+            recorder.store.undo(recorder.newest_place(conversation))
+        elif recorder.catch_up(conversation) and target is None:
             return "unchanged"  # it was compacted while this request came
         occasion = Occasion(reason, conversation.session, turn.model, str(size.window))
         messages = see(recorder.store, conversation.branch).messages
@@ -538,7 +647,8 @@ class ConversationCompactor:
             options: dict[str, Any] = {"current_tokens": size.tokens, "force": reason == "overflow"}
             options["spent"] = partial(spent_by, summarizer)
             if prepared is not None:
-                compressors_in(chosen)[-1].prepared = prepared
+                compressors_in(chosen)[-1].prepared = prepared.written
+                options["spent"] = lambda: prepared.spent
             if target is not None:
                 options["target_tokens"] = max(1, target - compressors_in(chosen)[-1].overhead_tokens)
             options |= _place_options(recorder, conversation, chosen, reason)
@@ -622,6 +732,15 @@ def _new_messages(relayed: RelayedRequest, turn: ConversationTurn) -> list[Messa
     if turn.new is not None or (turn.conversation.habits is not None and turn.conversation.habits.calls):
         return [] if turn.new is None else turn.new.messages
     return [message for one in relayed.dialect.said([e.value for e in turn.read.entries], None) for message in one]
+
+
+def _is_late(recorder: ConversationRecorder, conversation: LiveConversation, prepared: PreparedSummary | None) -> bool:
+    """Return whether a model's summary is there for which a request could not wait, and got lines instead."""
+    if prepared is None or not prepared.written.prose:
+        return False
+    if recorder.view_in_force(conversation.branch) in {None, conversation.view_id}:
+        return False
+    return recorder.store.compactions(branch=conversation.branch.id)[-1].summarizer == ExtractiveSummarizer.name
 
 
 def _place_options(

@@ -38,6 +38,7 @@ __all__ = [
     "AppliedView",
     "BodyPlace",
     "ConversationMemory",
+    "Growth",
     "KnownBeginning",
     "LiveConversation",
     "LiveConversations",
@@ -65,6 +66,10 @@ _RIVALS = 1_000
 _ENTRY_ENDS = frozenset(b'}]"')
 """The last byte of an entry, if it is not a mere number or word."""
 _AFTER_ENTRY = frozenset((b",", b"]", b" ", b"\t", b"\n", b"\r"))
+_OLDER = 0.8
+"""Weight of all earlier steps against the newest one."""
+_SHORTEST_STEP, _LONGEST_STEP = 0.01, 60.0
+"""Seconds of a step; a person who pauses does not make a conversation slow."""
 _names = count()
 
 
@@ -83,6 +88,28 @@ class AppliedView:
     """The note that is added to the system prompt."""
     edits: dict[int, bytes] = field(default_factory=dict)
     """Later entries that are sent in another form, by their number."""
+
+
+class Growth(NamedTuple):
+    """The speed of a conversation: the tokens of its last steps and the seconds that they took, newer ones more."""
+
+    tokens: float = 0.0
+    seconds: float = 0.0
+    steps: float = 0.0
+    at: float | None = None
+    """The time of its last answer, on the monotonic clock."""
+
+    def after(self, tokens: int, now: float) -> Growth:
+        """Return the growth after an answer to a prompt that is so many tokens larger than the one before."""
+        if self.at is None or tokens <= 0:  # the first one, or the first under another view
+            return self._replace(at=now)
+        seconds = min(now - self.at, _LONGEST_STEP)
+        return Growth(_OLDER * self.tokens + tokens, _OLDER * self.seconds + seconds, _OLDER * self.steps + 1, now)
+
+    def in_seconds(self, seconds: float) -> tuple[int, float]:
+        """Return the tokens by which the conversation will grow in so many seconds, and in how many steps."""
+        share = seconds / max(self.seconds, _SHORTEST_STEP)
+        return int(share * self.tokens), share * self.steps
 
 
 @dataclass(slots=True)
@@ -115,6 +142,9 @@ class LiveConversation:
     """The view under which that record was made."""
     habits: Habits | None = None
     """Its habits, if the threshold follows them."""
+    ahead_at: int = 0
+    """Tokens of the request after which the lossless engine last worked ahead; 0 after a compaction."""
+    growth: Growth = field(default_factory=Growth)
     sent_at: float = 0.0
     """The time when its last body was sent, on the monotonic clock."""
     opened: int = 0
@@ -201,7 +231,7 @@ class LiveConversation:
 
     def goes_on_from(self, other: LiveConversation) -> None:
         """Take over what is known of the same conversation, which was read anew."""
-        self.reported, self.sent_at = other.reported, other.sent_at
+        self.reported, self.sent_at, self.growth = other.reported, other.sent_at, other.growth
         self.waiting, self.waiting_under, self.habits = other.waiting, other.waiting_under, other.habits
 
     @property

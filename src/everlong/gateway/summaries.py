@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from everlong.config import Settings
     from everlong.context import Summarizer, SummaryRequest
+    from everlong.context.summarizers import WrittenSummary
     from everlong.gateway.account import Budget
     from everlong.gateway.body import Draft
     from everlong.gateway.formats import Dialect
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Earlier",
     "OwnSummarizer",
+    "PreparedSummary",
     "Summaries",
     "earlier_request",
     "spent_by",
@@ -88,6 +90,16 @@ def earlier_request(dialect: Dialect, draft: Draft, lead: int) -> tuple[Draft, M
     rest = draft.body[draft.ends[lead + count - 1] : draft.ends[-1]]
     markers = _MARKER.findall(rest)
     return draft.cut(lead + count), parse_json(markers[-1]) if markers and dialect.takes_markers else None
+
+
+class PreparedSummary(NamedTuple):
+    """A summary that is there before its conversation is to be compacted."""
+
+    written: WrittenSummary
+    spent: float | None
+    """US dollars."""
+    under: int | None
+    """The view under which it was written."""
 
 
 class OwnSummarizer:
