@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
+import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -113,6 +115,17 @@ def test_a_key_needs_the_right_and_shows_only_its_own(
             assert READER.encode() not in page.body
         forged = {**basic(READER), "x-everlong-tenant": "writer", "x-everlong-inspector": "x"}
         assert b"Words of the writer." not in ask(address, "GET", "/inspector/", headers=forged).body
+
+
+def test_an_open_page_does_not_hold_up_the_end(model: ModelServer, tmp_path: Path) -> None:
+    with serving(model.url, tmp_path, drain_seconds=40) as address:
+        place = ("127.0.0.1", int(address.rpartition(":")[2]))
+        page = socket.create_connection(place)
+        page.sendall(b"GET /inspector/live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert b" 200 " in page.recv(100)
+        began = time.monotonic()
+    page.close()
+    assert time.monotonic() - began < 35
 
 
 def test_an_undo_in_the_page_changes_the_next_request(model: ModelServer, tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ class InspectorLink:
         self._address = ""
         self._starting = asyncio.Lock()
         self._session: ClientSession | None = None
-        self._under_way = 0
+        self._under_way: set[asyncio.Task[object] | None] = set()
         self._is_closed = False
 
     async def handle(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
@@ -82,17 +82,20 @@ class InspectorLink:
                 status=401, text=text, headers={"WWW-Authenticate": 'Basic realm="everlong", charset="UTF-8"'}
             )
         account.caller = caller
-        if self._under_way >= _MOST_REQUESTS:
+        if len(self._under_way) >= _MOST_REQUESTS:
             raise Refused(503, "too many pages of the inspector are open; close some", 1)
-        self._under_way += 1
+        task = asyncio.current_task()
+        self._under_way.add(task)
         try:
             return await self._pass_on(request, caller)
         finally:
-            self._under_way -= 1
+            self._under_way.discard(task)
 
     async def close(self) -> None:
         """End the process and every open page."""
         self._is_closed = True
+        for task in filter(None, self._under_way):  # pages that wait for changes would wait for ever
+            task.cancel()
         if self._session is not None:
             await self._session.close()
         if self._process is not None and self._process.returncode is None:

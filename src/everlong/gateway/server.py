@@ -127,7 +127,7 @@ class GatewayServer:
         if self._reading_keys is not None:
             self._reading_keys.cancel()
         await self.stop_listening()
-        if self._inspector is not None:  # pages that wait for changes would wait for ever
+        if self._inspector is not None:
             await self._inspector.close()
         left = await self.front.drain(seconds)
         await self._runner.cleanup()
