@@ -100,6 +100,7 @@ def test_what_a_command_leaves_in_the_background_does_not_keep_us_waiting_and_is
     try:
         assert "[something that it started still runs and has this output open" in said
         ticks = desk.root / "ticks"
+        until(ticks.exists)
         more = ticks.stat().st_size + 3
         until(lambda: ticks.stat().st_size >= more)  # it did not die of a closed pipe
     finally:

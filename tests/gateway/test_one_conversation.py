@@ -82,7 +82,7 @@ def words(store: Store, ident: str) -> list[str]:
 @pytest.mark.spec("7.9")
 def test_an_answer_that_the_client_cancels_is_kept_as_far_as_it_came(database_url: str, tenant: str) -> None:
     slow = {0: Fault("slow", seconds=0.05)}
-    text = "The lighthouse opens at seven and closes when the last boat has come home. " * 50
+    text = "The lighthouse opens at seven and closes when the last boat has come home. " * 2_000
     with running_with(lambda _: text, database_url, faults=slow) as running:
         client = Client(running, tenant)
         body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "When?"}]}

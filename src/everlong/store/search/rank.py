@@ -22,6 +22,7 @@ from everlong.store.search.index import (
     PERSON,
     SPEAKER,
     SPOKEN,
+    TOOL,
     WHOLE,
     Index,
     SearchScope,
@@ -46,10 +47,14 @@ class Weights:
     """BM25's b."""
     person: float = 2.2
     """A person's words in answer to a question, beside those of an assistant or a tool."""
+    agent_person: float = 1.3
+    """The same where tools answer too: they have what the person asks for."""
     speaker: float = 2.0
     """The words of a speaker whom the question names."""
     after: float = 0.5
     """The share of its score that a short turn lends to the one after it."""
+    agent_after: float = 0.3
+    """The same where tools answer too: what a person says next is about something else."""
     before: float = 0.2
     """The share that it lends to the one before it."""
     second: float = 0.15
@@ -72,7 +77,7 @@ LENDERS = 8
 """The best short texts that lend weight to their neighbours."""
 
 FIRST = 36
-"""The best documents, which tell whether people with names talk. Only these are looked at before they lend."""
+"""The best documents, which tell whether people with names or an agent's tools talk; the others are not looked at."""
 
 
 class Statistics(NamedTuple):
@@ -130,10 +135,14 @@ class Ranking:
         self._norms = [(k1 + 1) / (1 + k1 * (1 - b + b * length_of(key) / average)) for key in range(LENGTHS)]
         self._said: set[int] = set()
         """The documents of the speakers whom the query names."""
+        self._person, self._after = weights.person, weights.after
         self._passages = self._find(known)
         self.documents = self._score(PERSON)
         first = [self.documents[seq].key for seq in self.best(FIRST)]
-        if first and 2 * sum(bool(key & SPOKEN) for key in first) > len(first):
+        if any(key & TOOL for key in first):
+            self._person, self._after = weights.agent_person, weights.agent_after
+            self.documents = self._score(PERSON)
+        elif first and 2 * sum(bool(key & SPOKEN) for key in first) > len(first):
             self._score_dialogue()
 
     def best(self, count: int, among: Callable[[_Scored], bool] = lambda _: True) -> list[int]:
@@ -200,7 +209,7 @@ class Ranking:
                 known[terms] = self._worth_of(terms)
             score = known[terms] * self._norms[key % LENGTHS]
             if key & person and self._query.is_question:
-                score *= self._weights.person
+                score *= self._person
             elif key < 0:
                 score *= self._weights.summary
             seq = key >> KEY_BITS
@@ -230,7 +239,7 @@ class Ranking:
         for seq, (before, after) in links.items():
             own = self.documents[seq]
             second = after_of.get(after) if after is not None else None
-            for to, part in ((before, weights.before), (after, weights.after), (second, weights.second)):
+            for to, part in ((before, weights.before), (after, self._after), (second, weights.second)):
                 if to is not None:
                     there = self.documents[to].terms if to in self.documents else ()
                     lent[to] = lent.get(to, 0.0) + part * own.score * self._share_lacking(own.terms, there)
