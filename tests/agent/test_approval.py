@@ -53,6 +53,14 @@ def test_a_yes_for_the_session_is_for_the_same_file_or_the_same_command(desk: De
     }
 
 
+def test_a_yes_to_a_command_that_cannot_run_is_none_to_another_one_with_the_network(desk: Desk) -> None:
+    desk.answer = "session"
+    desk.failed("run_command", command="true\0network")
+    desk.run("run_command", command="true", network=True)
+    assert len(desk.asked) == 1
+    assert desk.asked[0].summary == "run_command true (with the network)"
+
+
 def test_a_yes_once_is_good_once_and_a_no_is_told_to_the_model(desk: Desk) -> None:
     desk.done("run_command", command="true")
     desk.done("run_command", command="true")

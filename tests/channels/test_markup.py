@@ -95,3 +95,16 @@ def test_no_piece_is_longer_than_the_limit_or_invisible_and_no_letter_is_lost(ma
     assert all(0 < utf16_length(piece) <= limit and piece.strip() for piece in [*shown, *written])
     for pieces in (shown, written):
         assert len(re.findall("[wש😀]", "".join(pieces))) >= len(re.findall("[wש😀]", markdown))
+
+
+@pytest.mark.parametrize(
+    ("markdown", "shown"),
+    [
+        ("> > hi", "<blockquote>hi</blockquote>"),
+        ("> > hi\n>\n> there\n\nx", "<blockquote>hi\n\nthere</blockquote>\n\nx"),
+        (">\n> >\n\nx", "x"),
+        ("x\n\n> -\n", "x"),
+    ],
+)
+def test_quotes_in_quotes_and_empty_ones_leave_no_tag_open(markdown: str, shown: str) -> None:
+    assert telegram_pieces(markdown, 4096) == [shown]

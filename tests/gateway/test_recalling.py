@@ -12,8 +12,9 @@ import anthropic
 import openai
 import pytest
 
-from everlong.agent.tools.hidden_tools import ROUNDS
+from everlong.agent.tools.hidden_tools import MOST_LOOKUPS, NO_ROOM, ROUNDS, RecallLookup, look_up_all
 from everlong.testing import Answer, Ask, Call, ModelServer
+from everlong.tokens import counter_for
 from tests.gateway.running import Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
 
@@ -22,6 +23,19 @@ SETTINGS = {"gateway": {"routes": {"*": {"recall": True}}}}
 WEATHER: Any = {"type": "function", "name": "weather", "description": "", "parameters": {"type": "object"}}
 CHAT_WEATHER: Any = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 CLAUDE_WEATHER: Any = {"name": "weather", "input_schema": {"type": "object"}}
+
+
+def test_a_thousand_calls_at_once_keep_nobody_waiting() -> None:
+    asked: list[str] = []
+
+    def answer(name: str, _: Any) -> str:
+        asked.append(name)
+        return "found"
+
+    calls = [RecallLookup(str(number), "find", {}) for number in range(1_000)]
+    found = look_up_all(None, None, calls, 10_000, counter_for(MODEL), answer)
+    assert len(asked) == MOST_LOOKUPS
+    assert found == {call.id: "found" if number < MOST_LOOKUPS else NO_ROOM for number, call in enumerate(calls)}
 
 
 _OURS = {f"recall_{number}" for number in range(100)}
@@ -234,6 +248,15 @@ def streamed(answer: dict[str, Any]) -> bytes:
     ]
     last = {"type": "response.completed", "response": {**answer, "output": []}}
     return b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in [*events, last])
+
+
+def test_an_answer_that_is_made_up_beside_a_lookup_is_no_error_of_ours(upstream: Upstream, tmp_path: Path) -> None:
+    made_up = {"name": ["a"], "type": "function_call", "call_id": "2"}
+    whole = {"id": "r", "status": "completed", "output": [{**CALL}, made_up]}
+    upstream.script = lambda exchange: exchange.answer(json.dumps(whole).encode())
+    body = {"model": MODEL, "store": False, "tools": [WEATHER], "input": [{"role": "user", "content": "Hi."}]}
+    with run_gateway(upstream.url, str(tmp_path / "gateway.db"), SETTINGS) as running, running.raw() as raw:
+        assert raw.ask(json.dumps(body).encode(), "/v1/responses").status == 200
 
 
 def scripted(*answers: dict[str, Any] | None, is_streamed: bool) -> Any:

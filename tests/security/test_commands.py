@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -325,6 +326,24 @@ def test_no_repository_and_no_settings_are_made_where_there_are_none(inside: Des
     ):
         inside.failed("run_command", command=attempt)
     assert sorted(path.name for path in inside.root.iterdir()) == ["evil"], "what was made for a command is left behind"
+
+
+@pytest.mark.parametrize(("name", "target"), [(".everlong", "conf"), (".everlong", "."), (".git", ".")])
+def test_no_command_runs_beside_a_link_that_it_could_replace(inside: Desk, name: str, target: str) -> None:
+    (inside.root / name).symlink_to(target)
+    said = inside.failed("run_command", command=f"rm {name}; mkdir {name}; echo evil > {name}/config")
+    assert f"{name} is a link" in said
+    assert (inside.root / name).is_symlink()
+
+
+def test_where_a_guard_cannot_be_made_the_folder_is_read_only(inside: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")  # which the command before has brought about
+
+    inside.file("filling", "x")
+    monkeypatch.setattr(Path, "mkdir", fail)
+    inside.failed("run_command", command="rm filling; mkdir .git && echo evil > .git/config")
+    assert [path.name for path in inside.root.iterdir()] == ["filling"]
 
 
 def test_a_folder_without_a_repository_is_not_made_a_bare_one(inside: Desk) -> None:

@@ -177,9 +177,11 @@ def _to_html(markdown: str) -> str:
                 continue
             case "blockquote_open" | "blockquote_close":
                 quotes += token.nesting
-                if not quotes and not opening:
-                    text += "</blockquote>"
-                opening = "<blockquote>" if quotes == 1 and token.nesting == 1 else ""
+                if token.nesting == 1 and quotes == 1:  # Telegram knows no quotes in quotes
+                    opening = "<blockquote>"
+                elif not quotes:
+                    text += "" if opening else "</blockquote>"
+                    opening = ""
                 continue
             case "inline":
                 _simplify(token.children or [])

@@ -367,7 +367,8 @@ class Answering:
             if not lookups:
                 break
             if others or not left:
-                data, encoding = dump_json(hide_lookups(self.dialect.name, answer, self.hidden)), ""
+                with suppress(*_MADE_UP):
+                    data, encoding = dump_json(hide_lookups(self.dialect.name, answer, self.hidden)), ""
                 break
             upstream.release()
             upstream = await self._again(answer, lookups, is_last=left == 1)

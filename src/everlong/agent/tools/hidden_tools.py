@@ -59,6 +59,8 @@ _LEAST = 30
 """Tokens that are reserved for saying that something was cut."""
 ROUNDS = 8
 """Times that a model may look something up in one turn."""
+MOST_LOOKUPS = 8
+"""Calls that are answered at each of these times; the server that writes them does not decide how long others wait."""
 
 
 class HiddenTool(NamedTuple):
@@ -131,13 +133,14 @@ def look_up_all(
 ) -> dict[str, str]:
     """Return the answers of hidden tools by call, from the conversation up to a place, in so many tokens; blocks.
 
-    The best results come first, so the end is cut off if there is no room. ``call`` answers for tools that are not the
-    host's own; without a store it answers all of them. Pages of a message are smaller in a small ``window``, so that
-    they are not cut.
+    The best results come first, so the end is cut off if there is no room. Only the first calls are answered if there
+    are many. ``call`` answers for tools that are not the host's own; without a store it answers all of them. Pages of a
+    message are smaller in a small ``window``, so that they are not cut.
     """
-    found: dict[str, str] = {}
-    for number, lookup in enumerate(lookups):
-        share = room // (len(lookups) - number)
+    found = {lookup.id: NO_ROOM for lookup in lookups}
+    answered = lookups[:MOST_LOOKUPS]
+    for number, lookup in enumerate(answered):
+        share = room // (len(answered) - number)
         if store is not None and at is not None and (call is None or lookup.name in NAMES):
             text = _looked_up(store, at, lookup, window)
         else:
@@ -600,7 +603,7 @@ def _data_of(raw: bytes) -> bytes:
 
 
 def _event_bytes(event: dict[str, Any]) -> bytes:
-    return b"event: " + str(event["type"]).encode() + b"\ndata: " + _json(event) + b"\n\n"
+    return b"event: " + str(event.get("type", "")).encode() + b"\ndata: " + _json(event) + b"\n\n"
 
 
 def hiding_for(api: str, names: Set[str] = NAMES) -> Hiding:

@@ -163,7 +163,9 @@ class Sandbox:
         for path in seen:
             line += ["--ro-bind", str(path), str(path)]
         for folder in sorted(folders):  # a folder that is allowed inside of a guarded one can be written
-            line += ["--bind", str(folder), str(folder)]
+            # Nothing can be planted where a guard could not be made, because the disk was full.
+            is_guarded = all(os.path.lexists(folder / name) for name in _guarded_names(folder))
+            line += ["--bind" if is_guarded else "--ro-bind", str(folder), str(folder)]
             line += [part for path in _guarded(folder) for part in ("--ro-bind", str(path), str(path))]
         line += [part for path in again for part in _cover(path)]
         for path in (path for path in seen if _is_inside(path, again)):
@@ -240,9 +242,8 @@ def find_sandbox() -> tuple[Sandbox | None, str]:
         return None, f"{kind} is not installed{how}"
     found = Sandbox("bubblewrap" if kind == "bubblewrap" else "sandbox-exec", program)
     line = found.command(["/bin/sh", "-c", ":"], [Path("/").resolve()])
-    if found.kind == "bubblewrap":  # the root must not be writable, not even in a trial
-        at = line.index("--bind")
-        del line[at : at + 3]
+    # The root must not be writable, not even in a trial.
+    line = ["--ro-bind" if word == "--bind" else word for word in line]
     try:
         tried = subprocess.run(  # noqa: S603 - a program of the system's
             line, capture_output=True, timeout=_PROBE_SECONDS, check=False, stdin=subprocess.DEVNULL

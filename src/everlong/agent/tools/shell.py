@@ -15,7 +15,7 @@ from pydantic import Field
 from everlong.agent.text import plain
 from everlong.agent.tools import process
 from everlong.agent.tools.context import ToolContext
-from everlong.agent.tools.sandbox import GuardedPlaces, find_sandbox
+from everlong.agent.tools.sandbox import GUARDED, GuardedPlaces, find_sandbox
 from everlong.agent.tools.tool import ToolOutput
 from everlong.errors import ToolError, ToolInterrupted
 
@@ -95,12 +95,8 @@ def run_command(
         timeout: Seconds after which it is stopped, with all that it started.
         network: Whether it needs the network, as for downloads or a server; the user is asked.
     """
-    if not command.strip():
-        raise ToolError("the command is empty")
-    if "\0" in command:
-        raise ToolError("the command has a NUL character, which no command can have")
     seconds = context.timeout_seconds if timeout is None else timeout
-    _check_confined(context)
+    _check_runnable(command, context)
     env = command_environment(context.pass_env)
     try:
         ran = _run(command, context, env, seconds, network=network)
@@ -131,16 +127,20 @@ def _run(
         guarded.let_go(is_over=is_over)
 
 
-def _check_confined(context: ToolContext) -> None:
+def _check_runnable(command: str, context: ToolContext) -> None:
+    if not command.strip():
+        raise ToolError("the command is empty")
+    if "\0" in command:
+        raise ToolError("the command has a NUL character, which no command can have")
     if context.confinement.is_missing:
         raise ToolError(
             f"no command may run without a sandbox (agent.sandbox is on), and there is none: {find_sandbox()[1]}"
         )
-    folders = [context.workspace.root, *context.workspace.allowed]
-    links = (folder / ".git" for folder in folders if (folder / ".git").is_symlink())
-    link = next((link for link in links if Path(os.path.realpath(link)) not in folders), None)
+    root, allowed = context.workspace.root, context.workspace.allowed
+    links = (folder / name for folder in (root, *allowed) for name in GUARDED if (folder / name).is_symlink())
+    link = next((link for link in links if Path(os.path.realpath(link)) not in allowed), None)
     if link is not None and context.confinement.sandbox is not None:
-        raise ToolError(f"{link} is a link, which no sandbox can guard; put the repository itself there")
+        raise ToolError(f"{link} is a link, which no sandbox can guard; put the folder itself there")
 
 
 def _wrap(context: ToolContext, *, network: bool) -> process.Wrap | None:
@@ -203,6 +203,6 @@ def is_confined(args: dict[str, Any], context: ToolContext) -> bool:
 
 def preview_command(args: dict[str, Any], context: ToolContext) -> str:
     """Return the command, its folder, and its sandbox, for the person who approves it."""
-    _check_confined(context)
+    _check_runnable(args["command"], context)
     confined = context.confinement.describe(network=bool(args.get("network")))
     return f"{args['command']}\n(in {context.workspace.root}, {confined})"
