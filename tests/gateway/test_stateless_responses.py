@@ -11,6 +11,7 @@ from typing import Any
 import openai
 import pytest
 
+from everlong.gateway import compaction
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.server import Fault, Record
 from everlong.testing.server.exchange import count_value
@@ -272,7 +273,10 @@ def test_a_client_with_a_smaller_window_than_its_model_gets_a_compaction_that_he
 
 @pytest.mark.spec("4.6")
 @pytest.mark.parametrize("is_written", [True, False], ids=["", "calls a tool instead"])
-def test_the_summary_that_a_client_asks_for_is_written_by_its_own_model(tmp_path: Path, is_written: bool) -> None:
+def test_the_summary_that_a_client_asks_for_is_written_by_its_own_model(
+    tmp_path: Path, is_written: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "_UNKNOWN_SECONDS", 0.0)  # so that no compaction begins early
     asked: list[Ask] = []
 
     def writes(ask: Ask) -> Answer:
