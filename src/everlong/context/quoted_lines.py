@@ -1,0 +1,173 @@
+"""The lines of the originals that a summary quotes, chosen for the names that nothing else in it has.
+
+One greedy loop takes again and again the line with the most new names for its length; there are no classes of lines.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from everlong.context.names import entities
+from everlong.context.text import TextCount
+
+__all__ = [
+    "LINE_BREAK",
+    "LONGEST_LINE",
+    "LineChoice",
+    "QuotedLine",
+    "SourceLines",
+    "fit_names",
+    "quotable_lines",
+    "richest",
+]
+
+_MOST_LINES = 60
+"""Lines of one message that may be quoted."""
+LONGEST_LINE = 170
+"""A longer line is split; with 240, .659 of the names that later turns need stand with their words, with it .662."""
+_UNSAID = 0.1
+"""The weight of a name that only outputs have; one that a person or the assistant wrote has 1.
+
+Later turns need one in seven of the names that somebody wrote, and one in seventy of the others.
+"""
+_RECENT = 1.5
+"""The newest lines are worth this share more than the oldest; with 2, single facts of chats fall from .66 to .58."""
+_PROSE = 0.2
+"""Each word beside the names makes a line worth this share more, up to six: words tell what the names are about.
+
+Without it, .627 of the names that later turns need stand with the words that they stood with, instead of .645.
+"""
+_MOST_WORDS = 6
+_SETTLED = 0.999
+_PLAIN_WORD = re.compile(r"(?<![\w.(/-])[A-Za-z]{3,}(?![\w(/.=-])")
+LINE_BREAK = re.compile(r"(?<=[}\]]), (?=[\[{\"])|(?<=[.!?]) +(?=[A-Z*`])")
+
+
+class QuotedLine(NamedTuple):
+    """A line that names something."""
+
+    text: str
+    names: tuple[str, ...]
+    before: str
+    """The line before it, with which it is quoted: it tells what the names are about. Empty if it is one word."""
+
+
+class SourceLines(NamedTuple):
+    """Lines of one message that may be quoted, under their source."""
+
+    source: str
+    lines: tuple[QuotedLine, ...]
+    factor: float
+
+
+class LineChoice:
+    """The greedy choice of lines: again and again the one with the most new names for its length."""
+
+    def __init__(self, sources: Sequence[SourceLines], known: set[str], said: set[str]) -> None:
+        self.sources = sources
+        names = {name for source in sources for line in source.lines for name in line.names}
+        self.values = {name: 0.0 if name in known else 1.0 if name in said else _UNSAID for name in names}
+        """The value of each name; 0 once it stands in the summary."""
+        self.shown: set[str] = set()
+        self.taken: dict[int, set[int]] = {}
+        """The chosen lines by source, as indices."""
+        self.spent = 0.0
+        """Characters of the chosen lines."""
+
+    def choose(self, room: float, topic: frozenset[str] = frozenset()) -> None:
+        """Choose lines until they take so many characters; with a topic, only those with one of its words."""
+        self.spent += room
+        heap: list[tuple[float, int, int, float]] = []
+        for place, source in enumerate(self.sources):
+            recent = source.factor * (1 + _RECENT * (place + 1) / len(self.sources))
+            for number, line in enumerate(source.lines):
+                if len(line.text) > LONGEST_LINE or (topic and not any(word in line.text.casefold() for word in topic)):
+                    continue
+                factor = recent * (1 + _PROSE * min(_MOST_WORDS, len(_PLAIN_WORD.findall(line.text))))
+                if worth := self._worth(place, line, factor):
+                    heap.append((-worth, place, number, factor))
+        heapq.heapify(heap)
+        while heap and room > 0:
+            negative, place, number, factor = heapq.heappop(heap)
+            line = self.sources[place].lines[number]
+            worth = self._worth(place, line, factor)
+            if 0 < worth < -negative * _SETTLED:  # a line chosen since then has some of its names
+                heapq.heappush(heap, (-worth, place, number, factor))
+            elif worth > 0 and (cost := self._cost(place, line)) <= room:
+                room -= cost
+                self.taken.setdefault(place, set()).add(number)
+                self.values.update(dict.fromkeys((*line.names, *entities(line.before)), 0.0))
+                self.shown.update((line.text, line.before))
+        self.spent -= room
+
+    def _cost(self, place: int, line: QuotedLine) -> int:
+        before = 0 if line.before in self.shown else len(line.before)
+        return before + len(line.text) + 4 + (0 if place in self.taken else len(self.sources[place].source) + 2)
+
+    def _worth(self, place: int, line: QuotedLine, factor: float) -> float:
+        value = sum(map(self.values.__getitem__, line.names))
+        return value and factor * value / (self._cost(place, line) + 8)
+
+    def items(self) -> list[str]:
+        """Return the chosen lines under their sources, in order of time."""
+        by_source: dict[str, dict[str, None]] = {}
+        for place in sorted(self.taken):
+            quoted = by_source.setdefault(self.sources[place].source, {})
+            for number in sorted(self.taken[place]):
+                line = self.sources[place].lines[number]
+                quoted.update(dict.fromkeys(filter(None, (line.before, line.text))))
+        return ["\n".join([source, *(f"  {line}" for line in lines)]) for source, lines in by_source.items()]
+
+    def names_left(self) -> list[str]:
+        """Return the names that no chosen line has: what somebody wrote before what outputs have, the newest first."""
+        named = dict.fromkeys(name for source in reversed(self.sources) for line in source.lines for name in line.names)
+        return sorted((name for name in named if self.values[name]), key=lambda name: -self.values[name])
+
+
+def quotable_lines(text: str) -> list[str]:
+    """Return the lines of a text that have words, without indentation; of a long one its records or sentences."""
+    found: list[str] = []
+    for whole in text.splitlines():
+        # The number of a line stands before a tab.
+        line = "\t".join(map(str.strip, whole.split("\t"))).strip() if "\t" in whole else whole.strip()
+        if len(line) > LONGEST_LINE:
+            found += filter(_has_words, map(str.strip, LINE_BREAK.split(line)))
+        elif _has_words(line) and "```" not in line:
+            found.append(line)
+    return found
+
+
+def _has_words(line: str) -> bool:
+    return line.swapcase() != line or not line.isascii()
+
+
+def richest(named: tuple[QuotedLine, ...]) -> tuple[QuotedLine, ...]:
+    """Return the lines that together have the most names, in their order."""
+    if len(named) <= _MOST_LINES:
+        return named
+    order = sorted(range(len(named)), key=lambda place: -len(named[place].names) / (len(named[place].text) + 40))
+    seen: set[str] = set()
+    kept: list[int] = []
+    for place in order:
+        if len(kept) >= _MOST_LINES:
+            break
+        if not seen.issuperset(named[place].names):
+            seen.update(named[place].names)
+            kept.append(place)
+    return tuple(named[place] for place in sorted(kept))
+
+
+def fit_names(names: Sequence[str], room: int, count: TextCount) -> list[str]:
+    """Return as many names as fit, none that is a part of another."""
+    known: set[str] = set()
+    whole: list[str] = []
+    for name in names[: max(0, room)]:
+        if name not in known:
+            whole.append(name)
+            known.update(entities(name))
+    fitting = bisect_right(range(1, len(whole) + 1), room - 4, key=lambda many: count(", ".join(whole[:many])))
+    return whole[:fitting]
