@@ -27,6 +27,12 @@ def test_a_file_is_read_with_line_numbers(desk: Desk) -> None:
     assert desk.done("read_file", path=desk.file("e").name) == "[e has no lines: it is empty]"
 
 
+def test_the_end_of_a_file_whose_lines_are_not_counted_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("everlong.agent.tools.files.COUNTED", 1)
+    desk.file("a.py", "import os\n\nprint(1)\n")
+    assert desk.done("read_file", path="a.py", start_line=9) == "[a.py has only 3 lines; start_line=9 is past its end]"
+
+
 def test_a_long_file_is_read_in_parts_that_meet(desk: Desk) -> None:
     desk.file("long.txt", "".join(f"this is line {number}\n" for number in range(1, 1_001)))
     start, seen = 1, list[str]()

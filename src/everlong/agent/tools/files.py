@@ -64,7 +64,8 @@ def read_file(
         shown = _read_lines(file, start_line, lines, context.output_chars - 400)
         total = _count_lines(file)
     if not shown.lines:
-        count = "no lines: it is empty" if total == 0 else f"only {total:,} lines"
+        known = shown.passed if total is None else total
+        count = "no lines: it is empty" if known == 0 else f"only {known:,} lines"
         return (
             f"[{name} has {count}]"
             if start_line == 1
