@@ -1,4 +1,4 @@
-"""What a compaction covered."""
+"""The messages that a compaction summarized, changed and kept, with its summary."""
 
 from __future__ import annotations
 

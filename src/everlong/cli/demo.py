@@ -40,7 +40,7 @@ Source = Literal["context", "recall", "lost"]
 
 @dataclass(slots=True)
 class Track:
-    """What one contender sent: the size of each request, and what all of them cost."""
+    """The requests of one contender: the size of each, and the cost of all."""
 
     contender: Contender
     sizes: list[int] = field(default_factory=list)
@@ -184,7 +184,7 @@ class Contender:
 
     name = ""
     about = ""
-    """What it does, in a few words."""
+    """A few words about its way to go on."""
 
     def __init__(self, window: int, counter: MessageCounter) -> None:
         self.window = window

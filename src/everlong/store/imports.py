@@ -521,7 +521,7 @@ def _time_in(message: Message) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class FileStamp:
-    """What shows without reading it that a file has changed."""
+    """The size, time and inode of a file, which change when somebody writes it."""
 
     size: int
     mtime: int

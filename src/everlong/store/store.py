@@ -206,7 +206,7 @@ class Store(StoreCore):
     def _record(self, request: RecordRequest, match: Match | None = None) -> Branch:
         """Record a list after the deepest known node, which is looked for if it is not given."""
         if request.start_branch is not None and request.base is None and request.trace.ids:
-            # What follows the end of a branch is new as a rule; what is known already shows when it is written.
+            # Messages after the end of a branch are mostly new, so they are not looked up; the insert finds known ones.
             try:
                 return self._write(request, Match(request.start_branch, request.start.id, request.start.depth))
             except TryAgain:

@@ -361,7 +361,7 @@ def _clip(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """What a compaction covered."""
+    """The messages that a compaction summarized, changed and kept, with its summary."""
 
     summary: str
     """The words of the summary, without the marks around them; empty if its words are gone."""

@@ -73,7 +73,7 @@ _NOTHING_USED = LogUsage()
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What a log says about one conversation, beside its messages."""
+    """The facts of a log about one conversation, besides its messages."""
 
     client: str
     session: str | None = None
