@@ -64,6 +64,12 @@ def test_unset_removes_the_line_and_keeps_all_comments(user_file: Path) -> None:
         run("unset", "compression.threshold")
 
 
+def test_a_name_without_settings_is_no_fault() -> None:
+    run("set", "models.mine.input_price", "1")
+    assert run("unset", "models.mine.input_price").exit_code == 0
+    assert json.loads(run("show", "--json").stdout)["models"] == {}
+
+
 def test_unset_leaves_a_file_alone_that_it_could_only_damage(user_file: Path) -> None:
     user_file.parent.mkdir(parents=True, exist_ok=True)
     user_file.write_text("compression: {threshold: 0.6, protect_last_n: 7}\n")
