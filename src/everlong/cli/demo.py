@@ -465,7 +465,7 @@ class DemoScreens:
             self._out.print(row)
         self._line(
             "By search: the question as it stands finds it in the store, which has it all.\n"
-            "Cost: $3 per million tokens, a tenth of that for what the provider has cached.",
+            "Cost: $3 per million tokens; to write the cache a quarter more, to read it a tenth.",
             "dim",
         )
 

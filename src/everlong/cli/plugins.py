@@ -277,7 +277,7 @@ def new(name: str) -> None:
     folder = (config_home() / FOLDER / ENGINES / name).absolute()
     for written in write_plugin(folder, name):
         click.echo(str(written))
-    say(f"wrote {folder}; run its tests with: pytest {folder}")
+    say(f"wrote {folder}; run its tests with: python -m pytest {folder}")
     say(f"use it with: everlong plugins use {name}")
 
 
