@@ -64,7 +64,7 @@ _COMMANDS = {
     "delete": (f"{_CHANGE}:delete", "Delete conversations."),
     "export": (f"{_TRANSFER}:export", "Write conversations to files: JSONL, JSON, Markdown or HTML."),
     "forget": (f"{_CHANGE}:forget", "Remove messages for good: by a text, or by name."),
-    "import": (f"{_TRANSFER}:import_", "Read conversations from files or folders."),
+    "import": (f"{_TRANSFER}:import_", "Import conversations from files, folders, or the logs of other clients."),
     "list": (f"{__name__}:list_", "List conversations, the last active one first."),
     "maintain": (f"{_CHANGE}:maintain", "Index all messages, apply the retention settings, and free disk space."),
     "rename": (f"{_CHANGE}:rename", "Give a conversation another title."),
