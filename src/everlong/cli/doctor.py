@@ -195,11 +195,17 @@ def check_keys(situation: DoctorSituation) -> Iterator[Finding]:
 def check_model(situation: DoctorSituation) -> Iterator[Finding]:
     """Check that the chosen model can be called, report its window, and call it if that is allowed."""
     from everlong.providers.connection import RetryPolicy, connect  # noqa: PLC0415 - may be broken
+    from everlong.providers.endpoints import is_model_file  # noqa: PLC0415 - as above
+    from everlong.providers.local import find_model_file  # noqa: PLC0415 - as above
 
     name = situation.settings.agent.model
     if name is None:
         advice = "everlong config set agent.model PROVIDER:MODEL"
         yield Finding("warn", "none is chosen, so every command has to name one (--model)", advice)
+        return
+    if is_model_file(name):
+        model = find_model_file(Path(name))
+        yield Finding("ok", f"{model.path} is served on this machine, with a window of {model.context_length} tokens")
         return
     connection = connect(name, situation.settings, policy=RetryPolicy(attempts=1), timeout=_CALL_SECONDS)
     try:

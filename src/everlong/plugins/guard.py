@@ -70,7 +70,6 @@ class GuardedEngine(ContextEngine):
     Args:
         engine: the engine inside, of any base class.
         fallback: makes the engine that stands in for it.
-        seconds: the time for one call, without that of models it asks through Everlong.
         warn: told each kind of fault once.
         record: told every fault.
         host: what the engine is given where it asks for settings and models.
@@ -82,7 +81,6 @@ class GuardedEngine(ContextEngine):
         engine: ContextEngine,
         fallback: Callable[[], ContextEngine],
         *,
-        seconds: float = 60.0,
         warn: Callable[[str], None] = lambda _: None,
         record: Callable[[EngineFault], None] = lambda _: None,
         host: Host | None = None,
@@ -98,7 +96,7 @@ class GuardedEngine(ContextEngine):
         self._stands_in = False
         self.last_fault: str | None = None
         """The fault of the last compaction; None where there was none."""
-        self._runner = runner or Runner("everlong-engine", seconds)
+        self._runner = runner or Runner("everlong-engine")
         self._warn = warn
         self._record = record
         self._warned_kinds: set[FaultKind] = set()

@@ -65,8 +65,7 @@ def _lacks_model(given: dict[str, Any]) -> bool:
         return False
     from everlong.config import load_settings  # noqa: PLC0415 - keeps `--help` quick
 
-    agent = load_settings().settings.agent
-    return agent.model is None and agent.local is None
+    return load_settings().settings.agent.model is None
 
 
 def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:
