@@ -81,7 +81,7 @@ class LocalModel:
 
 @contextmanager
 def local_model(given: dict[str, Any], settings: Settings) -> Iterator[LocalModel | None]:
-    """Serve the local model of ``--local`` or of a file in ``agent.model`` while the block runs; yield None without either."""
+    """Serve the file of ``--local`` or ``agent.model`` while the block runs; yield None without either."""
     wanted = given["local"]
     if wanted is None and given["model"] is None and given["base_url"] is None and is_model_file(settings.agent.model):
         wanted = settings.agent.model

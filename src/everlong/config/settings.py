@@ -151,7 +151,7 @@ class AgentSettings(Section):
     model: Name | None = setting(
         None,
         "provider:model, the path of a .gguf file, or null",
-        "The model that the agent talks to where the command line names none; `run` and `chat` serve a file by themselves.",
+        "The model that the agent talks to where the command line names none; a file is served by `run` and `chat`.",
     )
     max_output_tokens: Whole | None = optional_count(
         None, "The most tokens of one answer; null for 16,384, and never more than a quarter of the window."
