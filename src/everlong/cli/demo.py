@@ -39,11 +39,11 @@ _HITS = 10
 Source = Literal["context", "recall", "lost"]
 
 
-def play(session: Sequence[Message], window: int, store: Store) -> list[Contender]:
+def play(session: Sequence[Message], window: int, store: Store) -> tuple[Contender, Contender, Everlong]:
     """Play a session to every contender; Everlong is the last."""
     ours = Everlong(window, store, len(session))
     counter = ours.engine.counter
-    contenders = [Cutting(window, counter), HeadAndTail(window, counter), ours]
+    contenders = Cutting(window, counter), HeadAndTail(window, counter), ours
     for message in session:
         if message["role"] == "assistant":  # an agent calls the model here, so the context must fit now
             for one in contenders:
