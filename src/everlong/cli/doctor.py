@@ -333,7 +333,7 @@ def check_plugins(situation: DoctorSituation) -> Iterator[Finding]:
             places = [line.strip() for line in error.traceback.splitlines() if line.startswith("  File ")]
             problems.append(f"{error} ({places[-1]})" if places else str(error))
     for text in problems:
-        yield Finding("fail", text, "mend the plugin, or choose another; everlong plugins list shows what is there")
+        yield Finding("fail", text, "mend the plugin, or choose another; everlong plugins shows what is there")
     if not problems:
         used = ", ".join(found.name for found in active)
         yield Finding("ok", f"context.engine is {situation.settings.context.engine}; in use: {used}")
@@ -349,6 +349,6 @@ _CHECKS: dict[str, tuple[Check, str]] = {
     "disk": (check_disk, "mend the folder, or name another place: everlong config set store.url PATH"),
     "embeddings": (check_embeddings, "everlong config set search.embeddings PATH, PROVIDER:MODEL or off"),
     "channels": (check_channels, "everlong setup telegram or discord checks token and network"),
-    "plugins": (check_plugins, "everlong plugins list shows what is there"),
+    "plugins": (check_plugins, "everlong plugins shows what is there"),
 }
 """The checks by the names that are printed, in their order, each with the advice for an error that it raises."""
