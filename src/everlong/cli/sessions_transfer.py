@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from everlong.cli.archive.log_import import FileImport
     from everlong.store import Conversation, Store
     from everlong.store.transcripts import Format
-    from everlong.wire import Transcript
 
 _MOST_LISTED = 20
 """Skipped files that are named one by one."""
@@ -217,7 +216,7 @@ def import_files(
                     _say_broken(name, log)
                 yield done, result
                 continue
-            transcript = _read_transcript(name)
+            transcript = read_transcript(sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes())
             if is_stream:
                 origin = ImportOrigin("standard input", time.time(), logs.source, found_in="-")
             else:
@@ -238,20 +237,6 @@ def _say_broken(name: str, log: FileImport) -> None:
         say(f"{name}: the last line is cut off ({log.cut_off:,} bytes) and was left out")
     if log.broken:
         say(f"{name}: {counted(log.broken, 'line')} that cannot be read were left out")
-
-
-def _read_transcript(name: str) -> Transcript:
-    """Read a file's conversations; leave out a last line of JSONL that is still being written."""
-    data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    try:
-        return read_transcript(data)
-    except TranscriptError as error:
-        head, _, last = data.rstrip().rpartition(b"\n")
-        if not head or "It is the last line" not in str(error):
-            raise
-        transcript = read_transcript(head + b"\n")
-        say(f"{name}: the last line is cut off ({len(last):,} bytes) and was left out")
-        return transcript
 
 
 def _say_skipped(skipped: list[dict[str, str]]) -> None:
