@@ -6,7 +6,6 @@ a broken package is a line of the list. Whatever is broken, the command ends wit
 
 from __future__ import annotations
 
-import json
 import platform
 import shutil
 import sys
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 import click
 
 from everlong import __version__, config
-from everlong.cli.output import counted, fold, format_bytes, json_option
+from everlong.cli.output import counted, fold, format_bytes, json_option, print_values
 from everlong.cli.screen import styled
 from everlong.config.paths import data_home
 from everlong.errors import ConfigError, EverlongError
@@ -81,7 +80,7 @@ def doctor_command(call: bool, as_json: bool) -> None:
                 _print_finding(name, finding)
     failures, warnings = (sum(one["state"] == state for one in found) for state in ("fail", "warn"))
     if as_json:
-        click.echo(json.dumps({"ok": not failures, "checks": found}, indent=2))
+        print_values({"ok": not failures, "checks": found})
     else:
         click.echo(f"everlong: {len(found)} checks, {failures} failed, {warnings} with a warning", err=True)
     if failures:

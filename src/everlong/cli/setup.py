@@ -26,19 +26,11 @@ if TYPE_CHECKING:
     from everlong.cli.clients.client import Client, ConfigurationFile, Setting
     from everlong.config import Settings
 
-NAMES = (
-    "claude-code",
-    "codex",
-    "opencode",
-    "pi",
-    "aider",
-    "cline",
-)
 CHANNEL_NAMES = ("telegram", "discord")
 
 
 @click.command("setup")
-@click.argument("client", type=click.Choice((*NAMES, *CHANNEL_NAMES)), required=False)
+@click.argument("client", type=click.Choice((*CLIENTS, *CHANNEL_NAMES)), required=False)
 @click.option("--write", is_flag=True, help="Change the client's file, and keep a backup beside it.")
 @click.option("--undo", is_flag=True, help="Restore the client's file as it was.")
 @click.option(
