@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong.agent.accounting import account
 from everlong.cli.chosen_store import (
     all_tenants_option,
     command,
@@ -223,6 +222,8 @@ def _failed_requests(store: Store, one: Conversation) -> dict[bytes | None, list
 
 def _add_all_costs(store: Store, one: Conversation) -> Conversation:
     """Return a conversation with the tokens and cost of all its calls, as `everlong usage` reports them."""
+    from everlong.agent.accounting import account  # noqa: PLC0415 - `list` must be quick
+
     total = account(store, load_settings().settings, session=one.parts[0]).total
     if not total.calls:
         return one
