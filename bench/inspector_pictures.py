@@ -77,7 +77,7 @@ def open_sites(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the host of an inspector over both conversations, and where their pages are."""
     with open_store(folder / "store.db", waits_for_disk=False) as store:
         session, _ = load_session()
-        demo = play(session, 32_768, store).everlong.conversation
+        demo = play(session, 32_768, store)[-1].conversation
         story = make_story(store, now=time.time() - 600)
         while store.searcher.index_pending(2_000):
             pass

@@ -32,7 +32,7 @@ def serving(
     """A gateway in front of an upstream, on a free port; its log goes to ``log``."""
     given = Settings.model_validate(
         {
-            "gateway": {"port": 0, "drain_seconds": 5, **(gateway or {})},
+            "gateway": {"port": 0, **(gateway or {})},
             "auxiliary": {"compression": {"provider": "main"}},
             **sections,
         }

@@ -341,7 +341,6 @@ class Engines:
             partial(self._fresh, tenant, window),
             built_in,
             window,
-            seconds=settings.context.engine_seconds,
             warn=self._plugins.warn,
             host=Host(settings),
             wanted=self.name,
