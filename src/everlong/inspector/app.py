@@ -65,7 +65,6 @@ def make_app(reader: Reader, watch: Watch) -> web.Application:
         (f"{one}/compactions", conversation.compactions),
         (f"{one}/compactions/{{number}}", conversation.compaction),
         (f"{one}/compactions/{{number}}/lines/{{line}}", conversation.sources),
-        (f"{one}/cache", conversation.cache),
         (f"{one}/tree", conversation.tree),
     ):
         add.add_get(path, pages.get(page))
@@ -264,19 +263,17 @@ async def _static(request: web.Request) -> web.Response:
 
 
 _SECONDS = 1.0
-"""Seconds between two looks at the store, for all open pages together."""
+"""Seconds between two looks of an open page at the store."""
 _BEAT_SECONDS = 15.0
 _MOST_READERS = 50
 
 
 class LiveHandler:
-    """Looks at the store once a second while a page is open, and tells every open page of a change."""
+    """Looks at the store once a second while a page is open, and tells the page of a change."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._readers = 0
-        self._seen: tuple[float, tuple[int, int, int]] | None = None
-        self._looking = asyncio.Lock()
         self._closing = asyncio.Event()
 
     async def close(self, _app: web.Application) -> None:
@@ -304,7 +301,7 @@ class LiveHandler:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._closing.wait(), _SECONDS)
                 now = await self._look(tenant)
-                if now != seen:
+                if now not in {None, seen}:
                     seen = now
                     await response.write(b"event: change\ndata: 1\n\n")
                 elif time.monotonic() - beat > _BEAT_SECONDS:
@@ -314,18 +311,11 @@ class LiveHandler:
             pass  # the page was closed
         return response
 
-    async def _look(self, tenant: str) -> tuple[int, int, int]:
-        """Return the numbers of the newest change; pages that ask in the same second share one look."""
-        async with self._looking:
-            now = time.monotonic()
-            if self._seen is not None and now - self._seen[0] < _SECONDS / 2:
-                return self._seen[1]
-            try:
-                found = await asyncio.to_thread(newest_change, self._reader.store(tenant))
-            except StoreError:
-                found = self._seen[1] if self._seen is not None else (0, 0, 0)
-            self._seen = (now, found)
-            return found
+    async def _look(self, tenant: str) -> tuple[int, int, int] | None:
+        """Return the numbers of the newest change; None where the store cannot be read just now."""
+        with suppress(StoreError):
+            return await asyncio.to_thread(newest_change, self._reader.store(tenant))
+        return None
 
 
 def _has_left(request: web.Request) -> bool:

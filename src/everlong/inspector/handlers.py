@@ -165,7 +165,7 @@ class ConversationHandlers:
         return self._tab(visit, found, "now.html", "now", page=page, load=partial(now.read_tools, visit.store, found))
 
     def timeline(self, visit: Visit) -> Answer:
-        """Show the size of each request."""
+        """Show the size of each request, and what the provider's cache did with it."""
         found = self._found(visit)
         page = timeline.read_timeline(visit.store, self._reader.settings, found.id, visit.number("before"))
         return self._tab(visit, found, "timeline.html", "timeline", page=page)
@@ -214,12 +214,6 @@ class ConversationHandlers:
         hits = compactions.find_sources(visit.store, found.id, page, line)
         template = "source_list.html" if visit.is_part else "sources.html"
         return self._tab(visit, found, template, "compactions", page=page, line=line, sources=hits)
-
-    def cache(self, visit: Visit) -> Answer:
-        """Show what the provider's cache did with each request."""
-        found = self._found(visit)
-        page = timeline.read_timeline(visit.store, self._reader.settings, found.id, visit.number("before"))
-        return self._tab(visit, found, "cache.html", "cache", page=page)
 
     def tree(self, visit: Visit) -> Answer:
         """Show sub-agents and forks."""
