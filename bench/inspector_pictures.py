@@ -128,7 +128,7 @@ def take_all(camera: Camera, places: dict[str, str]) -> None:
     demo, story = places["demo"], places["story"]
     views = {
         **{name: places[name] for name in ("list", "search", "message", "cost", "dropped")},
-        **{tab: f"{demo}/{tab}" for tab in ("timeline", "transcript", "compactions", "cache", "tree")},
+        **{tab: f"{demo}/{tab}" for tab in ("timeline", "transcript", "compactions", "tree")},
         "now": demo,
         "compaction": f"{demo}/compactions/3",
         "story": f"{story}/transcript",

@@ -100,10 +100,6 @@ class Access:
                 return False
         return self._database.write(work)
 
-    def let_in(self, ident: str, name: str = "") -> None:
-        """Let a person in."""
-        self._database.write(lambda connection: self._let_in(connection, ident, name))
-
     def remove(self, ident: str) -> bool:
         """Remove a person who was let in; return whether there was one."""
         table = channel_guest

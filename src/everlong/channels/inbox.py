@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, and_, func, select, update
+from sqlalchemy import Connection, and_, delete, func, select, update
 
 from everlong.channels.outbox import insert_answer
-from everlong.channels.places import delete_some, is_at, note_seen, place_columns, storable_text
+from everlong.channels.places import is_at, note_seen, place_columns, storable_text
 from everlong.channels.platform import Attachment, Inbound, Person, Place
 from everlong.store.schema import channel_update
 
@@ -131,15 +131,12 @@ class Inbox:
             rows = connection.execute(query.order_by(channel_update.c.id)).all()
         return Claim(answer, tuple(_read_row(row) for row in rows if row.data is not None))
 
-    def prune(self, before: float, most: int) -> int:
-        """Remove messages of the time before that were dealt with, the oldest first; return how many.
-
-        No platform repeats an event after so long, so nothing counts twice.
-        """
+    def prune(self, before: float) -> None:
+        """Remove messages of the time before that were dealt with; no platform repeats an event after so long."""
         c = channel_update.c
         mine = and_(c.tenant == self._tenant, c.platform == self._platform)
         old = and_(mine, c.state.in_(["answered", "dropped"]), c.ts < before)
-        return self._database.write(lambda connection: delete_some(connection, channel_update, old, most))
+        self._database.write(lambda connection: connection.execute(delete(channel_update).where(old)))
 
     # -- inside a transaction ------------------------------------------------------------------------------------------
 

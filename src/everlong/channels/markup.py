@@ -10,7 +10,6 @@ import html
 import re
 import unicodedata
 from functools import cache
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -133,28 +132,14 @@ def _clean(text: str) -> str:
 
 def _fence_tables(markdown: str) -> str:
     """Return Markdown whose tables are blocks of code."""
-    shown: list[str] = []
-    fence = ""
-    is_table = False
-    for line, after in pairwise([*markdown.split("\n"), ""]):
-        if is_table and "|" not in line:
-            shown.append("```")
-            is_table = False
-        if (found := _FENCE.match(line)) is not None:
-            if not fence:
-                fence = found[1]
-            elif found[1].startswith(fence) and not found[2].strip():
-                fence = ""
-        elif not fence and not is_table and "|" in line and _is_ruler(after):
-            shown.append("```")
-            is_table = True
-        shown.append(line)
-    return "\n".join([*shown, "```"] if is_table else shown)
-
-
-def _is_ruler(line: str) -> bool:
-    """Return whether a line parts the head of a table from its rows."""
-    return "|" in line and "-" in line and set(line) <= set("|:- \t")
+    if "|" not in markdown:
+        return markdown
+    lines = markdown.split("\n")
+    for token in reversed(_parser("table").parse(markdown)):
+        if token.type == "table_open" and token.map is not None:
+            start, end = token.map
+            lines[start:end] = ["```", *lines[start:end], "```"]
+    return "\n".join(lines)
 
 
 # -- Telegram's HTML ---------------------------------------------------------------------------------------------------
@@ -202,11 +187,11 @@ def _to_html(markdown: str) -> str:
 
 
 @cache
-def _parser() -> MarkdownIt:
+def _parser(*more: str) -> MarkdownIt:
     from markdown_it import MarkdownIt  # noqa: PLC0415 - belongs to the extras, and takes a quarter of a second
 
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": _MOST_NESTING})
-    parser.enable("strikethrough").disable(["code", "reference"])  # a piece may begin in the middle of a list
+    parser.enable(["strikethrough", *more]).disable(["code", "reference"])  # a piece may begin in the middle of a list
     parser.render("*a*")  # it makes its tables at the first use, which two threads must not do at once
     return parser
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from sqlalchemy import Connection, Row, and_, insert, select, update
+from sqlalchemy import Connection, Row, and_, delete, insert, select, update
 
-from everlong.channels.places import bind_in, delete_some, is_at, place_columns, storable_text
+from everlong.channels.places import bind_in, is_at, place_columns, storable_text
 from everlong.channels.platform import Place
 from everlong.store.schema import channel_answer, channel_update
 
@@ -122,12 +122,12 @@ class Outbox:
         state = "delivered" if is_delivered else "failed"
         self._database.write(lambda connection: _set(connection, number, state=state, text=None))
 
-    def prune(self, before: float, most: int) -> int:
-        """Remove answers of the time before that are delivered or never will be, the oldest first; return how many."""
+    def prune(self, before: float) -> None:
+        """Remove answers of the time before that are delivered or never will be."""
         c = channel_answer.c
         mine = and_(c.tenant == self._tenant, c.platform == self._platform)
         old = and_(mine, c.state.in_(["delivered", "failed"]), c.ts < before)
-        return self._database.write(lambda connection: delete_some(connection, channel_answer, old, most))
+        self._database.write(lambda connection: connection.execute(delete(channel_answer).where(old)))
 
 
 def insert_answer(

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = [
     "ChatPlaces",
     "PlaceRecord",
-    "delete_some",
     "insert_new",
     "is_at",
     "note_seen",
@@ -154,15 +153,6 @@ def note_seen(connection: Connection, tenant: str, place: Place, message: str) -
     # Ids grow as numbers do; a missed message that is fetched later must not move the mark back.
     if not (before.isdigit() and message.isdigit() and int(message) < int(before)):
         _update_place(connection, tenant, place, seen=message)
-
-
-def delete_some(connection: Connection, table: Table, condition: ColumnElement[bool], most: int) -> int:
-    """Delete up to ``most`` rows that meet a condition, by their ids, in a transaction; return how many these were."""
-    oldest = select(table.c.id).where(condition).order_by(table.c.id).limit(most)
-    numbers = list(connection.execute(oldest).scalars())
-    if numbers:
-        connection.execute(delete(table).where(table.c.id.in_(numbers)))
-    return len(numbers)
 
 
 def _update_place(connection: Connection, tenant: str, place: Place, **values: Any) -> None:

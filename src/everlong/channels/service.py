@@ -75,9 +75,6 @@ _BUG_WAIT = 60.0
 """Seconds before something is tried again that failed in the program itself."""
 _DRAIN_SECONDS = 10.0
 """Seconds that turns under way get when the service stops; the next start goes on with those that take longer."""
-_PRUNE_SECONDS = 3_600.0
-_PRUNED_AT_ONCE = 500
-"""Rows of a table that are removed in one transaction."""
 _CUT_SHORT = "I was restarted while I did this, and do not know how far it came. Look, and say it again if needed."
 _FLOODED = "That is more than I can take in at once: I answer {most} messages. Please send the rest again later."
 _WELCOME = "You are in. Write to me, or see /help."
@@ -141,7 +138,6 @@ class Channel:
         self._lanes: dict[Place, _Lane] = {}
         self._inbox: Inbox | None = None
         self._is_connected = False
-        self._prune_at = 0.0
 
     # -- the life of a channel -----------------------------------------------------------------------------------------
 
@@ -150,6 +146,8 @@ class Channel:
         identity = await self.delivery.persist(self.platform.identify)
         self._inbox = Inbox(self._store, self.platform.name, identity.id, self._clock.now)
         _log.info("%s: connected as %s", self.platform.name, identity.name)
+        for prune in (self._inbox.prune, self.outbox.prune):
+            await asyncio.to_thread(prune, self._clock.now() - KEPT_SECONDS)
         for place in await asyncio.to_thread(self._unfinished_places):
             self.wake(place)
         self._is_connected = True
@@ -166,12 +164,10 @@ class Channel:
         await self.platform.run(self.receive, self.places.last_seen, self._known_places)
 
     async def tick(self) -> None:
-        """Do what is due: questions that ran out, pauses, pruning."""
+        """Do what is due: questions that ran out, and answers that wait for a chat."""
         self.questions.expire()
         for place in await asyncio.to_thread(self.outbox.places):
             self.wake(place)
-        if self._clock.now() >= self._prune_at:
-            await asyncio.to_thread(self._prune)
 
     async def settle(self) -> None:
         """Wait until no lane has anything to do."""
@@ -368,13 +364,6 @@ class Channel:
         finally:
             self._attachments.assign(events, conversation_of(seat.agent))
             self.conversations.give_back(seat)
-
-    def _prune(self) -> None:
-        """Remove what was dealt with long ago, some at a time, so that nobody waits for the database."""
-        assert self._inbox is not None  # noqa: S101 - `start` comes first
-        now = self._clock.now()
-        most = max(prune(now - KEPT_SECONDS, _PRUNED_AT_ONCE) for prune in (self._inbox.prune, self.outbox.prune))
-        self._prune_at = now + (0.0 if most == _PRUNED_AT_ONCE else _PRUNE_SECONDS)
 
     async def _run_in_thread(self, work: Callable[[], T]) -> T:
         """Run work in a thread of its own, as soon as fewer turns run than may."""

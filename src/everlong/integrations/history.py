@@ -362,9 +362,9 @@ class OfferedTools:
 
     def of(self, engine: ContextEngine) -> tuple[HiddenTool, ...]:
         """Return the tools to offer beside an engine; always the same, because a changed prompt is not cached."""
-        from everlong.agent.tools.hidden_tools import TOOLS, engine_tools  # noqa: PLC0415 - only requests load the agent's
+        from everlong.agent.tools.hidden_tools import TOOLS, tools_to_hide  # noqa: PLC0415 - only requests load the agent's
 
-        return engine_tools(engine, _log.warning) or (TOOLS if self._recall else ())
+        return tools_to_hide(engine, _log.warning) or (TOOLS if self._recall else ())
 
     def answer(self, fitted: Fitted, lookups: Sequence[RecallLookup]) -> dict[str, str]:
         """Return the answers to calls of these tools, in what room the window has left; blocks."""

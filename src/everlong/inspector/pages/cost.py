@@ -10,6 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
 
 from everlong.agent.accounting import Account, Books, account
@@ -86,9 +87,10 @@ def read_cost(store: Store, settings: Settings, ledgers: Ledgers, query: Mapping
     age = age if age in AGES else "30d"
     books = ledgers.books(store, settings, "session" if by == "client" else by, age)
     groups = _by_client(store, books) if by == "client" else books.groups
-    ranked = sorted(groups.items(), key=lambda one: one[0], reverse=True)
+    paid = [(name, one) for name, one in groups.items() if one.calls]
+    ranked = sorted(paid, reverse=True, key=itemgetter(0))
     if by != "day":
-        ranked = sorted(groups.items(), key=lambda one: (-one[1].cost, one[0]))
+        ranked = sorted(paid, key=lambda one: (-one[1].cost, one[0]))
     return CostPage(by, age, tuple(ranked[:_MOST_ROWS]), max(0, len(ranked) - _MOST_ROWS), books)
 
 
