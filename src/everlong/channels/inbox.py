@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, and_, delete, func, select, update
 
+from everlong.agent.text import sendable
 from everlong.channels.outbox import insert_answer
-from everlong.channels.places import is_at, note_seen, place_columns, storable_text
+from everlong.channels.places import is_at, note_seen, place_columns
 from everlong.channels.platform import Attachment, Inbound, Person, Place
 from everlong.store.schema import channel_update
 
@@ -57,9 +58,9 @@ class Inbox:
         clock: the time.
     """
 
-    def __init__(self, store: Store, platform: str, bot: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store, platform: str, bot: str = "", clock: Callable[[], float] = time.time) -> None:
         self._database, self._tenant = store.database, store.tenant
-        self._platform, self._bot, self._clock = platform, bot, clock
+        self._platform, self.bot, self._clock = platform, bot, clock
 
     def keep(self, event: Inbound, most: int, *, is_done: bool = False) -> KeptAs:
         """Store an event, on disk when this returns.
@@ -146,7 +147,7 @@ class Inbox:
             " VALUES (?,?,?,?,?,?,?,?,'waiting',?,?) ON CONFLICT (tenant, platform, ident) DO NOTHING RETURNING id"
         )
         at = place_columns(self._tenant, event.place)
-        ident = f"{self._bot}/{event.update}"
+        ident = f"{self.bot}/{event.update}"
         values = (at["tenant"], at["platform"], ident, event.kind, at["chat"], at["topic"], event.person.id)
         more = (event.message, _pack(event), self._clock())
         row = connection.exec_driver_sql(statement, (*values, *more)).first()
@@ -208,7 +209,7 @@ class Inbox:
 
 def _pack(event: Inbound) -> str:
     """Return an event as the text of a row; `_read_row` reads it."""
-    return storable_text(json.dumps(asdict(event), ensure_ascii=False))
+    return sendable(json.dumps(asdict(event), ensure_ascii=False))
 
 
 def _read_row(row: Any) -> StoredEvent:

@@ -12,6 +12,8 @@ import unicodedata
 from functools import cache
 from typing import TYPE_CHECKING
 
+from everlong.agent.text import sendable
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -126,8 +128,7 @@ def _open_fence(text: str) -> re.Match[str] | None:
 def _clean(text: str) -> str:
     """Return a text without the characters that no platform takes: control characters and halves of surrogate pairs."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return _CONTROLS.sub("", text)
+    return sendable(_CONTROLS.sub("", text))
 
 
 def _fence_tables(markdown: str) -> str:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from sqlalchemy import Connection, Row, and_, delete, insert, select, update
 
-from everlong.channels.places import bind_in, is_at, place_columns, storable_text
+from everlong.agent.text import sendable
+from everlong.channels.places import bind_in, is_at, place_columns
 from everlong.channels.platform import Place
 from everlong.store.schema import channel_answer, channel_update
 
@@ -104,7 +105,7 @@ class Outbox:
             if starts_anew:
                 row = connection.execute(select(channel_answer).where(channel_answer.c.id == number)).one()
                 bind_in(connection, self._tenant, Place(row.platform, row.chat, row.topic), None, self._clock())
-            _set(connection, number, state="ready", text=storable_text(text))
+            _set(connection, number, state="ready", text=sendable(text))
             mine = channel_update.c.answer == number
             connection.execute(update(channel_update).where(mine).values(state="answered", data=None))
 
@@ -146,7 +147,7 @@ def insert_answer(
         "kind": kind,
         "state": "working" if text is None else "ready",
         "replies_to": replies_to,
-        "text": None if text is None else storable_text(text),
+        "text": None if text is None else sendable(text),
         "messages": "[]",
         "done": 0,
         "ts": now,

@@ -28,7 +28,6 @@ __all__ = [
     "is_at",
     "note_seen",
     "place_columns",
-    "storable_text",
 ]
 
 
@@ -52,11 +51,6 @@ def is_at(table: Table, tenant: str, place: Place) -> ColumnElement[bool]:
 def place_columns(tenant: str, place: Place) -> dict[str, str]:
     """Return the columns that say where a row belongs."""
     return {"tenant": tenant, "platform": place.platform, "chat": place.chat, "topic": place.topic}
-
-
-def storable_text(text: str) -> str:
-    """Return a text that every database takes: without NUL, and a sign in the place of half a surrogate pair."""
-    return text.replace("\x00", "").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class ChatPlaces:

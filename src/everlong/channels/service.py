@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -123,7 +124,7 @@ class Channel:
         clock: ChannelClock | None = None,
         opener: Callable[..., Agent] = open_agent,
     ) -> None:
-        self.platform, self._store, self._section = platform, store, settings.channels
+        self.platform, self._section = platform, settings.channels
         self._clock, self._threads = clock or ChannelClock(), turns
         self.places, self.outbox = ChatPlaces(store), Outbox(store, platform.name, self._clock.now)
         self.access = Access(store, platform.name, channel, self._clock.now)
@@ -136,26 +137,22 @@ class Channel:
         self._commands = CommandRunner(self.conversations, self.places, self.access, settings, self._clock.now)
         self._turns = ChatTurns(self.outbox, self.places, self._clock.now, COMPACTION_SECONDS)
         self._lanes: dict[Place, _Lane] = {}
-        self._inbox: Inbox | None = None
-        self._is_connected = False
+        self._inbox = Inbox(store, platform.name, clock=self._clock.now)
+        self.is_connected = False
+        """True once the channel has started."""
 
     # -- the life of a channel -----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Connect, and go on with what an earlier process left."""
         identity = await self.delivery.persist(self.platform.identify)
-        self._inbox = Inbox(self._store, self.platform.name, identity.id, self._clock.now)
+        self._inbox.bot = identity.id
         _log.info("%s: connected as %s", self.platform.name, identity.name)
         for prune in (self._inbox.prune, self.outbox.prune):
             await asyncio.to_thread(prune, self._clock.now() - KEPT_SECONDS)
         for place in await asyncio.to_thread(self._unfinished_places):
             self.wake(place)
-        self._is_connected = True
-
-    @property
-    def is_connected(self) -> bool:
-        """True once the channel has started."""
-        return self._is_connected
+        self.is_connected = True
 
     async def run(self) -> None:
         """Take in events until cancelled."""
@@ -194,7 +191,6 @@ class Channel:
             await asyncio.to_thread(self.places.move, event.place.platform, event.place.chat, event.moved_to)
             return
         if event.kind == "deletion" and not event.person.id:  # nobody says who; it counts if the message did
-            assert self._inbox is not None  # noqa: S101 - `start` comes first
             if await asyncio.to_thread(self._inbox.knows, event):
                 await self._keep(event)
             return
@@ -208,7 +204,6 @@ class Channel:
             await self._keep(event)
 
     async def _keep(self, event: Inbound) -> None:
-        assert self._inbox is not None  # noqa: S101 - `start` comes first
         most = QUEUE_MESSAGES
         if command_of(event) == "stop":
             if await asyncio.to_thread(self._inbox.keep, event, most, is_done=True) != "known":
@@ -270,7 +265,6 @@ class Channel:
 
     async def _step(self, place: Place, lane: _Lane) -> bool:
         """Do one thing in a place; return False if there is nothing to do."""
-        assert self._inbox is not None  # noqa: S101 - `start` comes first
         unfinished = await asyncio.to_thread(self.outbox.open, place)
         ready = next((answer for answer in unfinished if answer.state == "ready"), None)
         if ready is not None:
@@ -371,7 +365,6 @@ class Channel:
             return await run_in_thread(work)
 
     def _unfinished_places(self) -> set[Place]:
-        assert self._inbox is not None  # noqa: S101 - `start` comes first
         return {*self._inbox.places(), *self.outbox.places()}
 
     def _known_places(self) -> list[Place]:
@@ -390,28 +383,19 @@ def _together(events: Sequence[Inbound]) -> int:
 
 async def run_in_thread(work: Callable[[], T]) -> T:
     """Return what work returns in a daemon thread, which nobody waits for at the end of the program."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(value: T | None, error: BaseException | None) -> None:
-        if future.cancelled():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(value)  # type: ignore[arg-type]
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # it goes on even if nobody waits any more
 
     def run() -> None:
-        value, failure = None, None
         try:
             value = work()
         except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-            failure = error
-        with suppress(RuntimeError):  # the loop is gone: the program ends
-            loop.call_soon_threadsafe(settle, value, failure)
+            future.set_exception(error)
+        else:
+            future.set_result(value)
 
     threading.Thread(target=run, name="everlong-turn", daemon=True).start()
-    return await future
+    return await asyncio.wrap_future(future)
 
 
 @dataclass

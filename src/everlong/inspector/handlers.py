@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "ConversationHandlers", "ExportFile", "Reader", "StoreHandlers", "Visit"]
 
-_MOST_STORES = 1_000
 _LEAST_WINDOW = 1_000
 """The least tokens of a window in which a compaction is tried."""
 _CONTENT_TYPES = {"html": "text/html", "markdown": "text/markdown", "json": "application/json"}
@@ -43,16 +42,10 @@ class Reader:
     is_copy: bool = False
     """True if the store is a copy of a file: its requests are reckoned, and compactions may be tried on it."""
     ledgers: cost.Ledgers = field(default_factory=cost.Ledgers)
-    _stores: dict[str, Store] = field(default_factory=dict)
 
     def store(self, tenant: str) -> Store:
         """Return the store of a tenant."""
-        found = self._stores.get(tenant)
-        if found is None:
-            if len(self._stores) >= _MOST_STORES:
-                self._stores.clear()
-            found = self._stores[tenant] = Store(self.database, tenant)
-        return found
+        return Store(self.database, tenant)
 
 
 @dataclass(frozen=True, slots=True)

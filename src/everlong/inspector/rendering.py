@@ -77,6 +77,7 @@ def _environment() -> Environment:
         "LANGUAGES": LANGUAGES,
         "VERSION": version("everlong"),
         "asset": asset,
+        "change": format_change,
         "page_of_turn": page_of_turn,
         "query": format_query,
     }
@@ -121,6 +122,11 @@ def asset(name: str) -> str:
 def format_count(value: int | None) -> str:
     """Return a number with separators; a dash if it is not known."""
     return "–" if value is None else f"{value:,}"
+
+
+def format_change(before: int | None, after: int | None) -> str:
+    """Return two numbers with an arrow between them; one that is not known is left out."""
+    return " → ".join(f"{value:,}" for value in (before, after) if value is not None)
 
 
 def format_short(value: int | None) -> str:

@@ -19,19 +19,7 @@ from everlong.store.schema import session
 if TYPE_CHECKING:
     from everlong.store import Conversation, Store
 
-__all__ = [
-    "PAGE",
-    "ActiveDay",
-    "ConversationRow",
-    "FamilyMember",
-    "ListPage",
-    "TreePage",
-    "agents_cost",
-    "read_filters",
-    "read_list",
-    "read_tree",
-    "row_of",
-]
+__all__ = ["PAGE", "agents_cost", "read_list", "read_tree", "row_of"]
 
 PAGE = 50
 """Conversations on one page of the list."""

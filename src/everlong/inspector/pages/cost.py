@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.store import Store
 
-__all__ = ["AGES", "CostPage", "CostView", "Ledgers", "read_cost"]
+__all__ = ["AGES", "Ledgers", "read_cost"]
 
 CostView = Literal["day", "model", "client", "session"]
 AGES = {"7d": 7, "30d": 30, "all": None}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from everlong.store.search.snippets import Snippet
     from everlong.store.whereabouts import Whereabouts
 
-__all__ = ["MODES", "Around", "FoundHit", "Marked", "SearchPage", "fate_of", "marked_pieces", "read_search"]
+__all__ = ["MODES", "Marked", "fate_of", "marked_pieces", "read_search"]
 
 MODES = ("auto", "phrase", "substring", "regex")
 _ROLES = ("user", "assistant", "tool", "summary")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.store import Store
 
-__all__ = ["ROWS", "TimelinePage", "read_chart", "read_timeline"]
+__all__ = ["ROWS", "read_chart", "read_timeline"]
 
 ROWS = 100
 """Turns on one page of the table."""
