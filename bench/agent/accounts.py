@@ -41,11 +41,11 @@ MODEL = MODELS["anthropic"]
 WINDOW = 32_768
 CENT = Decimal("0.01")
 TOKENS = {
-    "plain": "input_tokens",
-    "cache_read": "cache_read_input_tokens",
-    "cache_write_5m": "ephemeral_5m_input_tokens",
-    "cache_write_1h": "ephemeral_1h_input_tokens",
-    "output": "output_tokens",
+    "input_tokens": "input_tokens",
+    "cache_read_tokens": "cache_read_input_tokens",
+    "cache_write_tokens": "cache_creation_input_tokens",
+    "cache_write_1h_tokens": "ephemeral_1h_input_tokens",
+    "output_tokens": "output_tokens",
 }
 """Kinds of tokens as ``everlong usage`` names them, and as the API does."""
 
@@ -129,14 +129,8 @@ def _bill(compared: Compared, records: Iterable[Record]) -> None:
         tokens = {name: _reported(record.usage, there) for name, there in TOKENS.items()}
         for name, number in tokens.items():
             compared.billed[name] += number
-        written = tokens["cache_write_5m"] + tokens["cache_write_1h"]
-        usage = genai_prices.Usage(
-            input_tokens=tokens["plain"] + tokens["cache_read"] + written,
-            output_tokens=tokens["output"],
-            cache_read_tokens=tokens["cache_read"],
-            cache_write_tokens=written,
-            cache_write_1h_tokens=tokens["cache_write_1h"],
-        )
+        given = ("input_tokens", "cache_read_tokens", "cache_write_tokens")
+        usage = genai_prices.Usage(**{**tokens, "input_tokens": sum(tokens[name] for name in given)})
         price = genai_prices.calc_price(usage, MODEL.partition(":")[2], provider_id="anthropic")
         compared.dollars += price.total_price
 

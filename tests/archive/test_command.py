@@ -52,7 +52,7 @@ def test_usage_counts_what_archived_logs_tell(run: Run, home: Path) -> None:
     logged = run("usage", "--json").json["total"]
     listed = run("sessions", "list", "--json").json
     assert logged["calls"] == sum(one["api_calls"] for one in listed) > 0
-    assert logged["tokens"]["output"] == sum(one["output_tokens"] for one in listed) > 0
+    assert logged["tokens"]["output_tokens"] == sum(one["output_tokens"] for one in listed) > 0
     assert home.exists()
 
 

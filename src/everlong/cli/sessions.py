@@ -229,10 +229,10 @@ def _add_all_costs(store: Store, one: Conversation) -> Conversation:
         return one
     return replace(
         one,
-        input_tokens=total.tokens.plain,
-        output_tokens=total.tokens.output,
-        cache_read_tokens=total.tokens.cache_read,
-        cache_write_tokens=total.tokens.written,
+        input_tokens=total.tokens.input_tokens,
+        output_tokens=total.tokens.output_tokens,
+        cache_read_tokens=total.tokens.cache_read_tokens,
+        cache_write_tokens=total.tokens.cache_write_tokens,
         api_calls=total.calls,
         cost=float(total.cost),
     )

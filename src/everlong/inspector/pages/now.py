@@ -35,17 +35,7 @@ if TYPE_CHECKING:
     from everlong.store import Conversation, Store
     from everlong.store.shown_path import ShownPath, ShownRun
 
-__all__ = [
-    "ContextPart",
-    "NowPage",
-    "PartKind",
-    "TokenShare",
-    "ToolsPage",
-    "path_of",
-    "read_now",
-    "read_tools",
-    "share_tokens",
-]
+__all__ = ["path_of", "read_now", "read_tools", "share_tokens"]
 
 PartKind = Literal["tools", "system", "memory", "kept", "summary", "told", "edited", "pinned", "tail"]
 
