@@ -115,8 +115,8 @@ def test_what_changed_is_in_the_log_the_numbers_and_the_store(
 def sent(body: dict[str, Any], at: float = 0.0, model: str = "claude-sonnet-5") -> Sent:
     data = json.dumps(body).encode()
     read = read_body(data, "messages")
-    body = draft_of(data, read, [entry.end for entry in read.entries])
-    return Sent(body, data, model, "anthropic", "anthropic", 0, None, at)
+    draft = draft_of(data, read, [entry.end for entry in read.entries])
+    return Sent(draft, data, model, "anthropic", "anthropic", 0, None, at)
 
 
 # -- the Responses API -------------------------------------------------------------------------------------------------
