@@ -35,7 +35,6 @@ __all__ = ["Compared", "play"]
 
 MODEL = MODELS["anthropic"]
 WINDOW = 32_768
-CENT = Decimal("0.01")
 TOKENS = {
     "plain": "input_tokens",
     "cache_read": "cache_read_input_tokens",
@@ -66,11 +65,6 @@ class Compared:
         """The tokens by which the two differ."""
         told = self.told["total"]["tokens"]
         return {name: told[name] - number for name, number in self.billed.items() if told[name] != number}
-
-    @property
-    def off_by(self) -> Decimal:
-        """The dollars by which the two differ."""
-        return abs(Decimal(self.told["total"]["cost"]) - self.dollars)
 
 
 def play(turns: int, window: int = WINDOW, seed: int = 1, **caching: Any) -> Compared:
