@@ -351,7 +351,7 @@ def add_opencode(
 
 
 def write_hermes(home: Path) -> Path:
-    """Write a home of Hermes, whose database was made by Hermes itself (`bench.clients.hermes_home`)."""
+    """Write a home of Hermes, whose database was made by Hermes itself."""
     home.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(home / "state.db")) as raw:
         raw.executescript(SQL.read_text("utf-8"))

@@ -87,11 +87,6 @@ class Program:
     def tell(self, name: signal.Signals) -> None:
         self.process.send_signal(name)
 
-    def close_input(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.stdin = None
-
     def end(self) -> tuple[int, str]:
         """Its exit code, and what it said after its first line."""
         _, said = self.process.communicate(timeout=PATIENCE)
