@@ -13,7 +13,7 @@ from everlong.gateway.body import read_body
 from everlong.gateway.conversations import AppliedView, with_view
 from everlong.gateway.formats import ANTHROPIC, OPENAI
 from everlong.gateway.prompt_caching import CacheMarkers
-from everlong.gateway.recall import offer_tools
+from everlong.gateway.requests import offer_tools
 from tests.gateway.bodies import REQUESTS, draft, line, odd, settings, unmarked
 
 RNG = st.randoms(use_true_random=False)

@@ -21,7 +21,7 @@ import pytest
 from everlong.errors import StoreUnavailable
 from everlong.gateway import storing_process
 from everlong.gateway.journal import JournalEntry
-from everlong.gateway.storing_process import StoringProcess
+from everlong.gateway.writer import StoringProcess
 from everlong.model import text_of
 from everlong.store import Store
 from everlong.testing import Answer, ModelServer
