@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +44,7 @@ class _Watch:
     @contextmanager
     def counting(self, name: str) -> Iterator[None]:
         """Print the files and functions that are crossed inside of a ``with`` block."""
-        self._seen = seen = set()
+        seen = self._seen = set[CodeType]()
         yield
         self._seen = None
         functions = {code for code in seen if code.co_name[0] != "<" or code.co_name == "<lambda>"}
@@ -93,7 +94,8 @@ def _grow(watch: _Watch, folder: Path, model: ModelServer) -> None:
             said.append({"role": "user", "content": text})
             answer = client.chat.completions.create(model="m", messages=said)  # type: ignore[arg-type]
             said.append({"role": "assistant", "content": answer.choices[0].message.content or ""})
-            running.store()  # until it is stored
+            while running.gateway.journal.waiting:  # until it is stored
+                time.sleep(0.01)
 
         for number in range(4):
             ask(f"Question {number}?")

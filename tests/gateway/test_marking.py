@@ -34,7 +34,7 @@ def test_a_marked_body_says_what_the_strategy_says_in_the_clients_own_bytes(
 ) -> None:
     body = odd(request, rng).encode()
     sent = CacheMarkers(settings(strategy)).marked(line(), draft(body), MODEL, "anthropic")
-    cache = PromptCache(MODEL, "anthropic", settings=settings(strategy), warn=lambda _: None)
+    cache = PromptCache(MODEL, "anthropic", settings=settings(strategy))
     assert json.loads(sent) == cache.apply(json.loads(body))
     assert unmarked(sent) == body
     assert sent != body

@@ -163,13 +163,6 @@ class Gateway:
         self._expiring: asyncio.Task[None] | None = None
 
     @property
-    def way(self) -> str:
-        """The proxies on the way to the upstreams, for people."""
-        found = (self.relay.network.shown_proxy(route.base_url) for route in self.routes.all)
-        proxies = ", ".join(dict.fromkeys(proxy for proxy in found if proxy))
-        return f" by way of the proxy {proxies}" if proxies else ""
-
-    @property
     def waiting(self) -> int:
         """Writes waiting for the store."""
         return self._writer.waiting

@@ -344,12 +344,18 @@ class Journal:
         """Return the file to write to: a new one, locked, if there is none or it is full."""
         if self._file is not None and self._file.size <= _FULL:
             return self._file
-        before, self._file = self._file, self._new_file()
+        made = self._new_file()
+        self._end_file()
+        self._file = made
+        return made
+
+    def _end_file(self) -> None:
+        """Write no more to the file that is written to."""
+        before, self._file = self._file, None
         if before is not None and not before.waiting:
             before.close(is_stored=True)
         elif before is not None:
             before.drop_reserve()
-        return self._file
 
     def _new_file(self) -> _JournalFile:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -368,6 +374,7 @@ class Journal:
                 return self._note(file, len(line), tenant)
         with self._lock:
             file = self._new_file()
+            self._end_file()  # later entries stand in later files
         try:
             _append(file, line)  # without the lock, because it takes long, and the loop would wait
         except OSError:
