@@ -444,17 +444,17 @@ class Journal:
                 if number not in self._kept:
                     continue
                 entry, place = self._kept[number], self._places.get(number)
-                if entry is None and place is not None:
-                    line = _read_bytes(place.file.handle, place.start, place.size)
-                    with suppress(ValueError, TypeError):
-                        entry = JournalEntry.from_line(line)
-                    if entry is None and line.endswith(b"\n") and line.strip():
-                        _log.error("an entry of the journal cannot be read; it is put aside")
-                        self._write_aside(place.tenant, line)
-                if entry is None:
-                    self.done(number)
-                else:
-                    found.append((number, entry))
+                line = b"" if place is None else _read_bytes(place.file.handle, place.start, place.size)
+            if entry is None and place is not None:
+                with suppress(ValueError, TypeError):
+                    entry = JournalEntry.from_line(line)
+                if entry is None and line.endswith(b"\n") and line.strip():
+                    _log.error("an entry of the journal cannot be read; it is put aside")
+                    self._write_aside(place.tenant, line)
+            if entry is None:
+                self.done(number)
+            else:
+                found.append((number, entry))
         return found
 
     def take_over(self) -> int:

@@ -326,9 +326,9 @@ class TurnQueue:
         """Return the work that stores a turn: a method of the recorder with plain values as its arguments."""
         if turn.is_unplaced:
             return partial(self.recorder.record_whole, turn.body, turn.sender, past, is_open=is_open)
-        # A copy of the body would cost more than all the rest; nearly always messages follow directly.
-        follows = turn.new is not None and not is_open and turn.conversation.session is not None
-        return self._recording(turn, past, None if follows else turn.read, is_open=is_open)
+        # A copy of the body would cost more than all the rest; nearly always messages follow directly, or are stored.
+        is_needed = turn.new is not None and (is_open or turn.conversation.session is None)
+        return self._recording(turn, past, turn.read if is_needed else None, is_open=is_open)
 
     def _recording(
         self, turn: ConversationTurn, past: FinishedTurn, read: Read | None, *, is_open: bool
