@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -64,9 +63,7 @@ def sent(name: str) -> list[Body]:
     """The requests of a scripted session, as they are sent."""
     provider, session = SESSIONS[name]
     cache = PromptCache("claude-sonnet-4-5", provider, settings={"strategy": "ledger"}, clock=lambda: 0.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return [cache.apply(body, 30.0 * at) for at, body in enumerate(session())]
+    return [cache.apply(body, 30.0 * at) for at, body in enumerate(session())]
 
 
 def digest(bodies: list[Body]) -> str:

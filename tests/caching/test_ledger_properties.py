@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,13 +20,6 @@ some = settings(max_examples=examples(60), deadline=None, suppress_health_check=
 """Each example is a whole session, and some of their texts are long."""
 
 LIVES = st.sampled_from(({}, {"cache_ttl": "1h"}))
-
-
-@pytest.fixture(autouse=True)
-def _short_prompts_are_fine() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def made(provider: str, settings: dict[str, Any] | None = None) -> PromptCache:

@@ -20,9 +20,8 @@ from click.testing import CliRunner
 from everlong.cli.main import cli
 from everlong.config import set_value, user_config_path
 from everlong.errors import ConfigError
-from everlong.gateway.auth import Caller, Guesses, Refused
+from everlong.gateway.auth import Caller, Guesses, Refused, find_gateway, is_gateway
 from everlong.gateway.body import MOST_IN_ONE
-from everlong.gateway.proof import find_gateway, is_gateway
 from tests.gateway.running import Running
 from tests.gateway.served import program, raw, serving
 from tests.gateway.test_auth import ADA, ASKED, BOB, KEYS, guard

@@ -74,6 +74,19 @@ def test_what_was_left_behind_is_stored_before_what_came_later(tmp_path: Path) -
     assert kept_in(journal) == [entry(1), entry(2), entry(3)]
 
 
+def test_a_large_entry_stands_in_a_file_of_its_own_and_in_its_turn(tmp_path: Path) -> None:
+    left = Journal(tmp_path / FOLDER)
+    large = entry(2)._replace(body="x" * 5_000_000)
+    for one in (entry(1), large, entry(3)):
+        left.put(one)
+    assert len(list((tmp_path / FOLDER).glob("*.jsonl"))) == 3
+    left.close()
+    journal = Journal(tmp_path / FOLDER)
+    assert journal.take_over() == 3
+    assert kept_in(journal) == [entry(1), large, entry(3)]
+    assert list((tmp_path / FOLDER).iterdir()) == []
+
+
 @pytest.mark.spec("12.7")
 def test_a_file_is_taken_over_though_its_number_is_that_of_a_process_that_runs(tmp_path: Path) -> None:
     """In a container every gateway is process 1, also the one after a kill -9."""

@@ -19,9 +19,9 @@ import openai
 import pytest
 
 from everlong.errors import StoreUnavailable
-from everlong.gateway import storing_process
+from everlong.gateway import writer as writers
 from everlong.gateway.journal import JournalEntry
-from everlong.gateway.storing_process import StoringProcess
+from everlong.gateway.writer import StoringProcess
 from everlong.model import text_of
 from everlong.store import Store
 from everlong.testing import Answer, ModelServer
@@ -174,7 +174,7 @@ def test_a_signal_to_all_processes_leaves_none_behind_and_everything_stored(
 def test_a_process_ends_with_its_gateway_while_it_cannot_open_its_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storing_process, "_LAST_SECONDS", 3_600.0)  # it is not killed, but ends by itself
+    monkeypatch.setattr(writers, "_LAST_SECONDS", 3_600.0)  # it is not killed, but ends by itself
     (tmp_path / "file").write_text("no folder")
 
     async def start_and_close() -> tuple[int | None, int | None]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from everlong.gateway.proof import is_gateway
+from everlong.gateway.auth import is_gateway
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.program import everlong_program

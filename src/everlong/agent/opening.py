@@ -357,7 +357,6 @@ class _Opening:
             base_url=connection.endpoint.base_url or "",
             settings=self.settings.prompt_caching,
             session_id=self._first_id,  # all sessions of a conversation share its cache
-            warn=lambda _: None,  # short prompts are nothing to worry about
         )
         return Asker(
             connection,

@@ -12,7 +12,6 @@ a host must not change a message that it has sent in place.
 from __future__ import annotations
 
 import json
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -77,8 +76,6 @@ class Block(NamedTuple):
     """The time to live of the marker that it already carries."""
     is_ephemeral: bool = False
     is_frontier: bool = False
-    ends_reply: bool = False
-    """True for the last block of an assistant's message without calls."""
     is_input: bool = False
     """True if it comes from the user's side: a message or a result."""
 
@@ -145,8 +142,6 @@ def message_blocks(at: int, message: Message, layout: Layout, count: Count, *, l
         blocks = [block._replace(is_ephemeral=True, can_mark=False) for block in blocks]
     if message.get("role") in ("user", "tool"):
         blocks = [block._replace(is_input=True) for block in blocks]
-    if blocks and message.get("role") == "assistant" and blocks[-1].kind == "text":
-        blocks[-1] = blocks[-1]._replace(ends_reply=True)
     return blocks
 
 
@@ -327,8 +322,6 @@ def _system_count(messages: list[Message], layout: Layout) -> int:
 # -- a session's latest request ----------------------------------------------------------------------------------------
 
 
-_CHUNK = 512
-
 _SYSTEM_SWITCHES = ("speed",)
 _MESSAGE_SWITCHES = (
     "tool_choice",
@@ -363,94 +356,63 @@ class RequestView:
         """Blocks that only this request has."""
         self.marked: list[int] = []
         """Blocks that the client marked itself."""
-        self._had_images = False
         self._root = link(b"", root.encode("utf-8", "surrogatepass"))
         self._count = count
         self._counter = counter
-        self._layout: Layout | None = None
         self._front: tuple[Any, ...] = ()
-        self._front_size = 0
         self._switches = ("", "")
+        self._had_images = False
         self._messages: list[Message] = []
-        self._starts: list[int] = []
-        self._images = 0
+        self._starts = [0]
+        """The first block of each message, and the end of the last one."""
 
     def update(self, body: Mapping[str, Any], layout: Layout) -> None:
-        """Read the next request."""
-        messages = body.get("messages")
-        messages = messages if isinstance(messages, list) else list(messages or ())
-        before = len(self.blocks)
+        """Read the next request; messages that are the same as before are not read again."""
+        messages = list(body.get("messages") or ())
         leading = _system_count(messages, layout)
         front = (layout, leading, body.get("tools"), body.get("system"))
-        switches = switches_of(body)
-        if self._layout is None or not _equal([front], [self._front]):
-            self._rebuild(body, layout, messages, leading)
-            self._front = front
-        else:
-            self._grow(messages, layout, leading)
-        self._switches, stale = switches, self._switches != switches
-        self._layout = layout
-        self._relink(before, stale=stale)
-
-    # -- which blocks ------------------------------------------------------------------------------------------------
-
-    def _rebuild(self, body: Mapping[str, Any], layout: Layout, messages: list[Message], leading: int) -> None:
-        old = self.blocks
-        self.blocks = head_blocks(body, layout, self._count)
-        if self._counter is not None and body.get("tools") and layout != "anthropic":
-            self.blocks = _fit(self.blocks, self._counter.count_tools(body["tools"]))
-        self._front_size = len(self.blocks)
-        self._messages, self._starts, self._images = [], [], 0
-        self.frontiers, self.ephemerals = [], []
-        self.marked = [at for at, block in enumerate(self.blocks) if block.marker]
-        self._extend(messages, layout, leading)
-        self.kept = _common_length(old, self.blocks)
-
-    def _grow(self, messages: list[Message], layout: Layout, leading: int) -> None:
+        before, is_same = self.blocks, _equal([front], [self._front])
+        if not is_same:
+            self._front, self._messages = front, []
+            self.blocks = head_blocks(body, layout, self._count)
+            if self._counter is not None and body.get("tools") and layout != "anthropic":
+                self.blocks = _fit(self.blocks, self._counter.count_tools(body["tools"]))
+            self._starts = [len(self.blocks)]
         # Nearly always a comparison by identity.
         same = _first_difference(self._messages, messages, min(len(self._messages), len(messages)))
-        if same < len(self._messages):
-            start = self._starts[same]
-            del self._messages[same:]
-            self._images -= sum(block.kind == "image" for block in self.blocks[start:])
-            del self.blocks[start:], self._starts[same:]
-            for places in (self.frontiers, self.ephemerals, self.marked):
-                del places[bisect_left(places, start) :]
-        self.kept = len(self.blocks)
-        self._extend(messages[same:], layout, leading)
-
-    def _extend(self, messages: list[Message], layout: Layout, leading: int) -> None:
-        for message in messages:
-            at = len(self._messages)
-            self._messages.append(message)
+        self._starts = self._starts[: same + 1]
+        self.blocks = self.blocks[: self._starts[-1]]
+        for at in range(same, len(messages)):
+            added = message_blocks(at, messages[at], layout, self._count, leads=at < leading)
+            self.blocks += added if self._counter is None else _fit(added, self._counter.count(messages[at]))
             self._starts.append(len(self.blocks))
-            added = message_blocks(at, message, layout, self._count, leads=at < leading)
-            if self._counter is not None:
-                added = _fit(added, self._counter.count(message))
-            for place, block in enumerate(added, len(self.blocks)):
-                self._images += block.kind == "image"
-                if block.is_frontier:
-                    self.frontiers.append(place)
-                if block.is_ephemeral:
-                    self.ephemerals.append(place)
-                if block.marker:
-                    self.marked.append(place)
-            self.blocks += added
-        self.head = self._starts[leading] if leading < len(self._starts) else len(self.blocks)
+        self.kept = self._starts[same] if is_same else _common_length(before, self.blocks)
+        self.head, self._messages = self._starts[leading], messages
+        self.frontiers = [at for at, block in enumerate(self.blocks) if block.is_frontier]
+        self.ephemerals = [at for at, block in enumerate(self.blocks) if block.is_ephemeral]
+        self.marked = [at for at, block in enumerate(self.blocks) if block.marker]
+        self._link(switches_of(body), has_images=any(block.kind == "image" for block in self.blocks))
 
-    # -- hashes ------------------------------------------------------------------------------------------------------
-
-    def _relink(self, before: int, *, stale: bool) -> None:
-        """Derive the prefix hashes that changed; all of them, if a switch of the request changed."""
-        self.kept = min(self.kept, before)
-        if stale:
+    def _link(self, switches: tuple[str, str], *, has_images: bool) -> None:
+        """Derive the prefix hashes that changed; a switch counts from the tier on that it invalidates."""
+        if switches != self._switches:
             self.kept = 0
-        elif (self._images > 0) != self._had_images:
+        elif has_images != self._had_images:
             self.kept = min(self.kept, self.head)
-        self._had_images = self._images > 0
-        kept = self.kept
-        del self.chain[kept:], self.sizes[kept:]
-        _extend_chain(self.chain, self.sizes, self.blocks, self._root, self.head, self._switches, self._had_images)
+        self._switches, self._had_images = switches, has_images
+        del self.chain[self.kept :], self.sizes[self.kept :]
+        last = self.chain[-1] if self.chain else self._root
+        size = self.sizes[-1] if self.sizes else 0
+        for at in range(len(self.chain), len(self.blocks)):
+            block = self.blocks[at]
+            if switches[0] and block.tier != "tools" and (at == 0 or self.blocks[at - 1].tier == "tools"):
+                last = link(last, switches[0].encode())
+            if at == self.head:
+                last = link(last, f"{switches[1]}|{'image' if has_images else ''}".encode())
+            last = link(last, block.digest)
+            size += block.tokens
+            self.chain.append(last)
+            self.sizes.append(size)
 
 
 def _fit(blocks: list[Block], tokens: int) -> list[Block]:
@@ -464,30 +426,6 @@ def _fit(blocks: list[Block], tokens: int) -> list[Block]:
         given += share
         fitted.append(block._replace(tokens=share))
     return [*fitted[:-1], fitted[-1]._replace(tokens=fitted[-1].tokens + tokens - given)]
-
-
-def _extend_chain(
-    chain: list[bytes],
-    sizes: list[int],
-    blocks: Sequence[Block],
-    root: bytes,
-    head: int,
-    switches: tuple[str, str],
-    has_images: bool,
-) -> None:
-    """Append the missing prefix hashes and sizes; a switch counts from the tier on that it invalidates."""
-    last = chain[-1] if chain else root
-    size = sizes[-1] if sizes else 0
-    for at in range(len(chain), len(blocks)):
-        block = blocks[at]
-        if switches[0] and block.tier != "tools" and (at == 0 or blocks[at - 1].tier == "tools"):
-            last = link(last, switches[0].encode())
-        if at == head:
-            last = link(last, f"{switches[1]}|{'image' if has_images else ''}".encode())
-        last = link(last, block.digest)
-        size += block.tokens
-        chain.append(last)
-        sizes.append(size)
 
 
 def link(before: bytes, data: bytes) -> bytes:
@@ -513,11 +451,9 @@ def _equal(left: list[Any], right: list[Any]) -> bool:
 
 
 def _first_difference(left: list[Any], right: list[Any], length: int) -> int:
-    for start in range(0, length, _CHUNK):
-        stop = min(length, start + _CHUNK)
-        if not _equal(left[start:stop], right[start:stop]):
-            return next((at for at in range(start, stop) if not _equal([left[at]], [right[at]])), stop)
-    return length
+    if _equal(left[:length], right[:length]):
+        return length
+    return next((at for at in range(length) if not _equal([left[at]], [right[at]])), length)
 
 
 def _common_length(left: list[Block], right: list[Block]) -> int:

@@ -10,16 +10,14 @@ The strategy ``ledger`` knows the prefixes that a provider should still hold, an
     F  the frontier: the last block of a summary, or of a region whose results were cleared
     W  the last block that can carry a marker, so that the next request finds all of this one
 
-Markers left over go where they widen the reach of a read, or keep an earlier point of the conversation alive for those
-who go back to it.
+Markers left over go where they widen the reach of a read.
 """
 
 from __future__ import annotations
 
 import time
-import warnings
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -134,7 +132,6 @@ class PromptCache:
         session_id: the name of the session, for providers that route by it.
         count: a function that counts a text's tokens; only the least size of a cached prompt depends on it.
         clock: the time in seconds; any clock that all requests share.
-        warn: called once if prompts are too short to be cached; a Python warning by default.
 
     >>> cache = PromptCache("claude-sonnet-4-6", provider="anthropic")
     >>> request = {"model": "claude-sonnet-4-6", "max_tokens": 100, "messages": messages[1:]}
@@ -142,7 +139,7 @@ class PromptCache:
     (True, False)
     """
 
-    def __init__(  # noqa: PLR0913 - each is one thing a host may know otherwise
+    def __init__(
         self,
         model: str,
         provider: str = "",
@@ -152,7 +149,6 @@ class PromptCache:
         session_id: str = "",
         count: Count = rough_count,
         clock: Callable[[], float] = time.time,
-        warn: Callable[[str], None] | None = None,
     ) -> None:
         check_text("model", model)
         check_text("provider", provider)
@@ -162,9 +158,7 @@ class PromptCache:
         self._where = (provider, base_url)
         self._count = count
         self._clock = clock
-        self._tell = warn or (lambda text: warnings.warn(text, stacklevel=5))
         self._sessions: dict[tuple[Provider, str], _CacheSession] = {}
-        self._warned: set[str] = set()
         self.choice = self._choose(model)
 
     def _choose(self, model: str) -> Choice:
@@ -241,21 +235,11 @@ class PromptCache:
     def _record(self, session: _CacheSession, placement: Placement, now: float) -> None:
         view = session.view
         least = self.choice.model_rules.minimum_tokens
-        if placement.prompt_tokens < least:
-            self._warn(placement.prompt_tokens, least)
         for mark in placement.marks:
             if view.sizes[mark.at] >= least:
                 if not session.ledger.is_known(view.chain[mark.at]):
                     insort(session.known, mark.at)
                 session.ledger.record(view.chain[mark.at], mark.ttl, now)
-
-    def _warn(self, tokens: int, least: int) -> None:
-        if self._model not in self._warned:
-            self._warned.add(self._model)
-            self._tell(
-                f"the request has about {tokens:,} tokens, but {self._model} caches prompts from {least:,} tokens on; "
-                "until it is that long, it is paid in full"
-            )
 
     def _apply_plain(self, request: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         """Apply the plain strategy to a request of any layout."""
@@ -381,9 +365,9 @@ def _place_marks(
     known: Sequence[int],
     is_live: Callable[[bytes], bool],
     *,
-    own: Sequence[CacheMark] = (),
-    slots: int = 4,
-    ttl: Ttl = "5m",
+    own: Sequence[CacheMark],
+    slots: int,
+    ttl: Ttl,
 ) -> list[CacheMark]:
     """Return the markers for a request, including the client's ``own``, in the order of their blocks.
 
@@ -400,17 +384,14 @@ def _place_marks(
 
     # Blocks from the first one on that only this request has are worth no marker.
     last = last_markable(view, view.ephemerals[0] if view.ephemerals else len(view.blocks))
-    live = _deepest_live(view, known, is_live, last)
+    held = (at for at in reversed(known) if view.blocks[at].can_mark and is_live(view.chain[at]))
     take(last, "W")
     take(last_markable(view, view.head), "S")
-    if live is not None:
-        take(live, "R")
-    if view.kept < view.head and view.kept:  # the system prompt changed: mark the part that stays
-        take(last_markable(view, view.kept), "spare")
-    for at, role in _further_places(view, known, live, last):
-        if len(chosen) >= slots:
-            break
-        take(at, role)
+    take(next((at for at in held if last is None or at < last), None), "R")
+    for frontier in view.frontiers[-1:]:
+        take(last_markable(view, frontier + 1, frontier), "F")
+    for at in range((last or 0) - _SPACING, view.head, -_SPACING):
+        take(last_markable(view, at + 1, view.head), "spare")
     return _order_marks([*chosen, *own])
 
 
@@ -420,54 +401,6 @@ def last_markable(view: RequestView, end: int, start: int = 0) -> int | None:
         if view.blocks[at].can_mark:
             return at
     return None
-
-
-def _deepest_live(
-    view: RequestView, known: Sequence[int], is_live: Callable[[bytes], bool], last: int | None
-) -> int | None:
-    for at in reversed(known):
-        if (last is None or at < last) and is_live(view.chain[at]) and view.blocks[at].can_mark:
-            return at
-    return None
-
-
-def _further_places(
-    view: RequestView, known: Sequence[int], live: int | None, last: int | None
-) -> Iterator[tuple[int | None, Role]]:
-    """Yield places for further markers, the most useful first."""
-    if last is None:
-        return
-    if live is None or live < view.head:
-        # No part of the conversation is known to be held. If one is, markers at a distance may reach it.
-        yield _frontier(view), "F"
-        earlier = bisect_right(known, last - 1)
-        yield (known[earlier - 1] if earlier and known[earlier - 1] >= view.head else None), "spare"
-    else:
-        yield _reply_end(view, live, last), "spare"
-        yield _frontier(view), "F"
-        yield _way_back(view, known, live), "spare"
-    for at in range(last - _SPACING, view.head, -_SPACING):
-        yield last_markable(view, at + 1, view.head), "spare"
-
-
-def _frontier(view: RequestView) -> int | None:
-    return view.frontiers[-1] if view.frontiers and view.blocks[view.frontiers[-1]].can_mark else None
-
-
-def _reply_end(view: RequestView, start: int, last: int) -> int | None:
-    """Return the end of the latest reply among the new blocks: where people fork a conversation."""
-    for at in range(last - 1, start, -1):
-        if view.blocks[at].ends_reply and view.blocks[at].can_mark:
-            return at
-    return None
-
-
-def _way_back(view: RequestView, known: Sequence[int], live: int) -> int | None:
-    """Return an earlier block, about half-way, to keep alive for those who go far back."""
-    middle = view.head + (live - view.head) // 2
-    place = bisect_right(known, middle)
-    at = known[place - 1] if place else None
-    return at if at is not None and at >= view.head and view.blocks[at].can_mark else None
 
 
 def _order_marks(marks: list[CacheMark]) -> list[CacheMark]:

@@ -98,8 +98,6 @@ class ModelRules:
     write: dict[str, float] = field(default_factory=lambda: {"5m": 1.25, "1h": 2.0})
     step: tuple[int, float] | None = None
     """A prompt size, and the factor for all rates above it."""
-    binds_thinking: bool = False
-    """True if thinking blocks are bound to the exact prefix, so that an edit before one is refused."""
 
     def scale(self, prompt_tokens: int) -> float:
         """Return the factor for all rates at a prompt of this size."""
@@ -127,7 +125,6 @@ _OPENAI_MARKED = CacheRules(
 )
 
 _FREE_WRITES = {"5m": 1.0, "1h": 1.0}
-_BOUND = frozenset({("opus", 5.5), ("sonnet", 5.5), ("fable", 5.1), ("mythos", 5.1)})
 _MINIMUM: dict[str, tuple[tuple[float, int], ...]] = {  # from this version on
     "opus": ((5.0, 512), (4.8, 1_024), (4.7, 2_048), (4.5, 4_096), (0.0, 1_024)),
     "sonnet": ((5.5, 512), (0.0, 1_024)),
@@ -250,9 +247,8 @@ def _claude_rules(name: str) -> ModelRules:
     version = 0.0 if found is None else float(f"{found[1]}.{found[2] or 0}")
     minimum = next(tokens for least, tokens in _MINIMUM[kind] if version >= least)
     read = next((price for least, price in _CHEAP_READS.get(kind, ()) if version >= least), 0.1)
-    binds = any(kind == bound and version >= least for bound, least in _BOUND)
     step = (100_000, 5.0) if kind == "haiku" and version >= 5.5 else None
-    return ModelRules(minimum, read, step=step, binds_thinking=binds)
+    return ModelRules(minimum, read, step=step)
 
 
 def _gpt_version(model: str) -> tuple[int, int]:

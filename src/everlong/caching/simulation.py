@@ -7,7 +7,6 @@ oracle reads every token that an earlier request of the session sent in the same
 
 from __future__ import annotations
 
-import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -413,8 +412,6 @@ def _play(
     count = rough_count if counter is None else counter.count_text
     simulator = CacheSimulator(model, provider, count=count, counter=counter)
     cache = PromptCache(model, provider, settings=settings, count=count, clock=lambda: 0.0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the figures show that a prompt is too short
-        for at, body in calls:
-            simulator.send(cache.apply(body, at), at)
+    for at, body in calls:
+        simulator.send(cache.apply(body, at), at)
     return simulator.outcomes

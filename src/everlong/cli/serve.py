@@ -104,7 +104,7 @@ def _storing_process(settings: Settings) -> StoreWriter | None:
     """Return the process that stores for a gateway; None where threads do, because no socket can be handed on."""
     if sys.platform == "win32":
         return None
-    from everlong.gateway.storing_process import StoringProcess  # noqa: PLC0415 - as above
+    from everlong.gateway.writer import StoringProcess  # noqa: PLC0415 - as above
     from everlong.store.store import location  # noqa: PLC0415 - as above
 
     where = str(location(store_settings()))

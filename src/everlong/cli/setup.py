@@ -18,7 +18,7 @@ from everlong.cli.clients.formats import value_at
 from everlong.cli.clients.known import CLIENTS
 from everlong.cli.hook import HOOKED, hook_files
 from everlong.cli.output import say
-from everlong.gateway.proof import find_gateway
+from everlong.gateway.auth import find_gateway
 from everlong.providers.catalogue import Catalogue
 from everlong.providers.endpoints import Endpoint, ModelName
 

@@ -35,8 +35,8 @@ from everlong.cli.setup import client_gateway, own_address
 from everlong.config.listing import problems_in
 from everlong.config.settings import StoreSettings
 from everlong.errors import ConfigError, EverlongError
+from everlong.gateway.auth import is_gateway
 from everlong.gateway.formats import path_of_folder
-from everlong.gateway.proof import is_gateway
 from everlong.gateway.telemetry import GatewayLog
 from everlong.store import open_store
 

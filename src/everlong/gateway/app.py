@@ -15,12 +15,11 @@ from yarl import URL
 from everlong import __version__
 from everlong.errors import StoreError
 from everlong.gateway.account import ACCOUNT, REQUEST_ID, Charge, RequestAccount, request_id
-from everlong.gateway.auth import MOST_BODY_BYTES, Guard, Guesses, KeyLimits, Refused
+from everlong.gateway.auth import MOST_BODY_BYTES, QUESTION, SERVICE, Guard, Guesses, KeyLimits, Refused, prove, secret
 from everlong.gateway.body import check_model, check_structure_apart
 from everlong.gateway.bounds import BodyMemory, HeldMemory, receive
 from everlong.gateway.formats import ANTHROPIC, FOLDER_ROUTE, OPENAI, folder_in_path
 from everlong.gateway.inspector_link import INSPECTOR_PATH
-from everlong.gateway.proof import QUESTION, SERVICE, prove, secret
 from everlong.gateway.requests import opted_out
 from everlong.gateway.responses_api import COMPACT_PATH
 from everlong.gateway.telemetry import CONTENT_TYPE, GatewayLog, Metrics

@@ -37,12 +37,14 @@ from everlong.gateway.engines import Engines, GatewayPlugins
 from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless
 from everlong.gateway.journal import Journal
 from everlong.gateway.prompt_caching import CacheMarkers, CacheWatch, Sent
-from everlong.gateway.recall import can_offer, choose_tools, offer_tools
 from everlong.gateway.recorder import NEW_BLOCKS, ConversationRecorder, ResponseRecorder
 from everlong.gateway.requests import (
     RelayedRequest,
     TenantConversations,
+    can_offer,
+    choose_tools,
     header_text,
+    offer_tools,
     opted_out,
 )
 from everlong.gateway.responses_api import (
@@ -112,6 +114,8 @@ _CLIENT_SECONDS = 120.0
 _LEAST_ENTRIES = 2
 """Entries of the smallest request for a compaction: something to compact, and the item that asks."""
 _EXPIRY_SECONDS = 60.0
+_THREADS = 32
+"""Threads for what takes longer than a moment: so many that large bodies keep no small request waiting for one."""
 _PEEK_STATUS = frozenset({400, 413, 422, 500})
 _MOST_REFUSAL = 100_000
 """Bytes of a refusal that is read."""
@@ -159,13 +163,6 @@ class Gateway:
         self._expiring: asyncio.Task[None] | None = None
 
     @property
-    def way(self) -> str:
-        """The proxies on the way to the upstreams, for people."""
-        found = (self.relay.network.shown_proxy(route.base_url) for route in self.routes.all)
-        proxies = ", ".join(dict.fromkeys(proxy for proxy in found if proxy))
-        return f" by way of the proxy {proxies}" if proxies else ""
-
-    @property
     def waiting(self) -> int:
         """Writes waiting for the store."""
         return self._writer.waiting
@@ -182,7 +179,9 @@ class Gateway:
 
     async def start(self) -> None:
         """Open the connections and start the upkeep."""
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="everlong"))
         await self._writer.start()  # first, because it can fail
+        await asyncio.to_thread(self._compactor.windows.load)
         await self.relay.start()
         self._upkeep.start()
         if self.engines.is_on:

@@ -209,21 +209,22 @@ class Journal:
         with self._lock:
             file = self._open_file()
             file.make_reserve()
-            return self._add(line, entry.tenant)
+        return self._add(line, entry.tenant)
 
     def put(self, entry: JournalEntry) -> int:
         """Write an ended turn; return its number. Raises `OSError` if there is no room for it."""
         line = entry.to_line()
-        with self._lock:
-            try:
-                number = self._add(line, entry.tenant)
-            except OSError:
+        try:
+            number = self._add(line, entry.tenant)
+        except OSError:
+            with self._lock:
                 if self._file is None or not self._file.has_reserve:
                     raise
                 self._file.drop_reserve()  # it was kept for this
-                number = self._add(line, entry.tenant)
+            number = self._add(line, entry.tenant)
+        with self._lock:
             self._due[number] = time.monotonic()
-            return number
+        return number
 
     def hold(self, entry: JournalEntry, number: int | None = None) -> bool:
         """Keep an entry in memory because no file has room for it, to be tried again; False if too many are kept."""
@@ -343,24 +344,44 @@ class Journal:
         """Return the file to write to: a new one, locked, if there is none or it is full."""
         if self._file is not None and self._file.size <= _FULL:
             return self._file
+        made = self._new_file()
+        self._end_file()
+        self._file = made
+        return made
+
+    def _end_file(self) -> None:
+        """Write no more to the file that is written to."""
+        before, self._file = self._file, None
+        if before is not None and not before.waiting:
+            before.close(is_stored=True)
+        elif before is not None:
+            before.drop_reserve()
+
+    def _new_file(self) -> _JournalFile:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         while True:
             self._stamp = max(time.time_ns(), self._stamp + 1)  # names in order, also if the clock is set back
             path = self._folder / f"{self._stamp}-{os.getpid()}-{uuid.uuid4().hex[:6]}.jsonl"
             # Another gateway may take it for one that was left behind, before it is locked; then it is made anew.
             if (handle := _open_locked(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND)) is not None:
-                break
-        if self._file is not None and not self._file.waiting:
-            self._file.close(is_stored=True)
-        elif self._file is not None:
-            self._file.drop_reserve()
-        self._file = _JournalFile(path, handle)
-        return self._file
+                return _JournalFile(path, handle)
 
     def _add(self, line: bytes, tenant: str) -> int:
-        file = self._open_file()
-        _append(file, line)
-        return self._note(file, len(line), tenant)
+        if len(line) <= _FULL:
+            with self._lock:
+                file = self._open_file()
+                _append(file, line)
+                return self._note(file, len(line), tenant)
+        with self._lock:
+            file = self._new_file()
+            self._end_file()  # later entries stand in later files
+        try:
+            _append(file, line)  # without the lock, because it takes long, and the loop would wait
+        except OSError:
+            file.close(is_stored=True)
+            raise
+        with self._lock:
+            return self._note(file, len(line), tenant)
 
     def _note(self, file: _JournalFile, size: int, tenant: str) -> int:
         """Note that an entry of so many bytes stands at the end of a file; return its number."""
@@ -423,17 +444,17 @@ class Journal:
                 if number not in self._kept:
                     continue
                 entry, place = self._kept[number], self._places.get(number)
-                if entry is None and place is not None:
-                    line = _read_bytes(place.file.handle, place.start, place.size)
-                    with suppress(ValueError, TypeError):
-                        entry = JournalEntry.from_line(line)
-                    if entry is None and line.endswith(b"\n") and line.strip():
-                        _log.error("an entry of the journal cannot be read; it is put aside")
-                        self._write_aside(place.tenant, line)
-                if entry is None:
-                    self.done(number)
-                else:
-                    found.append((number, entry))
+                line = b"" if place is None else _read_bytes(place.file.handle, place.start, place.size)
+            if entry is None and place is not None:
+                with suppress(ValueError, TypeError):
+                    entry = JournalEntry.from_line(line)
+                if entry is None and line.endswith(b"\n") and line.strip():
+                    _log.error("an entry of the journal cannot be read; it is put aside")
+                    self._write_aside(place.tenant, line)
+            if entry is None:
+                self.done(number)
+            else:
+                found.append((number, entry))
         return found
 
     def take_over(self) -> int:

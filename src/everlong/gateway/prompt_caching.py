@@ -86,7 +86,7 @@ class CacheMarkers:
         return body
 
     def _new(self, model: str, provider: str) -> PromptCache:
-        return PromptCache(model, provider, settings=self._settings, clock=self._clock, warn=lambda _: None)
+        return PromptCache(model, provider, settings=self._settings, clock=self._clock)
 
     def _hold(self, cache: PromptCache, size: int) -> None:
         """Have the least recently used caches drop their words."""

@@ -164,7 +164,7 @@ async def serve(server: GatewayServer, told: Callable[[str], None], *, until_eof
     # A terminal that is closed says so more than once, so a hang-up never counts as the second signal.
     with _signals(stop, hung_up=first.set):
         await server.start()
-        going = f"going to {server.gateway.routes.shown}{server.gateway.way}"
+        going = f"going to {server.gateway.routes.shown}"
         pages = f"; the inspector is at {server.address}{INSPECTOR_PATH}/" if server.has_inspector else ""
         told(f"listening on {server.address}, {going}; summaries by {server.gateway.summaries.told}{pages}")
         telling = asyncio.create_task(_tell_unreachable(server.gateway, told))

@@ -26,7 +26,7 @@ from everlong.agent.tools.hidden_tools import (
 from everlong.errors import EverlongError
 from everlong.gateway.body import Overgrown, dump_json, parse_json
 from everlong.gateway.bounds import TooLarge, Unpacking, Unreadable, encoding_of, is_light, plain, read_apart
-from everlong.gateway.recall import answer_lookups, take_tools_away
+from everlong.gateway.requests import answer_lookups, take_tools_away
 from everlong.gateway.turn_queue import EndedRequest
 from everlong.gateway.upstream import (
     ReadAnswer,
@@ -214,7 +214,7 @@ class StreamTap(AnswerTap):
         if self._unpack is not None:
             is_here = len(chunk) <= _LIGHT_PACKED
             chunk = self._unpacked(chunk) if is_here else await read_apart(self._unpacked, chunk)
-        if is_light(chunk):
+        if is_light(chunk) and self._events.waiting <= _LARGE_BYTES:
             return self._read(chunk)
         # Small steps, because answers of all clients are read one after the other.
         steps = [chunk[place : place + _STEP] for place in range(0, len(chunk), _STEP)]

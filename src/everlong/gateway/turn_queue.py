@@ -58,7 +58,9 @@ _PATIENCE = 1.0
 _CATCH_UP_SECONDS = 1.0
 """Seconds that a request waits at most for a database that is slow or away."""
 _MOST_WAITING, _MOST_BYTES = 2_000, 64_000_000
-"""Turns that may wait for the database, and their bytes, before clients have to wait."""
+"""Turns that may wait for the database, and the bytes of small or of large ones, before their clients have to wait."""
+_LARGE_BYTES = 1_000_000
+"""Bytes of a large turn; one takes so long to store that nobody else may wait for it."""
 _MOST_VIEWS = 50_000
 """Compacted conversations of which the view in force is remembered."""
 _LAST_SECONDS = 10.0
@@ -324,9 +326,9 @@ class TurnQueue:
         """Return the work that stores a turn: a method of the recorder with plain values as its arguments."""
         if turn.is_unplaced:
             return partial(self.recorder.record_whole, turn.body, turn.sender, past, is_open=is_open)
-        # A copy of the body would cost more than all the rest; nearly always messages follow directly.
-        follows = turn.new is not None and not is_open and turn.conversation.session is not None
-        return self._recording(turn, past, None if follows else turn.read, is_open=is_open)
+        # A copy of the body would cost more than all the rest; nearly always messages follow directly, or are stored.
+        is_needed = turn.new is not None and (is_open or turn.conversation.session is None)
+        return self._recording(turn, past, turn.read if is_needed else None, is_open=is_open)
 
     def _recording(
         self, turn: ConversationTurn, past: FinishedTurn, read: Read | None, *, is_open: bool
@@ -436,7 +438,8 @@ class Backlog:
         self._wake = wake
         """Has `upkeep` store what waits in the journal."""
         self._refuses = refuses
-        self._bytes = 0
+        self._bytes = {False: 0, True: 0}
+        """Bytes of the turns that wait, of small and of large ones."""
         self.under_way: set[asyncio.Future[Any]] = set()
         self.has_unkept = False
         """True if a request could not be kept since the journal last had room."""
@@ -499,9 +502,9 @@ class Backlog:
         stored, weight = turn.queue.store_end(turn, entry.turn), len(turn.body)
         stored.add_done_callback(partial(self._journal.settle, number, entry))
         self.under_way.add(stored)
-        self._bytes += weight
+        self._bytes[weight > _LARGE_BYTES] += weight
         stored.add_done_callback(partial(self._finished, weight))
-        if self._writer.waiting > _MOST_WAITING or self._bytes > _MOST_BYTES:  # it is slower than the clients
+        if self._writer.waiting > _MOST_WAITING or self._bytes[weight > _LARGE_BYTES] > _MOST_BYTES:
             await asyncio.wait([stored])
         return ""
 
@@ -536,7 +539,7 @@ class Backlog:
 
     def _finished(self, weight: int, stored: asyncio.Future[Any]) -> None:
         self.under_way.discard(stored)
-        self._bytes -= weight
+        self._bytes[weight > _LARGE_BYTES] -= weight
         error = None if stored.cancelled() else stored.exception()
         if error is not None and not isinstance(error, AWAY):  # if the database is away, the journal keeps the turn
             _log.error("a turn could not be stored: %s", type(error).__name__)  # its message may quote the turn

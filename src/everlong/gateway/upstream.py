@@ -160,11 +160,6 @@ class Network:
             return None
         return proxy
 
-    def shown_proxy(self, url: str) -> str:
-        """Return the proxy for an address without anything secret; empty if there is none."""
-        proxy = self.proxy_for(URL(url))
-        return "" if proxy is None else str(proxy.with_user(None).origin())
-
 
 def _either(env: Mapping[str, str], name: str) -> str:
     """Return a variable in lower case, or else in upper case, as curl does."""

@@ -371,7 +371,7 @@ class ClientConversations:
         if cache is None:
             is_long = any(isinstance(one, Mapping) and one.get("ttl") == "1h" for one in own)
             settings = {"cache_ttl": "1h"} if is_long else None
-            cache = PromptCache(model, "anthropic", settings=settings, warn=lambda _: None)
+            cache = PromptCache(model, "anthropic", settings=settings)
             self._caches[engine] = cache
         return cache.apply(body)
 
