@@ -20,9 +20,9 @@ from everlong.store.search.text import PLACE_BITS, is_dense
 _LENGTHS = (1, 2, 3, 4, 6, 8, 11, 14, 18, 23, 29, 36, 45, 56, 70, 90)
 LENGTHS = len(_LENGTHS)
 """The lengths that a passage's number tells apart, in its lowest four bits."""
-PERSON, SPOKEN, WHOLE, TOOL = 16, 32, 64, 128
-"""Marks in a passage's number: a person said it; somebody with a name said it; it is a whole text; it is a tool's."""
-_MARK_BITS = 8
+PERSON, SPOKEN, WHOLE = 16, 32, 64
+"""Marks in a passage's number: a person said it; somebody with a name said it; it is a whole text."""
+_MARK_BITS = 7
 KEY_BITS = _MARK_BITS + PLACE_BITS
 SPEAKER = "§"
 """The beginning of a term that says who speaks."""

@@ -1,7 +1,7 @@
 """The ranking of hits: BM25 over passages, from the index alone, and what a conversation tells beyond the words.
 
 A text counts by its best passage, so a long answer and a short message compete alike. What a person said counts more
-than what an assistant made of it. A short turn lends weight to the turns beside it for what they do not say themselves.
+than what an assistant made of it. A short turn lends weight to the two after it for what they do not say themselves.
 Where people with names talk, a question that names one means what that one said. No text is read: the number of a
 passage tells who said it and how long it is. `bench.store.retrieval --ablation` shows what each of these brings; how
 often a word stands in a passage brings nothing.
@@ -10,7 +10,7 @@ often a word stands in a passage brings nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,7 +22,6 @@ from everlong.store.search.index import (
     PERSON,
     SPEAKER,
     SPOKEN,
-    TOOL,
     WHOLE,
     Index,
     SearchScope,
@@ -47,16 +46,10 @@ class Weights:
     """BM25's b."""
     person: float = 2.2
     """A person's words in answer to a question, beside those of an assistant or a tool."""
-    agent_person: float = 1.3
-    """The same where tools answer too: they have what the person asks for."""
     speaker: float = 2.0
     """The words of a speaker whom the question names."""
     after: float = 0.5
     """The share of its score that a short turn lends to the one after it."""
-    agent_after: float = 0.3
-    """The same where tools answer too: what a person says next is about something else."""
-    before: float = 0.2
-    """The share that it lends to the one before it."""
     second: float = 0.15
     """The share that it lends to the one after the next."""
     summary: float = 0.8
@@ -77,7 +70,7 @@ LENDERS = 8
 """The best short texts that lend weight to their neighbours."""
 
 FIRST = 36
-"""The best documents, which tell whether people with names or an agent's tools talk; the others are not looked at."""
+"""The best documents, which tell whether people with names talk."""
 
 
 class Statistics(NamedTuple):
@@ -107,7 +100,8 @@ class _Scored(NamedTuple):
 
     score: float
     key: int
-    terms: frozenset[str]
+    terms: int
+    """A bit for each, as `Ranking` numbers them."""
 
 
 class Ranking:
@@ -129,20 +123,18 @@ class Ranking:
         frequencies = index.frequencies(connection, [*asked, *marks], scope.upto)
         self._named = {mark for mark in marks if mark in frequencies}
         known = {term: count for term, count in frequencies.items() if term in asked}
-        self._worth = {term: asked[term] * statistics.idf(count) for term, count in known.items()}
+        order = sorted(known, key=lambda term: (known[term], term))
+        self._bits = {term: 1 << place for place, term in enumerate(order)}
+        self._worth = {term: asked[term] * statistics.idf(known[term]) for term in order}
         k1, b = weights.saturation, weights.length
         average = max(1.0, statistics.average_length)
         self._norms = [(k1 + 1) / (1 + k1 * (1 - b + b * length_of(key) / average)) for key in range(LENGTHS)]
         self._said: set[int] = set()
         """The documents of the speakers whom the query names."""
-        self._person, self._after = weights.person, weights.after
         self._passages = self._find(known)
         self.documents = self._score(PERSON)
         first = [self.documents[seq].key for seq in self.best(FIRST)]
-        if any(key & TOOL for key in first):
-            self._person, self._after = weights.agent_person, weights.agent_after
-            self.documents = self._score(PERSON)
-        elif first and 2 * sum(bool(key & SPOKEN) for key in first) > len(first):
+        if first and 2 * sum(bool(key & SPOKEN) for key in first) > len(first):
             self._score_dialogue()
 
     def best(self, count: int, among: Callable[[_Scored], bool] = lambda _: True) -> list[int]:
@@ -176,9 +168,9 @@ class Ranking:
             ranked.append(Ranked(seq, False, 0) if own is None else Ranked(seq, True, place_of(own.key)))
         return ranked
 
-    def _find(self, frequencies: Mapping[str, int]) -> dict[int, frozenset[str]]:
+    def _find(self, frequencies: Mapping[str, int]) -> dict[int, int]:
         """Return the passages that are scored, with their terms."""
-        order = sorted(frequencies, key=lambda term: (frequencies[term], term))
+        order = list(self._bits)
         wishes: list[Wish] = []
         room = SCORED_ROWS
         for term in order:
@@ -190,11 +182,11 @@ class Ranking:
         if others and not wishes:
             wishes.append(Wish((others.pop(0),), PAIR_ROWS))
         wishes += [Wish((order[0], other), PAIR_ROWS) for other in others[:PAIRED]]
-        found: dict[int, frozenset[str]] = {}
+        found: dict[int, int] = {}
         for wish, keys in zip(wishes, self._newest(wishes), strict=True):
-            own = frozenset(wish.terms)
+            own = sum(self._bits[term] for term in wish.terms)
             for key in keys:
-                found[key] = found[key] | own if key in found else own
+                found[key] = found.get(key, 0) | own
         return found
 
     def _newest(self, wishes: Sequence[Wish]) -> list[list[int]]:
@@ -202,14 +194,14 @@ class Ranking:
 
     def _score(self, person: int) -> dict[int, _Scored]:
         """Return the best passage of each document; ``person`` are the marks of a passage that a person said."""
-        known: dict[frozenset[str], float] = {}
+        known: dict[int, float] = {}
         found: dict[int, _Scored] = {}
         for key, terms in self._passages.items():
             if terms not in known:
                 known[terms] = self._worth_of(terms)
             score = known[terms] * self._norms[key % LENGTHS]
             if key & person and self._query.is_question:
-                score *= self._person
+                score *= self._weights.person
             elif key < 0:
                 score *= self._weights.summary
             seq = key >> KEY_BITS
@@ -236,19 +228,19 @@ class Ranking:
         links = find_links(self.best(LENDERS, lambda one: bool(one.key & WHOLE)))
         after_of = {seq: after for seq, (_, after) in links.items()}
         after_of |= {before: seq for seq, (before, _) in links.items() if before is not None}
-        for seq, (before, after) in links.items():
+        for seq, (_, after) in links.items():
             own = self.documents[seq]
             second = after_of.get(after) if after is not None else None
-            for to, part in ((before, weights.before), (after, self._after), (second, weights.second)):
+            for to, part in ((after, weights.after), (second, weights.second)):
                 if to is not None:
-                    there = self.documents[to].terms if to in self.documents else ()
+                    there = self.documents[to].terms if to in self.documents else 0
                     lent[to] = lent.get(to, 0.0) + part * own.score * self._share_lacking(own.terms, there)
         return lent
 
-    def _share_lacking(self, there: frozenset[str], here: Collection[str]) -> float:
+    def _share_lacking(self, there: int, here: int) -> float:
         """Return the share of a neighbour's weight that this text lacks: what both say counts once."""
         whole = self._worth_of(there)
-        return self._worth_of(there.difference(here)) / whole if whole > 0 else 0.0
+        return self._worth_of(there & ~here) / whole if whole > 0 else 0.0
 
-    def _worth_of(self, terms: Iterable[str]) -> float:
-        return sum(self._worth.get(term, 0.0) for term in terms)
+    def _worth_of(self, terms: int) -> float:
+        return sum(worth for term, worth in self._worth.items() if terms & self._bits[term])
