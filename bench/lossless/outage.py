@@ -18,9 +18,9 @@ from bench.measure import verdict
 from everlong.context import SummaryRequest
 from everlong.errors import SummarizerError
 from everlong.lossless import LosslessEngine
+from everlong.store.opening import open_database
 from everlong.store.store import Store
 from everlong.store.summaries import StoredGraph
-from everlong.store.upgrade import open_database
 
 SECONDS_PER_TURN = 20.0
 

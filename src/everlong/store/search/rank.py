@@ -1,7 +1,7 @@
 """The ranking of hits: BM25 over passages, from the index alone, and what a conversation tells beyond the words.
 
 A text counts by its best passage, so a long answer and a short message compete alike. What a person said counts more
-than what an assistant made of it. A short turn lends weight to the two after it for what they do not say themselves.
+than what an assistant made of it. A short turn lends weight to the turns beside it for what they do not say themselves.
 Where people with names talk, a question that names one means what that one said. No text is read: the number of a
 passage tells who said it and how long it is. `bench.store.retrieval --ablation` shows what each of these brings; how
 often a word stands in a passage brings nothing.
@@ -50,6 +50,8 @@ class Weights:
     """The words of a speaker whom the question names."""
     after: float = 0.5
     """The share of its score that a short turn lends to the one after it."""
+    before: float = 0.2
+    """The share that it lends to the one before it."""
     second: float = 0.15
     """The share that it lends to the one after the next."""
     summary: float = 0.8
@@ -228,10 +230,10 @@ class Ranking:
         links = find_links(self.best(LENDERS, lambda one: bool(one.key & WHOLE)))
         after_of = {seq: after for seq, (_, after) in links.items()}
         after_of |= {before: seq for seq, (before, _) in links.items() if before is not None}
-        for seq, (_, after) in links.items():
+        for seq, (before, after) in links.items():
             own = self.documents[seq]
             second = after_of.get(after) if after is not None else None
-            for to, part in ((after, weights.after), (second, weights.second)):
+            for to, part in ((before, weights.before), (after, weights.after), (second, weights.second)):
                 if to is not None:
                     there = self.documents[to].terms if to in self.documents else 0
                     lent[to] = lent.get(to, 0.0) + part * own.score * self._share_lacking(own.terms, there)
