@@ -222,9 +222,10 @@ class Index(ABC):
             [sign * number for number in (len(documents), summaries, len(passages), terms)],
         )
 
-    def newest_passages(self, connection: Connection, wishes: Sequence[Wish], scope: SearchScope) -> list[list[int]]:
-        """Return for each wish the numbers of the newest passages of a scope that have all of its terms."""
-        found: list[list[int]] = [[] for _ in wishes]
+    def newest_passages(
+        self, connection: Connection, wishes: Sequence[Wish], scope: SearchScope
+    ) -> Iterator[tuple[int, int]]:
+        """Yield the newest passages of a scope for each wish: the number of the wish, and that of the passage."""
         for source in self._sources(scope):
             for start in range(0, len(wishes), _UNITED):  # each by itself would cost more
                 parts: list[str] = []
@@ -236,9 +237,7 @@ class Index(ABC):
                         f"AND {source.where} ORDER BY p.{self.key} DESC LIMIT {wish.limit}) AS w{place}"
                     )
                     values += [*given, *source.values]
-                for place, key in self.rows(connection, " UNION ALL ".join(parts), values):
-                    found[place].append(key)
-        return found
+                yield from self.rows(connection, " UNION ALL ".join(parts), values)
 
     def offer(
         self,

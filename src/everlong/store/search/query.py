@@ -99,7 +99,7 @@ class Query:
     def weight_of(self, word: str) -> float:
         """Return the weight of a word as it is written: that of its weightiest term."""
         if (weight := self._weights.get(word)) is None:
-            weight = max((self.terms.get(term, 0.0) for term in terms_of_word(word)), default=0.0)
+            weight = max([self.terms.get(term, 0.0) for term in terms_of_word(word)], default=0.0)
             self._weights[word] = weight
         return weight
 

@@ -10,7 +10,7 @@ often a word stands in a passage brings nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -88,15 +88,6 @@ class Statistics(NamedTuple):
         return math.log(1 + (among - holding + 0.5) / (holding + 0.5))
 
 
-class Ranked(NamedTuple):
-    """A document in a ranking; without a match it stands beside one, or is close in meaning."""
-
-    seq: int
-    is_match: bool
-    place: int
-    """The number of its best passage."""
-
-
 class _Scored(NamedTuple):
     """The best passage of a document: its score, its number, and the terms that it has of those asked for."""
 
@@ -149,7 +140,7 @@ class Ranking:
         for seq in seqs:
             self.documents.pop(seq, None)
 
-    def sort(self, links: Callable[[Sequence[int]], Links], dense: Mapping[int, float] | None = None) -> list[Ranked]:
+    def sort(self, links: Callable[[Sequence[int]], Links], dense: Mapping[int, float] | None = None) -> list[int]:
         """Return the documents, best first and of equals the newest.
 
         ``links`` returns the neighbours of some documents. ``dense`` are scores by meaning, beside which the best
@@ -164,11 +155,12 @@ class Ranking:
         if dense:
             most = max(scores.values(), default=1.0)
             scores = {seq: scores.get(seq, 0.0) / most + dense.get(seq, 0.0) for seq in (*scores, *dense)}
-        ranked: list[Ranked] = []
-        for _, seq in sorted(((score, seq) for seq, score in scores.items()), reverse=True):
-            own = self.documents.get(seq)
-            ranked.append(Ranked(seq, False, 0) if own is None else Ranked(seq, True, place_of(own.key)))
-        return ranked
+        return [seq for _, seq in sorted(((score, seq) for seq, score in scores.items()), reverse=True)]
+
+    def place(self, seq: int) -> int | None:
+        """Return the number of a document's best passage; None for one that stands beside a match or is close to it."""
+        own = self.documents.get(seq)
+        return None if own is None else place_of(own.key)
 
     def _find(self, frequencies: Mapping[str, int]) -> dict[int, int]:
         """Return the passages that are scored, with their terms."""
@@ -185,13 +177,12 @@ class Ranking:
             wishes.append(Wish((others.pop(0),), PAIR_ROWS))
         wishes += [Wish((order[0], other), PAIR_ROWS) for other in others[:PAIRED]]
         found: dict[int, int] = {}
-        for wish, keys in zip(wishes, self._newest(wishes), strict=True):
-            own = sum(self._bits[term] for term in wish.terms)
-            for key in keys:
-                found[key] = found.get(key, 0) | own
+        terms = [sum(self._bits[term] for term in wish.terms) for wish in wishes]
+        for place, key in self._newest(wishes):
+            found[key] = found.get(key, 0) | terms[place]
         return found
 
-    def _newest(self, wishes: Sequence[Wish]) -> list[list[int]]:
+    def _newest(self, wishes: Sequence[Wish]) -> Iterator[tuple[int, int]]:
         return self._index.newest_passages(self._connection, wishes, self._scope)
 
     def _score(self, person: int) -> dict[int, _Scored]:
@@ -220,7 +211,7 @@ class Ranking:
         if len(silent) < len(self._worth):
             self._worth = {term: worth for term, worth in self._worth.items() if term not in silent}
         said = self._newest([Wish((mark,), SCORED_ROWS) for mark in sorted(self._named)])
-        self._said = {seq_of(key) for keys in said for key in keys}
+        self._said = {seq_of(key) for _, key in said}
         self.documents = self._score(PERSON | SPOKEN)
 
     def _lend(self, find_links: Callable[[Sequence[int]], Links]) -> dict[int, float]:
