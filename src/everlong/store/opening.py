@@ -95,7 +95,7 @@ def _create(database: Database, connection: Connection) -> None:
     if version is not None:
         raise SchemaMismatch(
             f"{database.backend.where} was written by another version of Everlong (its schema is {version!r}, this "
-            f"version knows {VERSION!r}); update Everlong, or name another file or database in store.url"
+            f"version knows {VERSION}); update Everlong, or name another file or database in store.url"
         )
     if not database.backend.is_empty(connection):
         raise SchemaMismatch(
