@@ -26,7 +26,7 @@ from everlong.inspector.security import Watch
 from everlong.store import Store, open_store
 
 FOLDER = Path(__file__).parent.parent / "docs" / "pictures"
-LARGEST = 150_000
+LARGEST = 160_000
 """The bytes that a picture may have."""
 SIZE = {"width": 1000, "height": 640}
 PHONE = {"width": 390, "height": 780}
@@ -77,7 +77,7 @@ def open_sites(folder: Path) -> Iterator[tuple[str, dict[str, str]]]:
     """Yield the host of an inspector over both conversations, and where their pages are."""
     with open_store(folder / "store.db", waits_for_disk=False) as store:
         session, _ = load_session()
-        demo = play(session, 32_768, store).everlong.conversation
+        demo = play(session, 32_768, store)[-1].conversation
         story = make_story(store, now=time.time() - 600)
         while store.searcher.index_pending(2_000):
             pass
@@ -128,7 +128,7 @@ def take_all(camera: Camera, places: dict[str, str]) -> None:
     demo, story = places["demo"], places["story"]
     views = {
         **{name: places[name] for name in ("list", "search", "message", "cost", "dropped")},
-        **{tab: f"{demo}/{tab}" for tab in ("timeline", "transcript", "compactions", "cache", "tree")},
+        **{tab: f"{demo}/{tab}" for tab in ("timeline", "transcript", "compactions", "tree")},
         "now": demo,
         "compaction": f"{demo}/compactions/3",
         "story": f"{story}/transcript",

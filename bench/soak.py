@@ -1,4 +1,4 @@
-"""The long run: every conversation of a folder, cut at every tenth message, at four windows; then many properties.
+"""The long run: every conversation of a folder, cut at every tenth message, at four windows; then the long tests.
 
     python -m bench.soak [--data FOLDER] [--minutes N] [--examples N]
 
@@ -26,6 +26,11 @@ from tests.context.soak_checks import WINDOWS, Checked, check, cuts
 from bench.conversations import conversation
 
 ROOT = Path(__file__).resolve().parent.parent
+PROPERTIES = (
+    "tests/context/test_properties.py",
+    "tests/context/test_properties_in_use.py",
+    "tests/store/test_properties.py",
+)
 SHARE = 20
 """The number of cuts of a conversation in one piece of work."""
 
@@ -73,17 +78,17 @@ def main() -> int:
     _print_table(named, tallies)
     for failure in failures[:50]:
         print(f"FAILED {failure.name} window={failure.window} cut={failure.cut}: {failure.problem}")
-    properties_hold = _properties(options.examples) if options.examples else True
+    tests_pass = _run_tests(options.examples) if options.examples else True
     held = "all held" if all(tally.complete for tally in tallies) else "all that was tried held"
-    print("soak: " + (held if properties_hold and not failures else "violations found"))
-    return 0 if properties_hold and not failures else 1
+    print("soak: " + (held if tests_pass and not failures else "violations found"))
+    return 0 if tests_pass and not failures else 1
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder of *.jsonl files, one object with 'messages' per line")
     parser.add_argument("--minutes", type=float, default=0, help="stop the conversations after so long; 0: all of them")
-    parser.add_argument("--examples", type=int, default=300, help="examples per property test; 0: no property tests")
+    parser.add_argument("--examples", type=int, default=100, help="examples of each property; 0: no tests")
     return parser.parse_args()
 
 
@@ -180,18 +185,16 @@ def _print_table(named: dict[str, list[dict[str, Any]]], tallies: list[Tally]) -
     print("at least: over the threshold, because the least possible is; wrong: any check failed")
 
 
-def _properties(examples: int) -> bool:
-    """Run all tests at full length, then the property tests with many more examples; return whether all passed."""
-    print("soak: all tests, with sessions and lists of cases at full length", file=sys.stderr)
-    is_well = _run_tests(100)
-    print(f"soak: property tests with {examples:,} examples each", file=sys.stderr)
-    return _run_tests(examples, "-m", "hypothesis") and is_well
-
-
-def _run_tests(examples: int, *options: str) -> bool:
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", *options, "tests"]
+def _run_tests(examples: int) -> bool:
+    """Run the tests for long runs only, then the properties of compactions and stores; return True if all pass."""
+    print(f"soak: the long tests, then properties with {examples:,} examples each", file=sys.stderr)
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto"]
     environment = {**os.environ, "EVERLONG_TEST_EXAMPLES": str(examples)}
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode == 0
+    outcomes = [
+        subprocess.run([*command, *chosen], cwd=ROOT, env=environment, check=False).returncode
+        for chosen in (("-m", "soak", "tests"), PROPERTIES)
+    ]
+    return not any(outcomes)
 
 
 if __name__ == "__main__":

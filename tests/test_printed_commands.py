@@ -54,7 +54,7 @@ NOT_RUN = {
     r"setup (?:telegram|discord|\{platform\}|\{name\})$|setup \{name\} --user": "needs a bot's token",
     r"channels pair": "needs a bot; tests/cli/test_channels.py has one",
     r"channels run$": "needs a bot's token",
-    r"(?:archive$|serve$|inspect --web|demo --web)": "runs until it is stopped",
+    r"(?:serve$|inspect --web|demo --web)": "runs until it is stopped",
     r"wrap -- claude": "needs the client",
     r"setup$": "asks at a terminal; tests/chat/test_first_run.py answers",
     r"--local": "needs a model file; tests/cli/test_local.py has one",

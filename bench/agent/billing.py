@@ -8,7 +8,6 @@ that fail and are tried again, rewinds and compactions.
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from tests.api_rules import install_rules, use_clock
 from tests.api_rules.faults import ManualClock, random_faults
 from tests.api_rules.prompt_cache import anthropic_blocks_of
 
-from bench.measure import verdict
 from everlong import ContextCompressor, Message, PromptCache
 from everlong.caching import simulation
 from everlong.caching.simulation import CacheSimulator
@@ -232,29 +230,3 @@ def play(turns: int, strategy: str = "ledger", seed: int = 1, window: int = WIND
         if server.rejections:
             raise AssertionError(f"the server refused a request: {server.rejections[0].error}")
     return session.billing
-
-
-def main() -> None:
-    """Print billed against predicted tokens of every kind."""
-    parser = argparse.ArgumentParser(prog="python -m bench.agent.billing", description=__doc__)
-    parser.add_argument("--turns", type=int, default=300)
-    parser.add_argument("--strategy", choices=STRATEGIES, default="ledger")
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    billing = play(options.turns, options.strategy, options.seed)
-    print(
-        f"{options.turns} turns with {MODEL}, strategy {options.strategy}: {len(billing.billed):,} requests billed, "
-        f"{billing.failures} failed and tried again, {billing.compactions} compactions, {billing.pauses} pauses over "
-        f"5 minutes, {billing.rewinds} rewinds"
-    )
-    print(f"{'tokens':24}{'billed':>14}{'predicted':>14}")
-    for name, billed, predicted in zip(Tokens._fields, summed(billing.billed), summed(billing.predicted), strict=True):
-        print(f"{name:24}{billed:14,}{predicted:14,}")
-    differing = len(billing.differing)
-    print(f"requests that differ: {differing}  <= 0 {verdict(differing, 0)}")
-    share = billing.read_share
-    print(f"share of reads: {share:.1%}  >= {READ_SHARE:.0%} {verdict(share, READ_SHARE, at_least=True)}")
-
-
-if __name__ == "__main__":
-    main()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from bench.caching import placement, speed, threshold
+from bench.caching import placement, speed
 
-PARTS = {"placement": placement.main, "threshold": threshold.main, "speed": speed.main}
+PARTS = {"placement": placement.main, "speed": speed.main}
 
 
 def main() -> None:

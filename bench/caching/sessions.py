@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from everlong.model import CLEARED_RESULT, SUMMARY_STARTS, Message
+from everlong.model import SUMMARY_STARTS, Message
 from everlong.tokens.estimate import CHARS_PER_TOKEN
 
 __all__ = ["PROFILES", "Editor", "MadeUpCall", "Shape", "make_session"]
@@ -215,23 +215,3 @@ def compacted(
     begins = f"{SUMMARY_STARTS[0]} "
     summary = {"role": "user", "content": begins + text(max(1, summary_tokens - len(begins) // CHARS_PER_TOKEN))}
     return [messages[0], summary, *messages[start:]]
-
-
-def cleared(messages: list[Message], keep_tokens: int, min_characters: int = 200) -> list[Message]:
-    """Return the messages with old tool results cleared, up to the newest that fit ``keep_tokens``.
-
-    Return the same list if there is nothing to clear.
-    """
-    size, until = 0, len(messages)
-    while until > 0 and size <= 4 * keep_tokens:
-        until -= 1
-        size += message_size(messages[until])
-    old = [
-        at for at in range(until) if messages[at]["role"] == "tool" and len(messages[at]["content"]) > min_characters
-    ]
-    if not old:
-        return messages
-    result = list(messages)
-    for at in old:
-        result[at] = {**messages[at], "content": CLEARED_RESULT}
-    return result

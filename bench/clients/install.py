@@ -48,8 +48,6 @@ class Package:
     program: str
     """The file to run, inside of the client's folder; may have wildcards."""
     registry: str = "npm"
-    locked: bool = False
-    """The client has a package.json and a lock file beside this module."""
 
 
 def _packages(machine: str) -> dict[str, Package]:
@@ -63,7 +61,6 @@ def _packages(machine: str) -> dict[str, Package]:
         "pi": Package(
             "@earendil-works/pi-coding-agent@0.87.1",
             "node_modules/@earendil-works/pi-coding-agent/dist/bundle/cli.js",
-            locked=True,
         ),
         "cline": Package(f"@cline/cli-{machine}@3.0.65", f"node_modules/@cline/cli-{machine}/bin/cline"),
         "aider": Package("aider-chat==0.86.2", "bin/aider", registry="python"),
@@ -150,13 +147,8 @@ def install(name: str) -> float:
     else:
         npm = (node() / "node", node().parent / "lib/node_modules/npm/bin/npm-cli.js")
         quiet = ("--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error", "--cache", folder / "cache")
-        if package.locked:
-            for file in (Path(__file__).parent / name).glob("package*.json"):
-                shutil.copy(file, folder)
-            _run(*npm, "ci", *quiet, cwd=folder)
-        else:
-            (folder / "package.json").write_text('{"private": true}\n')
-            _run(*npm, "install", "--no-save", "--no-package-lock", *quiet, package.spec, cwd=folder)
+        (folder / "package.json").write_text('{"private": true}\n')
+        _run(*npm, "install", "--no-save", "--no-package-lock", *quiet, package.spec, cwd=folder)
         shutil.rmtree(folder / "cache", ignore_errors=True)
     command_of(name)
     _finish(name, package.spec)

@@ -22,12 +22,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from aiohttp import ClientError
-
-from bench.gateway.driving import LARGE, SMALL, added, compared
 from bench.gateway.serving import Served
 
-__all__ = ["PEERS", "Beside", "Peer", "Unusable", "beside", "installed", "running"]
+__all__ = ["PEERS", "Peer", "Unusable", "installed", "running"]
 
 FOLDER = Path(__file__).parents[2] / ".bench-peers"
 _INSTALL_SECONDS = 1_200
@@ -59,23 +56,6 @@ class Peer:
     command: Callable[[Path, Path, str, int], list[str]]
     environment: Mapping[str, str]
     python: tuple[int, int] = (3, 11)
-
-
-@dataclass(frozen=True)
-class Beside:
-    """A gateway's cost over the relay's: by the size of a request, and for the first byte of a stream."""
-
-    name: str
-    added: dict[int, float]
-    rate: dict[int, float]
-    later_ms: float
-
-    def __str__(self) -> str:
-        told = ", ".join(
-            f"{size:,} bytes {self.added[size]:.1f}x added latency {self.rate[size]:.3f}x requests/s"
-            for size in self.added
-        )
-        return f"  {self.name:18} {told}, first byte of a stream {self.later_ms:+.2f} ms"
 
 
 def _litellm(programs: Path, folder: Path, upstream: str, port: int) -> list[str]:
@@ -184,28 +164,6 @@ def running(peer: Peer, programs: Path, upstream: str) -> Iterator[Served]:
             yield url, process.pid
         finally:
             _stop(process)
-
-
-def beside(peer: Peer, upstream: str, relay: str, share: float, clients: int) -> Beside:
-    """Measure a peer, and the relay in turn with it.
-
-    Raises:
-        Unusable: there are no figures, and why.
-    """
-    with running(peer, installed(peer), upstream) as (url, _):
-        urls = {"direct": upstream, "relay": relay, peer.name: url}
-        slow = {peer.name}
-        costs, rates = {}, {}
-        try:
-            for size, alone, together in ((SMALL, 2_000, 8_000), (LARGE, 400, 1_600)):
-                one = compared(urls, size, 1, int(alone * share), slow=slow)
-                many = compared(urls, size, clients, int(together * share), slow=slow)
-                costs[size] = added(one, peer.name)
-                rates[size] = many[peer.name].per_second / many["relay"].per_second
-            streams = compared(urls, SMALL, 1, int(1_000 * share), slow=slow, is_streamed=True)
-        except (TimeoutError, RuntimeError, ClientError) as error:
-            raise Unusable(f"it failed while it was measured: {type(error).__name__}: {error}") from error
-    return Beside(peer.name, costs, rates, streams[peer.name].first_byte_ms - streams["relay"].first_byte_ms)
 
 
 def _wait_for(process: subprocess.Popen[bytes], health: str, said: Path) -> None:

@@ -1,10 +1,9 @@
 """The gateway's cost, as a multiple of a bare relay's in the same run.
 
 Latency at one client and the first byte of a stream, with conversations of 1 KB and of 400 KB that the gateway knows;
-start and memory. Then requests of three shapes, by ``bench.gateway.shapes``. With ``--peers`` other gateways are
-measured in the same way; see ``bench.gateway.peers``.
+start and memory. Then requests of three shapes, by ``bench.gateway.shapes``.
 
-    python -m bench.gateway.speed [--peers]
+    python -m bench.gateway.speed
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import time
 from pathlib import Path
 
 from bench.gateway.driving import LARGE, SMALL, added, compared
-from bench.gateway.peers import PEERS, Beside, Unusable, beside
 from bench.gateway.serving import gateway, memory_of
 from bench.gateway.shapes import measure_shapes
 from bench.gateway.upstreams import relay, upstream
@@ -38,9 +36,7 @@ def main() -> int:
     """Measure and tell; 1 where a bar was missed."""
     parser = argparse.ArgumentParser(prog="python -m bench.gateway.speed", description=__doc__)
     parser.add_argument("--share", type=float, default=1.0, help="of the usual number of requests")
-    parser.add_argument("--peers", action="store_true", help="measure other gateways, too; installs them aside once")
-    asked = parser.parse_args()
-    share = asked.share
+    share = parser.parse_args().share
     good = True
 
     def told(name: str, value: float, bar: float, unit: str = "", *, at_least: bool = False) -> None:
@@ -54,7 +50,6 @@ def main() -> int:
         with gateway(model, Path(folder) / "store.db", _SETTINGS, Path(folder) / "spool") as (url, process):
             told("start", time.perf_counter() - started, START_SECONDS, " s")
             told("memory when idle", memory_of(process), IDLE_MB, " MB")
-            costs, rates = {}, {}
             urls = {"direct": model, "relay": floor, "gateway": url}
             for size, alone, together in ((SMALL, 2_000, 8_000), (LARGE, 400, 1_600)):
                 one = compared(urls, size, 1, int(alone * share))
@@ -65,27 +60,13 @@ def main() -> int:
                     + f"; requests/s at {CLIENTS}: "
                     + ", ".join(f"{name} {rate.per_second:.0f}" for name, rate in many.items())
                 )
-                costs[size] = added(one, "gateway")
-                told("added latency over the relay's", costs[size], MOST_ADDED[size], "x")
-                rates[size] = many["gateway"].per_second / many["relay"].per_second
+                told("added latency over the relay's", added(one, "gateway"), MOST_ADDED[size], "x")
             streams = compared({"relay": floor, "gateway": url}, SMALL, 1, int(1_000 * share), is_streamed=True)
             later = streams["gateway"].first_byte_ms - streams["relay"].first_byte_ms
             told("first byte of a stream after the relay's", later, FIRST_BYTE_MS, " ms")
             measure_shapes(floor, url, share, told)
             print(f"  memory after all that                        {memory_of(process):.0f} MB")
-        if asked.peers:
-            print("over the relay in the same run, peers with a tenth of the requests:")
-            print(Beside("everlong", costs, rates, later), flush=True)
-            _tell_peers(model, floor, share)
     return 0 if good else 1
-
-
-def _tell_peers(model: str, floor: str, share: float) -> None:
-    for peer in PEERS:
-        try:
-            print(beside(peer, model, floor, share, CLIENTS), flush=True)
-        except Unusable as reason:
-            print(f"  {peer.name:18} not measured: {reason}", flush=True)
 
 
 if __name__ == "__main__":

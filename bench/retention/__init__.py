@@ -9,8 +9,7 @@ Run with ``python -m bench.retention``. The measures, in the order in which they
     measures.py   what a compacted context still holds of that
     validity.py   whether a compacted context may be sent to a model at all
     methods.py    who compacts: the engine, and simple recipes to compare it with
-    retrieval.py  whether a plain search would find what is needed
     trials.py     one conversation through all of it
     summary.py    means and intervals over conversations
-    report.py     tables, lost facts, JSON; plots.py: SVG
+    report.py     tables, lost facts, JSON
 """

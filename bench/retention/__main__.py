@@ -1,9 +1,8 @@
 """Future-reference recall: what a compaction keeps of what the rest of the conversation really goes on to use.
 
     python -m bench.retention [--data FOLDER] [--shares .10,.15,.25,.40] [--split dev|test|all] [--only NAME]
-                              [--methods A,B] [--chain] [--rounds N] [--retrieval] [--misses N] [--json OUT]
-                              [--plots DIR] [--jobs N]
-    python -m bench.retention --kept | --state | --ranking [FOLDER] | --clients [--data FOLDER]
+                              [--methods A,B] [--chain] [--rounds N] [--misses N] [--json OUT] [--jobs N]
+    python -m bench.retention --kept | --state | --ranking [FOLDER] [--data FOLDER]
     python -m bench.retention --rules [--data FOLDER] [--split dev|test|all] [--sessions N] [--misses N]
 
 Cuts recorded conversations at several points, compacts the part before, and looks in the result for the facts that the
@@ -20,14 +19,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.retention.client_plans import run_clients
 from bench.retention.data import CHAINS, Conversation, load, shipped
 from bench.retention.facts import COMMON, common_entities, own_entities
 from bench.retention.kept import run_kept
 from bench.retention.methods import DEFAULT, METHODS
-from bench.retention.plots import write_plots
 from bench.retention.ranking import WRITTEN, run_ranking
-from bench.retention.report import as_values, print_misses, print_search, print_table, print_wrong
+from bench.retention.report import as_values, print_misses, print_table, print_wrong
 from bench.retention.rule_sessions import print_sessions
 from bench.retention.rules import WINDOW, detect, load_chats, measure, print_rules, split_of
 from bench.retention.state import run_state
@@ -40,8 +37,8 @@ SHARES = (0.10, 0.15, 0.25, 0.40)
 def main() -> int:
     """Measure and print."""
     options = _options()
-    if options.clients or options.rules:
-        return run_clients() if options.clients else _rules(options)
+    if options.rules:
+        return _rules(options)
     everything = load(options.data)
     if not everything:
         where = (
@@ -70,18 +67,13 @@ def _measure(everything: Sequence[Conversation], chosen: Sequence[Conversation],
     start = time.perf_counter()
     trials = _run(everything, chosen, options)
     found = rows(trials)
-    if options.retrieval:
-        print_search(found)
-    else:
-        print_table(found)
-        print_wrong(trials)
-    if options.misses and not options.retrieval:
+    print_table(found)
+    print_wrong(trials)
+    if options.misses:
         print_misses(trials, options.misses)
     if options.json:
         setup = {"split": options.split, "conversations": [c.name for c in chosen]}
         options.json.write_text(json.dumps(as_values(found, trials, setup), ensure_ascii=False, indent=1), "utf-8")
-    if options.plots and not options.retrieval:
-        print(f"retention: {len(write_plots(found, options.plots))} plots in {options.plots}", file=sys.stderr)
     print(f"retention: {time.perf_counter() - start:.0f} s", file=sys.stderr)
     return 0
 
@@ -103,12 +95,10 @@ def _options() -> argparse.Namespace:
         "stands for, or of the context that it was given",
     )
     parser.add_argument("--rounds", type=int, choices=tuple(CHAINS), default=3, help="compactions of a chain")
-    parser.add_argument("--retrieval", action="store_true", help="what a plain search finds, instead")
     parser.add_argument("--rules", action="store_true", help="standing rules of chats with questions, instead")
     parser.add_argument("--sessions", type=int, default=2, metavar="N", help="with --rules: generated long sessions")
     parser.add_argument("--kept", action="store_true", help="what no compaction may lose, in four windows, instead")
     parser.add_argument("--state", action="store_true", help="where the work stands, against labels, instead")
-    parser.add_argument("--clients", action="store_true", help="plans of sessions with real clients, instead")
     parser.add_argument(
         "--ranking",
         type=Path,
@@ -119,7 +109,6 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--misses", type=int, default=0, metavar="N", help="show so many lost facts")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write everything measured to this file")
-    parser.add_argument("--plots", type=Path, metavar="DIR", help="write plots into this folder")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     return parser.parse_args()
 
@@ -175,7 +164,6 @@ def _run(
                 options.shares,
                 options.methods,
                 options.chain,
-                options.retrieval,
                 bool(options.misses),
                 options.rounds,
             )

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from bench.retention import hermes
 from bench.retention.entities import entities
 from bench.retention.texts import Text
 from everlong.context import ContextCompressor
@@ -116,8 +115,6 @@ METHODS: dict[str, Method] = {
     "head+tail": head_tail,
     "bare-list": bare_list,
 }
-if hermes.is_installed():
-    METHODS["hermes"] = hermes.compact
 
 
 def _suffix(body: Sequence[Message], room: int) -> list[Message]:

@@ -31,15 +31,6 @@ def print_table(found: Sequence[Row]) -> None:
     print(LEGEND)
 
 
-def print_search(found: Sequence[Row]) -> None:
-    """Print how often a plain search finds the needed facts."""
-    print("a search over the past, by the words of the later message without the fact: found in the first five")
-    for row in found:
-        mean = row.means["found"]
-        if mean is not None:
-            print(f"{row.kind:<14} {_with_interval(mean)}  {mean.conversations} conversations, {row.searched:,} facts")
-
-
 def _print_block(title: str, found: Sequence[Row]) -> None:
     conversations = max((mean.conversations for row in found if (mean := row.means["valid"])), default=0)
     print(f"{title}: {conversations} conversations, up to {max(row.compactions for row in found)} cuts")

@@ -13,7 +13,6 @@ from bench.retention.measures import Share
 from bench.retention.trials import Trial
 
 MEASURES = ("recall", "bound", "far", "files", "turns", "valid")
-SEARCH = "found"
 RESAMPLES = 1_000
 SEED = 7
 
@@ -41,7 +40,6 @@ class Row:
     largest_share: float = 0.0
     tokens: float = 0.0
     facts: int = 0
-    searched: int = 0
     left_out_of_bound: int = 0
     invented: int = 0
     compactions: int = 0
@@ -66,10 +64,9 @@ def _row(kind: str, trials: Sequence[Trial]) -> Row:
     first = trials[0]
     reached = [trial for trial in trials if trial.reached]
     row = Row(kind, first.method, first.share, first.chained)
-    row.means = {measure: mean_of(reached, measure) for measure in (*MEASURES, SEARCH)}
+    row.means = {measure: mean_of(reached, measure) for measure in MEASURES}
     row.compactions, row.unreached = len(trials), len(trials) - len(reached)
     row.facts = sum(trial.recall.of for trial in reached)
-    row.searched = sum(trial.found.of for trial in reached)
     row.left_out_of_bound = row.facts - sum(trial.bound.of for trial in reached)
     row.invented = sum(len(trial.invented) for trial in reached)
     row.seconds = sum(trial.seconds for trial in trials)

@@ -14,7 +14,6 @@ from bench.retention.data import CHAINS, CUTS, Conversation, cuts
 from bench.retention.facts import Fact, Transcript
 from bench.retention.measures import NOTHING, Share, held_facts, held_files, held_turns, invented
 from bench.retention.methods import METHODS, body_tokens, method_of
-from bench.retention.retrieval import found_facts
 from bench.retention.texts import Text
 from bench.retention.validity import problems
 from everlong.model import Message, calls_of
@@ -33,7 +32,6 @@ class Work:
     methods: tuple[str, ...]
     chain: str = ""
     """``history`` or ``context``: of what each compaction of a chain may keep the share; empty for no chain."""
-    retrieval: bool = False
     with_misses: bool = False
     rounds: int = 3
     """The number of compactions of a chain."""
@@ -77,8 +75,6 @@ class Trial:
     by_kind: dict[str, Share] = field(default_factory=dict)
     files: Share = NOTHING
     turns: Share = NOTHING
-    found: Share = NOTHING
-    """The hits of a search; measured once for a cut, because they do not depend on the method."""
     valid: Share = NOTHING
     invented: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -95,9 +91,6 @@ def try_all(work: Work) -> list[Trial]:
     for cut in cuts(work.conversation.messages, CUTS):
         prefix = work.conversation.messages[:cut]
         facts = transcript.facts_after(cut, work.common)
-        if work.retrieval:
-            trials.append(_searched(work, transcript, facts, cut))
-            continue
         for share in work.shares:
             for method in work.methods:
                 start = time.perf_counter()
@@ -107,13 +100,6 @@ def try_all(work: Work) -> list[Trial]:
                 trial.method, trial.share, trial.seconds = method, share, spent
                 trials.append(trial)
     return trials
-
-
-def _searched(work: Work, transcript: Transcript, facts: Sequence[Fact], cut: int) -> Trial:
-    """Return a trial of the search alone."""
-    trial = Trial(work.conversation.name, work.conversation.kind, "search", 1.0, cut, facts=len(facts))
-    trial.found = found_facts(transcript, cut, facts)
-    return trial
 
 
 def _try_chains(work: Work, transcript: Transcript) -> list[Trial]:

@@ -11,9 +11,10 @@ from sqlalchemy import update
 
 from everlong import StoreFull
 from everlong.agent import AgentEvent, Notice
-from everlong.agent.accounting import Effects, Estimate, Tokens, account
+from everlong.agent.accounting import Effects, Estimate, account
 from everlong.config import Settings
 from everlong.model import Message
+from everlong.providers.base import Usage
 from everlong.providers.catalogue import Rates
 from everlong.store import Compaction, Session, Store, Turn
 from everlong.store.costs import Receipts
@@ -63,9 +64,9 @@ def compaction(view: int, before: int, after: int) -> Compaction:
 
 def test_the_first_request_after_a_compaction_sends_anew_what_was_moved_and_is_shorter_by_what_went() -> None:
     effects = Effects([compaction(7, 50_000, 12_000)], {})
-    assert effects.take_turn(turn(1, 0, None), Tokens(10, 45_000, 3_000), RATES) == (Estimate(), Estimate())
+    assert effects.take_turn(turn(1, 0, None), Usage(10, 0, 45_000, 3_000), RATES) == (Estimate(), Estimate())
     # 48,010 were sent before; 1,990 of the 12,000 would have been new in any case, and 2,000 were still read.
-    anew, unsent = effects.take_turn(turn(2, 60, 7), Tokens(20, 2_000, 10_500), RATES)
+    anew, unsent = effects.take_turn(turn(2, 60, 7), Usage(20, 0, 2_000, 10_500), RATES)
     assert anew == Estimate(8_010, 8_010 * Decimal("2.3") / 1_000_000)
     assert unsent == Estimate(38_000, 38_000 * Decimal("0.2") / 1_000_000)
 
@@ -73,18 +74,18 @@ def test_the_first_request_after_a_compaction_sends_anew_what_was_moved_and_is_s
 def test_tools_and_system_prompt_hide_nothing_that_was_sent_anew() -> None:
     """The engine counts messages only; 25,000 tokens stand before them and stay in the cache."""
     effects = Effects([compaction(7, 30_000, 6_000)], {})
-    effects.take_turn(turn(1, 0, None), Tokens(0, 50_000, 5_000), RATES)
-    anew, _ = effects.take_turn(turn(2, 60, 7), Tokens(20, 25_000, 7_000), RATES)
+    effects.take_turn(turn(1, 0, None), Usage(0, 0, 50_000, 5_000), RATES)
+    anew, _ = effects.take_turn(turn(2, 60, 7), Usage(20, 0, 25_000, 7_000), RATES)
     assert anew.tokens == 6_000
 
 
 def test_later_requests_are_shorter_until_the_next_compaction_priced_as_they_were_charged() -> None:
     effects = Effects([compaction(7, 50_000, 12_000), compaction(8, 40_000, 15_000)], {})
-    effects.take_turn(turn(1, 0, None), Tokens(0, 50_000, 500), RATES)
-    effects.take_turn(turn(2, 60, 7), Tokens(0, 0, 12_500), RATES)
-    read = effects.take_turn(turn(3, 120, 7), Tokens(0, 12_500, 500), RATES)
-    cold = effects.take_turn(turn(4, 9_000, 7), Tokens(0, 0, 14_000), RATES)
-    plain = effects.take_turn(turn(5, 9_100, 7), Tokens(14_500), RATES)
+    effects.take_turn(turn(1, 0, None), Usage(0, 0, 50_000, 500), RATES)
+    effects.take_turn(turn(2, 60, 7), Usage(0, 0, 0, 12_500), RATES)
+    read = effects.take_turn(turn(3, 120, 7), Usage(0, 0, 12_500, 500), RATES)
+    cold = effects.take_turn(turn(4, 9_000, 7), Usage(0, 0, 0, 14_000), RATES)
+    plain = effects.take_turn(turn(5, 9_100, 7), Usage(14_500), RATES)
     assert [done[0] for done in (read, cold, plain)] == [Estimate()] * 3
     assert [done[1].tokens for done in (read, cold, plain)] == [38_000] * 3
     assert [done[1].cost * 1_000_000 / 38_000 for done in (read, cold, plain)] == [
@@ -92,14 +93,14 @@ def test_later_requests_are_shorter_until_the_next_compaction_priced_as_they_wer
         RATES.cache_write,
         RATES.input,
     ]
-    assert effects.take_turn(turn(6, 9_200, 8), Tokens(0, 0, 15_000), RATES)[1].tokens == 25_000
+    assert effects.take_turn(turn(6, 9_200, 8), Usage(0, 0, 0, 15_000), RATES)[1].tokens == 25_000
 
 
 def test_an_undone_compaction_spares_nothing_and_one_that_a_fork_took_over_does() -> None:
     effects = Effects([compaction(7, 50_000, 12_000)], {9: 7})
-    effects.take_turn(turn(1, 0, 7), Tokens(0, 0, 12_000), RATES)
-    assert effects.take_turn(turn(2, 10, None), Tokens(0, 0, 50_000), RATES) == (Estimate(), Estimate())
-    anew, unsent = effects.take_turn(turn(3, 20, 9, branch=2), Tokens(0, 11_000, 900), RATES)
+    effects.take_turn(turn(1, 0, 7), Usage(0, 0, 0, 12_000), RATES)
+    assert effects.take_turn(turn(2, 10, None), Usage(0, 0, 0, 50_000), RATES) == (Estimate(), Estimate())
+    anew, unsent = effects.take_turn(turn(3, 20, 9, branch=2), Usage(0, 0, 11_000, 900), RATES)
     assert (anew, unsent.tokens) == (Estimate(), 38_000)
 
 
@@ -158,10 +159,10 @@ def test_what_has_no_price_is_counted_in_tokens_and_named(store: Store) -> None:
     asked(store, session, NOON, "custom:tiny", input_tokens=7)
     asked(store, session, NOON)
     books = account(store, Settings())
-    assert (books.total.tokens.plain, books.total.cost) == (1_000_007, Decimal(2))
+    assert (books.total.tokens.input_tokens, books.total.cost) == (1_000_007, Decimal(2))
     assert (books.unpriced, books.total.unpriced_calls, books.total.unanswered) == (["custom:tiny"], 1, 1)
     tiny = books.groups["custom:tiny"].to_dict()
-    assert (tiny["cost"], tiny["uncached_cost"], tiny["tokens"]["plain"]) == (None, None, 7)
+    assert (tiny["cost"], tiny["uncached_cost"], tiny["tokens"]["input_tokens"]) == (None, None, 7)
     own = Settings.model_validate({"models": {"custom:tiny": {"input_price": 0.1, "output_price": 0.3}}})
     assert account(store, own).groups["custom:tiny"].cost == Decimal("0.0000007")
     assert account(store, own).unpriced == []

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from everlong.cli.archive.command import ScanResult, scan_folders
-from everlong.cli.archive.log_import import LogFolder, LogImport
+from everlong.cli.archive.log_import import LogFolder, LogImport, changed_logs
+from everlong.cli.sessions_transfer import import_files
 from everlong.store import Store
 
 SQL = Path(__file__).with_name("hermes_state.sql")
@@ -349,13 +351,29 @@ def add_opencode(
 
 
 def write_hermes(home: Path) -> Path:
-    """Write a home of Hermes, whose database was made by Hermes itself (`bench.clients.hermes_home`)."""
+    """Write a home of Hermes, whose database was made by Hermes itself."""
     home.mkdir(parents=True, exist_ok=True)
     with closing(sqlite3.connect(home / "state.db")) as raw:
         raw.executescript(SQL.read_text("utf-8"))
     return home / "state.db"
 
 
+@dataclass
+class ScanResult:
+    """The outcome of one look into folders."""
+
+    files: int
+    changed: int
+    outcomes: Counter[str]
+    skipped: dict[str, str]
+
+
 def scan(store: Store, folders: Sequence[LogFolder]) -> ScanResult:
     """Import logs whose clients have ended a minute ago."""
-    return scan_folders(store, folders, clock=lambda: time.time() + 60)
+    own = {path for folder in folders if folder.is_own for path in folder.files()}
+    logs = LogImport(store, is_own=own.__contains__, clock=lambda: time.time() + 60)
+    skipped: list[dict[str, str]] = []
+    found = {str(path): False for path in changed_logs(store, folders, skipped)}
+    results = [result for _, result in import_files(logs, found, skipped, is_growing=True)]
+    problems = {one["file"]: one["problem"] for one in skipped}
+    return ScanResult(len(found), sum(map(bool, results)), sum(results, Counter[str]()), problems)

@@ -1,4 +1,4 @@
-"""``everlong archive``, the doctor's warning, and the move from Hermes, as a person runs them."""
+"""The import of the logs of all clients, as a person runs it."""
 
 from __future__ import annotations
 
@@ -37,21 +37,22 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_one_run_archives_every_client_and_the_next_reads_nothing(run: Run, home: Path) -> None:
-    first = run("archive", "--json")
-    assert (first.code, first.json["new"], first.json["clients"]) == (0, 2, {"claude-code": 1, "codex": 1})
-    again = run("archive", "--json").json
-    assert (again["files"], again["changed"], again["new"]) == (2, 0, 0)
+    first = run("sessions", "import", "--json")
+    assert (first.code, first.json["new"], first.json["files"]) == (0, 2, 2)
+    assert {one["client"] for one in run("sessions", "list", "--json").json} == {"claude-code", "codex"}
+    again = run("sessions", "import", "--json").json
+    assert (again["files"], again["new"]) == (0, 0)
     found = run("sessions", "search", "crane", "--json").json["hits"]
     assert found[0]["title"] == "Berths and cranes"
     assert (home / "everlong" / "store.db").exists()
 
 
 def test_usage_counts_what_archived_logs_tell(run: Run, home: Path) -> None:
-    run("archive")
+    run("sessions", "import")
     logged = run("usage", "--json").json["total"]
     listed = run("sessions", "list", "--json").json
     assert logged["calls"] == sum(one["api_calls"] for one in listed) > 0
-    assert logged["tokens"]["output"] == sum(one["output_tokens"] for one in listed) > 0
+    assert logged["tokens"]["output_tokens"] == sum(one["output_tokens"] for one in listed) > 0
     assert home.exists()
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from everlong.cli.archive.formats import LogFormat, format_of_log, read_log_file
+from everlong.cli.archive.log_import import LogImport
 from everlong.cli.sessions_transfer import import_files
 from everlong.errors import EverlongError, TranscriptError
 from everlong.store import Store
@@ -83,7 +84,8 @@ def test_a_moment_that_no_calendar_has_is_left_out(tmp_path: Path, moment: objec
     told.write_text(json.dumps({"messages": [said, {"role": "assistant", "content": "8080"}]}))
     skipped: list[dict[str, str]] = []
     with Store.open(tmp_path / "store.db") as store:
-        results = [outcomes for _, outcomes in import_files(store, {str(log): True, str(told): True}, None, skipped)]
+        files = {str(log): True, str(told): True}
+        results = [outcomes for _, outcomes in import_files(LogImport(store), files, skipped)]
         assert [outcomes["new"] for outcomes in results] == [1, 1]
         assert all(1e9 < one.started <= one.active < 1e10 for one in store.conversations.newest())
     assert skipped == []

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 from bench.retention.data import Conversation
-from bench.retention.facts import Fact, Transcript
-from bench.retention.measures import Share
 from bench.retention.rules import BARS, load_chats, measure
-from bench.retention.trials import Trial, Work, try_all
+from bench.retention.trials import Work, try_all
 
 from everlong.model import Message
 
@@ -29,20 +27,6 @@ def assistant(text: str, *calls: tuple[str, dict[str, Any]]) -> Message:
 
 def tool(text: str, place: int = 0) -> Message:
     return {"role": "tool", "tool_call_id": f"c{place}", "content": text}
-
-
-# -- which facts are needed --------------------------------------------------------------------------------------------
-
-PAST = [
-    {"role": "system", "content": "You know rule_zero."},
-    user("Fix the failing login in src/auth.py, error 4711."),
-    assistant("", ("read", {"path": "src/auth.py"})),
-    tool("def check_token(user): raise the login error 4711"),
-]
-
-
-def needed(*later: Message) -> list[Fact]:
-    return Transcript([*PAST, *later]).facts_after(len(PAST))
 
 
 # -- methods, cuts, trials ---------------------------------------------------------------------------------------------
@@ -69,11 +53,7 @@ def test_a_conversation_goes_through_every_cut_share_and_method(chain: str) -> N
         assert len([miss for miss in trial.misses if not miss.unbound]) == trial.recall.of - trial.recall.kept
 
 
-# -- search, means, plots ----------------------------------------------------------------------------------------------
-
-
-def trial(name: str, kept: int, of: int, *, reached: bool = True) -> Trial:
-    return Trial(name, "coding", "extractive", 0.25, 1, reached=reached, recall=Share(kept, of), tokens_before=1)
+# -- chats ----------------------------------------------------------------------------------------------
 
 
 def test_a_chat_that_was_written_without_a_look_at_the_program_keeps_what_its_user_said() -> None:

@@ -26,7 +26,6 @@ VIEWS: dict[str, View] = {
     "compactions": View("{c}/compactions", "Compaction 2"),
     "compaction": View("{c}/compactions/1?turn=12", "You came from turn 12"),
     "sources": View("{c}/compactions/1/lines/2", "Sources"),
-    "cache": View("{c}/cache", "Provider cache"),
     "tree": View("{c}/tree", "Sub-agents and forks"),
     "cost": View("/inspector/cost?age=all", "Provider caching"),
     "problem": View("/inspector/c/nobody", "Back to all conversations"),

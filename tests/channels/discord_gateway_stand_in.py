@@ -102,15 +102,6 @@ class GatewayStandIn:
             if connection is not None:
                 await connection.send({"op": RECONNECT, "d": None, "s": None, "t": None})
 
-    async def invalidate(self, *, is_resumable: bool = False) -> None:
-        """Send INVALID_SESSION."""
-        for session in list(self.sessions.values()):
-            connection, session.connection = session.connection, None
-            if not is_resumable:
-                del self.sessions[session.id]
-            if connection is not None:
-                await connection.send({"op": INVALID, "d": is_resumable, "s": None, "t": None})
-
     # -- events ----------------------------------------------------------------------------------------------------
     async def dispatch(self, event: str, data: Json) -> None:
         """Send an event to every session that asked for its kind; keep it for those that have no connection."""

@@ -27,17 +27,13 @@ __all__ = ["BOT_ID", "BOT_NAME", "TOKEN", "Call", "Chat", "Fault", "Shown", "Tel
 
 TOKEN = "700000001:made-up-token-of-the-stand-in_0001"  # noqa: S105 - opens nothing but this stand-in
 BOT_ID, BOT_NAME = 700000001, "everlong_test_bot"
-MOST_TEXT, MOST_CAPTION, MOST_DOWNLOAD, MOST_UPLOAD = 4096, 1024, 20_000_000, 50_000_000
+MOST_TEXT = 4096
 _JSON_FIELDS = {"entities", "caption_entities", "reply_markup", "reply_parameters", "commands", "allowed_updates"}
 _NOT_MODIFIED = (
     "Bad Request: message is not modified: specified new message content and reply markup are exactly the same as a "
     "current content and reply markup of the message"
 )
 _CONFLICT = "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
-_HAS_WEBHOOK = (
-    "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook to delete the webhook first"
-)
-_OLD_QUERY = "Bad Request: query is too old and response timeout expired or query ID is invalid"
 _COMMAND = re.compile(r"[a-z0-9_]{1,32}")
 T = TypeVar("T")
 
@@ -80,12 +76,6 @@ class Shown:
     edits: int = 0
     date: int = 0
 
-    @property
-    def buttons(self) -> dict[str, str]:
-        """The labels of the buttons, and their values."""
-        rows = (self.markup or {}).get("inline_keyboard", [])
-        return {button["text"]: button["callback_data"] for row in rows for button in row}
-
 
 @dataclass
 class Chat:
@@ -99,7 +89,6 @@ class Chat:
     closed: set[int] = field(default_factory=set)
     refuses: str = ""
     """Why the bot may not write here, as the API says it."""
-    moved_to: int = 0
     messages: dict[int, Shown] = field(default_factory=dict)
     next_id: int = 1
 
@@ -127,11 +116,8 @@ class TelegramStandIn:
         self.retry_after = 1
         self.offset = 0
         """The first update that is not acknowledged."""
-        self.webhook: dict[str, Any] = {}
-        self._files: dict[str, tuple[str, bytes, int]] = {}
         self._updates: deque[dict[str, Any]] = deque()
         self._next_update = 5000
-        self._queries: set[str] = set()
         self._poll: asyncio.Future[None] | None = None
         self._came: asyncio.Event
         self._lock = threading.RLock()
@@ -201,64 +187,6 @@ class TelegramStandIn:
                 del message["entities"]
             self._push({"message": message})
             return shown.id
-
-    def edit(self, chat: int, message: int, text: str) -> None:
-        """Change the words of one's own message."""
-        with self._lock:
-            shown = self.chats[chat].messages[message]
-            shown.text = text
-            self._push({"edited_message": self._as_message(shown) | {"edit_date": int(self.clock())}})
-
-    def press(self, chat: int, message: int, person: int, value: str) -> str:
-        """Press a button; return the id of the press."""
-        with self._lock:
-            query = f"query-{self._next_update}"
-            self._queries.add(query)
-            author = {"id": person, "is_bot": False, "first_name": f"Person {person}"}
-            shown = self._as_message(self.chats[chat].messages[message])
-            self._push(
-                {
-                    "callback_query": {
-                        "id": query,
-                        "from": author,
-                        "message": shown,
-                        "chat_instance": "1",
-                        "data": value,
-                    }
-                }
-            )
-            return query
-
-    def forget_query(self, query: str) -> None:
-        """Let a press of a button become too old to be answered."""
-        self._queries.discard(query)
-
-    def upgrade(self, old: int, new: int) -> None:
-        """Make a supergroup of a group: it goes on under another id."""
-        with self._lock:
-            before = self.chats[old]
-            before.moved_to = new
-            self.group(new, title=before.title)
-            author = {"id": 1, "is_bot": False, "first_name": "Admin"}
-            for chat, named in ((old, {"migrate_to_chat_id": new}), (new, {"migrate_from_chat_id": old})):
-                shown = self._keep(self.chats[chat], "", None, author, by_bot=False)
-                message = self._as_message(shown) | named
-                del message["text"]
-                self._push({"message": message})
-
-    def push_raw(self, fields: dict[str, Any]) -> int:
-        """Queue an update as it stands; return its id."""
-        with self._lock:
-            return self._push(fields)
-
-    def add_file(self, file_id: str, data: bytes, *, size: int | None = None) -> str:
-        """Keep a file for ``getFile``; ``size`` is what the server claims, if not the truth."""
-        self._files[file_id] = (f"documents/{len(self._files)}.bin", data, len(data) if size is None else size)
-        return file_id
-
-    def refuse_all_polls(self) -> None:
-        """End the open request for updates as if another program had asked."""
-        self._loop.call_soon_threadsafe(self._end_poll)
 
     # -- what they see -------------------------------------------------------------------------------------------------
     def shown(self, chat: int, topic: int | None = None, *, by_bot: bool = True) -> list[Shown]:
@@ -362,8 +290,6 @@ class TelegramStandIn:
             return do(call.parameters)
 
     async def _get_updates(self, given: dict[str, Any]) -> list[dict[str, Any]]:
-        if self.webhook:
-            raise Refusal(409, _HAS_WEBHOOK)
         self._end_poll()
         mine = self._poll = asyncio.get_running_loop().create_future()
         offset, limit = int(given.get("offset", 0)), min(100, int(given.get("limit", 100)))
@@ -388,14 +314,6 @@ class TelegramStandIn:
         if self._poll is not None and not self._poll.done():
             self._poll.set_result(None)
 
-    async def _give_file(self, request: web.Request) -> web.StreamResponse:
-        if request.match_info["token"] != TOKEN:
-            return web.Response(status=404)
-        for path, data, _ in self._files.values():
-            if path == request.match_info["path"]:
-                return web.Response(body=data)
-        return web.Response(status=404)
-
     # -- methods -------------------------------------------------------------------------------------------------------
     def _do_getMe(self, _: dict[str, Any]) -> Any:  # noqa: N802 - the API's name
         return {"id": BOT_ID, "is_bot": True, "first_name": "Everlong", "username": BOT_NAME}
@@ -412,20 +330,6 @@ class TelegramStandIn:
         self.on_words(shown)
         return self._as_message(shown)
 
-    def _do_sendDocument(self, given: dict[str, Any]) -> Any:  # noqa: N802 - as above
-        chat = self._writable(given)
-        name, data = given["document"]
-        if len(data) > MOST_UPLOAD:
-            raise Refusal(413, "Request Entity Too Large")
-        if not data:
-            raise Refusal(400, "Bad Request: file must be non-empty")
-        caption = str(given.get("caption", ""))
-        if _units(caption) > MOST_CAPTION:
-            raise Refusal(400, "Bad Request: message caption is too long")
-        shown = self._sent(chat, given, caption)
-        shown.document, shown.data = name, data
-        return self._as_message(shown)
-
     def _do_editMessageText(self, given: dict[str, Any]) -> Any:  # noqa: N802 - as above
         shown = self._own(given, "edit")
         text = str(given.get("text", ""))
@@ -437,29 +341,9 @@ class TelegramStandIn:
         self.on_words(shown)
         return self._as_message(shown)
 
-    def _do_deleteMessage(self, given: dict[str, Any]) -> Any:  # noqa: N802 - as above
-        del self.chats[int(given["chat_id"])].messages[self._own(given, "delete").id]
-        return True
-
     def _do_sendChatAction(self, given: dict[str, Any]) -> Any:  # noqa: N802 - as above
         self._thread(self._writable(given), given)
         return True
-
-    def _do_answerCallbackQuery(self, given: dict[str, Any]) -> Any:  # noqa: N802 - as above
-        query = given["callback_query_id"]
-        if query not in self._queries:
-            raise Refusal(400, _OLD_QUERY)
-        self._queries.discard(query)
-        self.answers[query] = given.get("text")
-        return True
-
-    def _do_getFile(self, given: dict[str, Any]) -> Any:  # noqa: N802 - as above
-        if given["file_id"] not in self._files:
-            raise Refusal(400, "Bad Request: wrong file_id or the file is temporarily unavailable")
-        path, _, size = self._files[given["file_id"]]
-        if size > MOST_DOWNLOAD:
-            raise Refusal(400, "Bad Request: file is too big")
-        return {"file_id": given["file_id"], "file_unique_id": path, "file_size": size, "file_path": path}
 
     def _do_setMyCommands(self, given: dict[str, Any]) -> Any:  # noqa: N802 - as above
         for command in given["commands"]:
@@ -468,30 +352,14 @@ class TelegramStandIn:
         self.commands = given["commands"]
         return True
 
-    def _do_setWebhook(self, given: dict[str, Any]) -> Any:  # noqa: N802 - as above
-        self.webhook = given if given.get("url") else {}
-        self._came.set()
-        return True
-
     def _do_deleteWebhook(self, _: dict[str, Any]) -> Any:  # noqa: N802 - as above
-        self.webhook = {}
         return True
-
-    def _do_getWebhookInfo(self, _: dict[str, Any]) -> Any:  # noqa: N802 - as above
-        return {
-            "url": self.webhook.get("url", ""),
-            "has_custom_certificate": False,
-            "pending_update_count": len(self._updates),
-        }
 
     # -- rules ---------------------------------------------------------------------------------------------------------
     def _writable(self, given: dict[str, Any]) -> Chat:
         chat = self.chats.get(int(given["chat_id"]))
         if chat is None:
             raise Refusal(400, "Bad Request: chat not found")
-        if chat.moved_to:
-            text = "Bad Request: group chat was upgraded to a supergroup chat"
-            raise Refusal(400, text, migrate_to_chat_id=chat.moved_to)
         if chat.refuses:
             raise Refusal(403, chat.refuses)
         return chat
@@ -531,7 +399,6 @@ class TelegramStandIn:
             self._loop, self._leaving, self._came = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
             app = web.Application(client_max_size=80_000_000)
             app.router.add_route("*", "/bot{token}/{method}", self._answer)
-            app.router.add_get("/file/bot{token}/{path:.+}", self._give_file)
             runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
             await runner.setup()
             site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -75,7 +75,7 @@ def test_only_people_who_are_let_in_by_name_choose_the_model_of_a_group(
             assert channel.places.get(HERE).model is None
             assert "now with" in await say("/model other:custom-model", ADA)
             assert channel.places.get(HERE).model == "other:custom-model"
-            channel.access.let_in(member.id)
+            assert channel.access.admit(platform.message(channel.access.make_code(), "77", member))
             assert "now with" in await say("/model other:custom-model", member)
 
     run(talk)

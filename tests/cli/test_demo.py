@@ -3,45 +3,39 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
 from everlong import Store, open_store
-from everlong.cli.demo import Played, answers_of, load_session, play
+from everlong.cli.demo import Contender, load_session, play, sources_of
 from tests.cli.conftest import Run
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Played, Store]]:
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sequence[Contender], Store]]:
     session, _ = load_session()
     with open_store(tmp_path_factory.mktemp("demo") / "demo.db", waits_for_disk=False) as store:
         yield play(session, 32_768, store), store
 
 
-def test_everlong_knows_most_and_recalls_what_is_out_of_sight(played: tuple[Played, Store]) -> None:
+def test_everlong_knows_most_and_recalls_what_is_out_of_sight(played: tuple[Sequence[Contender], Store]) -> None:
     done, store = played
     _, facts = load_session()
     store.searcher.index_pending()
-    cut, listed, ours = (
-        answers_of(track, facts, store if track.contender is done.everlong else None) for track in done.tracks
-    )
-    sources = [one.source for one in ours]
+    cut, listed, sources = (sources_of(one, facts, store if one is done[-1] else None) for one in done)
     assert sources.count("context") >= len(facts) * 0.5
     assert sources.count("lost") <= len(facts) * 0.2
-    assert {one.source for one in [*cut, *listed]} == {"context", "lost"}
+    assert {*cut, *listed} == {"context", "lost"}
 
 
-def test_the_readme_tells_the_figures_of_this_run(played: tuple[Played, Store]) -> None:
+def test_the_readme_tells_the_figures_of_this_run(played: tuple[Sequence[Contender], Store]) -> None:
     done, store = played
     _, facts = load_session()
     store.searcher.index_pending()
-    cut, listed, ours = (
-        [one.source for one in answers_of(track, facts, store if track.contender is done.everlong else None)]
-        for track in done.tracks
-    )
+    cut, listed, ours = (sources_of(one, facts, store if one is done[-1] else None) for one in done)
     readme = " ".join((Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").split())
     assert f"of {len(facts)} facts, a sliding window knew {cut.count('context')} at the end" in readme
     assert f"a plain summary {listed.count('context')}" in readme
@@ -49,9 +43,9 @@ def test_the_readme_tells_the_figures_of_this_run(played: tuple[Played, Store]) 
     told = re.search(rf"Everlong {ours.count('context')} and with a search (\d+)", readme)
     assert told is not None
     assert abs(int(told[1]) - found) <= 1, "one fact is found or not by the order of equal hits"
-    dollars = [f"${track.dollars:,.2f}" for track in done.tracks]
+    dollars = [f"${one.dollars:,.2f}" for one in done]
     assert f"{dollars[0]}, {dollars[1]} and {dollars[2]}" in readme
-    times = int(done.tracks[0].dollars / done.tracks[2].dollars)
+    times = int(done[0].dollars / done[2].dollars)
     assert f"it cost {['', '', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight'][times]} times as much" in readme
 
 

@@ -57,11 +57,11 @@ def test_keys_servers_and_files_are_found(tmp_path: Path, local_server: type[_Mo
             file.truncate(60_000_000)
     (models / "vocabulary.gguf").write_bytes(b"GGUF")
     found = find_models({"ANTHROPIC_API_KEY": "key", "OPENAI_API_KEY": " "}, tmp_path, tmp_path / "project")
-    assert [(one.setting, one.value) for one in found] == [
-        ("agent.model", "anthropic:claude-sonnet-5"),
-        ("agent.model", "ollama:llama3.2"),
-        ("agent.model", "ollama:qwen3"),
-        ("agent.local", str(models / "large.gguf")),
+    assert [one.value for one in found] == [
+        "anthropic:claude-sonnet-5",
+        "ollama:llama3.2",
+        "ollama:qwen3",
+        str(models / "large.gguf"),
     ]
     assert found[0].about == "with the key in ANTHROPIC_API_KEY"
 
@@ -78,4 +78,4 @@ def test_the_model_of_make_local_model_is_found(
     weights.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
     monkeypatch.syspath_prepend(tmp_path)
     found = find_models({}, tmp_path / "home", tmp_path / "home")
-    assert [(one.setting, one.value) for one in found] == [("agent.local", str(weights))]
+    assert [one.value for one in found] == [str(weights)]

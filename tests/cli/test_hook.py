@@ -56,14 +56,12 @@ def log(folder: Path, *texts: str, session: str = SESSION) -> Path:
     return path
 
 
-def call(
-    database: Path, client: str, event: dict[str, Any] | str, *, as_argument: bool = False
-) -> tuple[int, str, str]:
+def call(database: Path, client: str, event: dict[str, Any] | str) -> tuple[int, str, str]:
     text = event if isinstance(event, str) else json.dumps(event)
-    words = ["hook", client, *([text] if as_argument else []), "--store", str(database)]
+    words = ["hook", client, "--store", str(database)]
     done = subprocess.run(
         [*everlong_program(), *words],
-        input="" if as_argument else text,
+        input=text,
         capture_output=True,
         text=True,
         check=False,
@@ -115,9 +113,9 @@ def test_a_new_session_is_told_where_the_last_one_of_its_folder_stands(folder: P
     assert "The pump runs." in call(database, "claude-code", again)[1]
 
 
-def test_codex_tells_a_turn_in_its_last_argument(folder: Path, database: Path, tmp_path: Path) -> None:
-    turn = {"type": "agent-turn-complete", "thread-id": SESSION, "turn-id": "1", "cwd": str(folder)}
-    code, _, err = call(database, "codex", turn, as_argument=True)
+def test_codex_tells_a_turn_without_its_log(folder: Path, database: Path, tmp_path: Path) -> None:
+    turn = {"hook_event_name": "Stop", "session_id": SESSION, "cwd": str(folder)}
+    code, _, err = call(database, "codex", turn)
     assert code == 1
     assert "is not there" in err
     sessions = tmp_path / ".codex" / "sessions" / "2026" / "11" / "17"
@@ -127,7 +125,7 @@ def test_codex_tells_a_turn_in_its_last_argument(folder: Path, database: Path, t
     found = read_event("codex", json.dumps(turn).encode(), {}, tmp_path)
     assert found is not None
     assert (found.kind, found.log) == ("rest", rollout)
-    named = read_event("codex", json.dumps({**turn, "thread-id": "../*"}).encode(), {}, tmp_path)
+    named = read_event("codex", json.dumps({**turn, "session_id": "../*"}).encode(), {}, tmp_path)
     assert named is not None
     assert named.log is None
 

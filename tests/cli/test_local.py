@@ -27,7 +27,7 @@ def test_a_name_that_is_no_file_of_weights_is_told_what_local_takes(run: Run, wo
 
 
 def test_a_small_model_is_never_asked_for_a_summary_not_even_when_a_full_session_is_resumed(tmp_path: Path) -> None:
-    file = ModelFile(tmp_path / "harbour.gguf", "Harbour", 8_000, 135_000_000, is_split=False)
+    file = ModelFile(tmp_path / "harbour.gguf", 8_000, 135_000_000, is_split=False)
     settings = Settings.model_validate({"models": {"llamacpp:harbour": {"context_length": 8_000}}})
     store = Store(open_database(tmp_path / "store.db"))
     conversation = AgentConversation(store, system_prompt="Answer.", model="llamacpp:harbour")

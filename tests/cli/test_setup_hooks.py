@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +47,12 @@ def test_hooks_of_claude_code_stand_beside_those_of_others_and_are_taken_back(ho
     assert json.loads(file.read_text()) == OTHERS
 
 
-def test_codex_gets_notify_and_hooks_and_loses_both(home: Path, run: Run) -> None:
+def test_codex_gets_hooks_and_loses_them(home: Path, run: Run) -> None:
     config = put(home / ".codex/config.toml", EXISTING["codex"])
     written = run("setup", "codex", "--hooks", "--write")
     assert "/hooks" in written.err
-    assert tomllib.loads(config.read_text())["notify"][-2:] == ["hook", "codex"]
     values = json.loads((home / ".codex/hooks.json").read_text())
-    assert set(values["hooks"]) == {"SessionStart", "PreCompact"}
+    assert set(values["hooks"]) == {"SessionStart", "PreCompact", "Stop"}
     assert run("setup", "codex", "--hooks", "--undo").code == 0
     assert config.read_text() == EXISTING["codex"]
     assert not (home / ".codex/hooks.json").exists()

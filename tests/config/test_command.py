@@ -56,17 +56,23 @@ def test_unset_removes_the_line_and_keeps_all_comments(user_file: Path) -> None:
     below = "  # and this\n  protect_last_n: 7\n\n# the engine\ncontext:\n  engine: lcm\n"
     user_file.parent.mkdir(parents=True, exist_ok=True)
     user_file.write_text(f"{above}  threshold: 0.6  # of the window\n{below}")
-    done = run("unset", "compression.threshold")
+    done = run("set", "compression.threshold")
     assert done.stderr == f"compression.threshold is no longer set in {user_file}\n"
     assert user_file.read_text() == above + below
     assert json.loads(run("show", "--json").stdout)["compression"]["threshold"] == 0.5
     with pytest.raises(ConfigError, match=r"compression.threshold is not set in"):
-        run("unset", "compression.threshold")
+        run("set", "compression.threshold")
+
+
+def test_a_name_without_settings_is_no_fault() -> None:
+    run("set", "models.mine.input_price", "1")
+    assert run("set", "models.mine.input_price").exit_code == 0
+    assert json.loads(run("show", "--json").stdout)["models"] == {}
 
 
 def test_unset_leaves_a_file_alone_that_it_could_only_damage(user_file: Path) -> None:
     user_file.parent.mkdir(parents=True, exist_ok=True)
     user_file.write_text("compression: {threshold: 0.6, protect_last_n: 7}\n")
     with pytest.raises(ConfigError, match="edit the file by hand"):
-        run("unset", "compression.threshold")
+        run("set", "compression.threshold")
     assert user_file.read_text() == "compression: {threshold: 0.6, protect_last_n: 7}\n"

@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from everlong.config import (
-    AuxiliaryCompressionSettings,
-    CompressionSettings,
-    Settings,
-)
+from everlong.config import CompressionSettings, Settings
+from everlong.config.settings import AuxiliaryCompressionSettings
 
 
 @pytest.mark.spec("3.1")

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "deploy" / "Containerfile"
 BASH = shutil.which("bash")
@@ -138,7 +140,13 @@ def test_it_does_not_start_without_a_key(image: Image, environment: dict[str, st
     command = json.loads(last("ENTRYPOINT"))
     program = image.folder / "opt/everlong/bin" / command[0]
     done = subprocess.run(
-        [program, *command[1:]], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+        [program, *command[1:]],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
     )
     assert done.returncode == 1
     assert "without a key, because other machines could use it" in done.stderr
@@ -175,7 +183,9 @@ def test_it_starts_with_a_key_is_healthy_and_stops_by_its_signal(
     assert last("EXPOSE") in check
     _, *words = [word.replace(last("EXPOSE"), port) for word in json.loads(check)]
     python = str(image.folder / "opt/everlong/bin/python")
-    healthy = subprocess.run([python, *words], env=environment, capture_output=True, text=True, check=False, timeout=60)
+    healthy = subprocess.run(
+        [python, *words], env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
     assert healthy.returncode == 0, healthy.stderr
     started.send_signal(getattr(signal, last("STOPSIGNAL")))
-    assert started.wait(60) == 0
+    assert started.wait(PATIENCE) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from everlong import Message
 from everlong.context.invariants import (
@@ -25,7 +25,6 @@ from everlong.context.literals import (
 )
 from everlong.testing.strategies import conversations
 from tests.context.builders import assistant, step, system, user
-from tests.examples import examples
 from tests.wild import wild_conversations
 
 SUMMARY = user(f"{SUMMARY_PREFIX}\n\n## Goal\n- Build")
@@ -89,7 +88,6 @@ def test_thinking_on_a_message_that_no_model_wrote_is_removed() -> None:
     assert ReasoningBlocks().repair([message]) == [{"role": "user", "content": [{"type": "text", "text": "go"}]}]
 
 
-@settings(max_examples=examples(150), deadline=None)
 @given(conversations() | wild_conversations())
 def test_a_list_that_looks_plain_breaks_no_rule_and_holds_no_summary(messages: list[Message]) -> None:
     if is_plain(messages):
@@ -97,7 +95,6 @@ def test_a_list_that_looks_plain_breaks_no_rule_and_holds_no_summary(messages: l
         assert not any(map(is_summary, messages))
 
 
-@settings(max_examples=examples(150), deadline=None)
 @given(wild_conversations())
 def test_repairing_mends_everything_and_twice_is_once(messages: list[Message]) -> None:
     repaired = repair_all(messages)

@@ -21,7 +21,7 @@ from everlong.context.policy import (
 from everlong.model import Message
 from everlong.tokens import Prices
 from tests.context.builders import assistant, long_session, output, system, user
-from tests.examples import length
+from tests.examples import few
 
 KNOWN = Prices(cache_read=0.1, cache_write=1.25, output=5.0, are_known=True)
 WORDS = "the quick brown fox jumps over the lazy dog and then some more of it "
@@ -316,7 +316,7 @@ def step(number: int, size: int) -> list[Message]:
 @pytest.mark.spec("4.5")
 @pytest.mark.parametrize("prices", [Prices(), KNOWN], ids=["unpriced", "priced"])
 @pytest.mark.parametrize("share", [0.004, 0.025], ids=["small results", "large results"])
-@pytest.mark.parametrize("window", [4_000, 8_000, 32_000, 128_000, 200_000, 1_000_000][:: length(1, 4)])
+@pytest.mark.parametrize("window", few([4_000, 200_000, 8_000, 32_000, 128_000, 1_000_000]))
 def test_a_session_of_three_windows_is_compacted_seldom_and_far_enough(
     window: int, share: float, prices: Prices
 ) -> None:

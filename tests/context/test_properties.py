@@ -262,7 +262,7 @@ def test_results_do_not_depend_on_how_python_hashes() -> None:
         "import hashlib, json\n"
         "from bench.conversations import conversation\n"
         "from everlong import ContextCompressor\n"
-        "results = [ContextCompressor(w).compress(conversation(200, seed=s)) for w in (4000, 32000) for s in (1, 2)]\n"
+        "results = [ContextCompressor(w).compress(conversation(80)) for w in (4000, 16000)]\n"
         "print(hashlib.sha256(json.dumps(results).encode()).hexdigest())\n"
     )
     digests = {
@@ -273,7 +273,7 @@ def test_results_do_not_depend_on_how_python_hashes() -> None:
             capture_output=True,
             text=True,
         ).stdout
-        for seed in ("0", "1", "4242")
+        for seed in ("0", "4242")
     }
     assert len(digests) == 1
 

@@ -32,7 +32,7 @@ def serving(
     """A gateway in front of an upstream, on a free port; its log goes to ``log``."""
     given = Settings.model_validate(
         {
-            "gateway": {"port": 0, "drain_seconds": 5, **(gateway or {})},
+            "gateway": {"port": 0, **(gateway or {})},
             "auxiliary": {"compression": {"provider": "main"}},
             **sections,
         }
@@ -86,11 +86,6 @@ class Program:
 
     def tell(self, name: signal.Signals) -> None:
         self.process.send_signal(name)
-
-    def close_input(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.stdin = None
 
     def end(self) -> tuple[int, str]:
         """Its exit code, and what it said after its first line."""

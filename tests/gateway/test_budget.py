@@ -13,7 +13,7 @@ from typing import Any
 
 import openai
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from everlong.config import Settings
 from everlong.gateway.account import Budget, Charge, _check_priced
@@ -26,7 +26,6 @@ from everlong.store import Store
 from everlong.store.costs import Days, Spending
 from everlong.store.opening import open_database
 from everlong.testing import ModelServer
-from tests.examples import examples
 from tests.gateway.served import raw, serving
 from tests.gateway.test_auth import ADA, BOB, KEYS
 from tests.gateway.upstream import Exchange, Upstream
@@ -370,7 +369,6 @@ def budget(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.mark.spec("12.5")
-@settings(max_examples=examples(150), deadline=None)
 @given(
     dialect=st.sampled_from([OPENAI, ANTHROPIC, RESPONSES]),
     fields=st.dictionaries(st.sampled_from(FIELDS), JSON | st.just(10**400)),

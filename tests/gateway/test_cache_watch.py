@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from everlong.gateway.body import draft_of, read_body
 from everlong.gateway.prompt_caching import Sent
 from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.examples import few
-from tests.gateway.bodies import draft
 from tests.gateway.running import Raw
 from tests.gateway.served import raw as connected, serving
 
@@ -114,7 +114,9 @@ def test_what_changed_is_in_the_log_the_numbers_and_the_store(
 
 def sent(body: dict[str, Any], at: float = 0.0, model: str = "claude-sonnet-5") -> Sent:
     data = json.dumps(body).encode()
-    return Sent(draft(data), data, model, "anthropic", "anthropic", 0, None, at)
+    read = read_body(data, "messages")
+    draft = draft_of(data, read, [entry.end for entry in read.entries])
+    return Sent(draft, data, model, "anthropic", "anthropic", 0, None, at)
 
 
 # -- the Responses API -------------------------------------------------------------------------------------------------

@@ -255,10 +255,13 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("fault", few([*BROKEN], 2))
-def test_an_engine_that_fails_is_stood_in_for_as_in_the_agent(tmp_path: Path, fault: str) -> None:
+def test_an_engine_that_fails_is_stood_in_for_as_in_the_agent(
+    tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = DIARY.replace("self.compression_count += 1", BROKEN[fault])
-    context = {"engine": "diary", **({"engine_seconds": 1} if fault == "hangs" else {})}
-    with diary(tmp_path, code=code, context=context) as (running, model, _):
+    if fault == "hangs":
+        monkeypatch.setattr("everlong.plugins.running.CALL_SECONDS", 1.0)
+    with diary(tmp_path, code=code, context={"engine": "diary"}) as (running, model, _):
         talk = Talk(running, "openai", "About boats")
         for _ in range(24):
             talk.say()

@@ -21,7 +21,7 @@ from everlong.store.opening import open_database
 from everlong.testing import ModelServer
 from tests.gateway.running import Answer, Raw
 from tests.store.engines import ScriptedEngine, summarizing
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 if TYPE_CHECKING:
     import pytest
@@ -33,7 +33,7 @@ KEYS = {"reader": {"key_variable": "READER_KEY", "inspect": True}, "writer": {"k
 @contextmanager
 def serving(upstream: str, folder: Path, **gateway: Any) -> Iterator[str]:
     given = Settings.model_validate(
-        {"gateway": {"port": 0, "drain_seconds": 5, **gateway}, "auxiliary": {"compression": {"provider": "main"}}}
+        {"gateway": {"port": 0, **gateway}, "auxiliary": {"compression": {"provider": "main"}}}
     )
     database = folder / "served.db"
     with HostedGateway(given, Routes(given, upstream), lambda: open_database(database), has_inspector=True) as hosted:
@@ -117,15 +117,18 @@ def test_a_key_needs_the_right_and_shows_only_its_own(
         assert b"Words of the writer." not in ask(address, "GET", "/inspector/", headers=forged).body
 
 
-def test_an_open_page_does_not_hold_up_the_end(model: ModelServer, tmp_path: Path) -> None:
-    with serving(model.url, tmp_path, drain_seconds=40) as address:
+def test_an_open_page_does_not_hold_up_the_end(
+    model: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everlong.gateway.server.DRAIN_SECONDS", 2 * PATIENCE)
+    with serving(model.url, tmp_path) as address:
         place = ("127.0.0.1", int(address.rpartition(":")[2]))
         page = socket.create_connection(place)
         page.sendall(b"GET /inspector/live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert b" 200 " in page.recv(100)
         began = time.monotonic()
     page.close()
-    assert time.monotonic() - began < 35
+    assert time.monotonic() - began < PATIENCE
 
 
 def test_an_undo_in_the_page_changes_the_next_request(model: ModelServer, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from everlong.store import Store
 from everlong.store.database import Database
 from everlong.store.tree import Branch
 from everlong.store.turns import FinishedTurn
+from tests.waiting import PATIENCE
 
 T = TypeVar("T")
 
@@ -130,7 +131,7 @@ def test_upkeep_stores_what_was_left_behind_by_way_of_the_writer(
         journal.close()
         return writer.sizes
 
-    assert asyncio.run(asyncio.wait_for(keep_up(), 30)) == [3, 3, 3, 1, 1, 1]
+    assert asyncio.run(asyncio.wait_for(keep_up(), PATIENCE)) == [3, 3, 3, 1, 1, 1]
     assert answers(store) == {"Answer 1.": 1, "Answer 3.": 1}
     aside = [path.read_bytes().splitlines()[1] for path in (tmp_path / "journal").iterdir()]
     assert sorted(JournalEntry.from_line(line).turn.began or 0 for line in aside) == [1_002.0, 1_004.0]
@@ -169,7 +170,7 @@ def test_what_one_tenant_cannot_store_holds_up_no_other(
         assert journal.waiting == 100
         journal.close()
 
-    asyncio.run(asyncio.wait_for(keep_up(), 60))
+    asyncio.run(asyncio.wait_for(keep_up(), PATIENCE))
 
 
 @pytest.mark.spec("12.6")
@@ -178,7 +179,7 @@ def test_a_tenant_that_has_much_to_store_holds_up_no_other(store: Store) -> None
 
     async def write() -> list[asyncio.Future[Any]]:
         writer, begins, stored = Writer(store.database), threading.Event(), list[asyncio.Future[Any]]()
-        writer.submit(lambda: begins.wait(60))
+        writer.submit(lambda: begins.wait(PATIENCE))
         many = [writer.submit(partial(others.replay, [entry(number)])) for number in range(300)]
         one = writer.submit(partial(mine.replay, [entry(0)]))
         for future in (*many, one):

@@ -306,7 +306,7 @@ def test_a_summary_that_comes_late_takes_the_place_of_the_lines_that_served_mean
 # -- max_tokens near the window ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("api", ["anthropic", "openai", "responses"])
+@pytest.mark.parametrize("api", few(["anthropic", "openai", "responses"]))
 @pytest.mark.parametrize("is_taken", [True, False], ids=["is taken", "is refused"])
 def test_a_large_max_tokens_is_refused_hardly_ever_and_costs_no_compactions(
     api: str, is_taken: bool, tmp_path: Path

@@ -211,6 +211,12 @@ def test_what_could_not_be_written_again_as_it_was_gets_no_markers(name: str, ra
     assert upstream.last.body == body
 
 
+def test_half_a_character_keeps_no_markers_out(raw: Raw, upstream: Upstream) -> None:
+    message = {"role": "user", "content": "\ud83d" + "word " * 4_000}
+    raw.ask(json.dumps({"model": "claude-sonnet-5", "max_tokens": 10, "messages": [message]}).encode())
+    assert b"cache_control" in upstream.last.body
+
+
 def test_markers_of_ours_are_all_that_is_added(raw: Raw, upstream: Upstream) -> None:
     sent = {
         "model": "claude-sonnet-5",

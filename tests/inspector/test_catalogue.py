@@ -35,7 +35,7 @@ def test_templates_have_no_words_of_their_own() -> None:
         ("zh", "en", "en", "zh"),
         (None, "zh", "en", "zh"),
         ("xx", "yy", "zh-TW,en;q=0.5", "zh"),
-        (None, None, "fr,en;q=0.3,zh;q=0.7", "zh"),
+        (None, None, "fr,zh;q=0.7,en;q=0.3", "zh"),
         (None, None, "", "en"),
         (None, None, ";q=,;q=x,," * 50, "en"),
     ],

@@ -19,6 +19,8 @@ from tests.inspector.making import FIRST, make_ferry, make_long
 
 UNFILLED = re.compile(r"\{\w*\}|\bNone\b|\bnan\b|\bNaN\b|\bundefined\b|\bTrue\b|\bFalse\b|\$-")
 """What no reader may see; the words of the test's conversations have none of it."""
+EMPTY = re.compile(r"<dd>\s*–|<b>\s*–|→ –|– →|: ·")
+"""A dash, or nothing, in the place of a figure."""
 MOST_PAGES = 120
 
 
@@ -67,7 +69,13 @@ STATES: dict[str, Callable[[Store], object]] = {
 @pytest.mark.parametrize("state", few([*STATES], 5))
 def test_no_page_shows_a_value_that_is_missing(site: Site, state: str) -> None:
     STATES[state](site.store)
-    waiting = ["/inspector/", "/inspector/cost", "/inspector/cost?by=session&age=all", "/inspector/search?q=port"]
+    waiting = [
+        "/inspector/",
+        "/inspector/c/nobody",
+        "/inspector/cost",
+        "/inspector/cost?by=session&age=all",
+        "/inspector/search?q=port",
+    ]
     seen: set[str] = set()
     while waiting and len(seen) < MOST_PAGES:
         path = waiting.pop(0)
@@ -78,11 +86,11 @@ def test_no_page_shows_a_value_that_is_missing(site: Site, state: str) -> None:
         if got.status in {302, 303}:
             waiting.append(got.headers["Location"].partition("#")[0])
             continue
-        assert got.status == 200, f"{path}: {got.words[:300]}"
+        assert got.status == (404 if path.endswith("nobody") else 200), f"{path}: {got.words[:300]}"
         bare = re.sub(r"<script.*?</script>|<pre.*?</pre>", "", got.text, flags=re.DOTALL)
         found = UNFILLED.search(re.sub(r"<[^>]+>", " ", bare))
         assert found is None, f"{path} shows {found}"
-        assert re.search(r"<dd>\s*–|<b>\s*–", bare) is None, f"{path}: a dash in the place of a figure"
+        assert EMPTY.search(bare) is None, f"{path}: a dash, or nothing, in the place of a figure"
         links = re.findall(r'(?:href|hx-get)="(/inspector/(?!static|live)[^"#]*)', got.text)
         waiting += [link.replace("&amp;", "&") for link in links if "/export/" not in link]
     assert len(seen) > (3 if state == "empty" else 10)

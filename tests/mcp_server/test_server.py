@@ -21,6 +21,7 @@ from everlong.memory.notes import NotesMemory
 from everlong.store import Store
 from tests.mcp_server.conftest import HERE, Said
 from tests.program import everlong_program
+from tests.waiting import PATIENCE
 
 SOURCE = str(Path(__file__).parents[2] / "src")
 TOOLS = {"search_history", "read_conversation", "list_conversations", "recall", "remember"}
@@ -39,7 +40,7 @@ def talk(server: Any, work: Callable[[Client], Awaitable[None]], **options: Any)
         async with Client(server, **options) as client:
             await work(client)
 
-    asyncio.run(asyncio.wait_for(run(), 120))
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
 
 
 def answering(action: str, content: dict[str, bool] | None, asked: list[str]) -> Any:

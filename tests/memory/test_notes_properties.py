@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from everlong.errors import NotesError
 from everlong.memory import NotesMemory
-from everlong.memory.text import comparison_form, has_words, remove_unseen, text_to_save
+from everlong.memory.notes import comparison_form, has_words, remove_unseen, text_to_save
 
 MARKDOWN = [
     "- ",

@@ -19,7 +19,6 @@ from everlong.plugins.engines import adopt
 from everlong.plugins.guard import GuardedEngine
 from everlong.plugins.host import Host
 from everlong.store import views
-from tests.waiting import PATIENCE
 
 TALK = "The pilot boat reports wind from the west and a swell of two metres at the outer buoy. " * 4
 
@@ -54,16 +53,9 @@ def conversation(turns: int = 12) -> list[Message]:
     return said
 
 
-def guarded(
-    engine: Any, *, seconds: float = PATIENCE, warned: list[str] | None = None, host: Host | None = None
-) -> GuardedEngine:
-    return GuardedEngine(
-        engine,
-        lambda: ContextCompressor(8_000),
-        seconds=seconds,
-        warn=(warned if warned is not None else []).append,
-        host=host,
-    )
+def guarded(engine: Any, *, warned: list[str] | None = None, host: Host | None = None) -> GuardedEngine:
+    warn = (warned if warned is not None else []).append
+    return GuardedEngine(engine, lambda: ContextCompressor(8_000), warn=warn, host=host)
 
 
 def with_compress(compress: Callable[[list[Message]], Any]) -> Plain:

@@ -82,7 +82,9 @@ def test_what_an_engine_returns_is_checked_mended_or_replaced(
     said: str,
 ) -> None:
     monkeypatch.setenv("HOSTILE_RESULT", result)
-    agent = with_engine("hostile", context={"engine_seconds": 1} if result == "sleeping" else {})
+    if result == "sleeping":
+        monkeypatch.setattr("everlong.plugins.running.CALL_SECONDS", 1.0)
+    agent = with_engine("hostile")
     talk(agent, TURNS, filler=FILLER * length(1, 3))
     went_well(agent, store, heard)
     (warned,) = notices(heard)

@@ -25,7 +25,7 @@ def test_a_projects_plugin_is_not_imported_before_it_is_trusted(theirs: Path, ro
     (theirs / "__init__.py").write_text("raise SystemExit('it was imported')")
     engine, (said,) = chosen(root, "theirs")
     assert isinstance(engine, ContextCompressor)
-    assert f"everlong plugins trust {theirs}" in said
+    assert f"everlong trust add {theirs}" in said
     assert "it was imported" not in said
 
 

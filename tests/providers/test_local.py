@@ -54,7 +54,7 @@ USUAL: dict[str, bytes] = {
 
 def test_a_models_file_says_its_name_its_window_and_its_size(tmp_path: Path) -> None:
     found = read_model_file(model_file(tmp_path, USUAL, (576, 49_152), (64,)))
-    assert (found.name, found.title, found.context_length) == ("harbour-0.1", "Harbour", 8_192)
+    assert (found.name, found.context_length) == ("harbour-0.1", 8_192)
     assert found.parameters == 576 * 49_152 + 64
     assert found.is_small
 

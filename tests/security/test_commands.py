@@ -25,7 +25,7 @@ from everlong.agent.tools.shell import command_environment
 from everlong.store import Store
 from tests.agent.desk import Desk
 from tests.security.conftest import Listener
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 PYTHON = Path(sys.executable).resolve()
 """The interpreter itself: a virtual environment may stand where the sandbox shows nothing, such as in /tmp."""
@@ -232,7 +232,7 @@ def test_processes_outside_cannot_be_seen(inside: Desk) -> None:
 
 
 def test_there_is_no_network_unless_it_was_asked_for(inside: Desk, listener: Listener) -> None:
-    code = f"import urllib.request; urllib.request.urlopen('{listener.url}/x', timeout=5)"
+    code = f"import urllib.request; urllib.request.urlopen('{listener.url}/x', timeout={PATIENCE})"
     command = f'{PYTHON} -c "{code}"'
     inside.failed("run_command", command=command)
     assert listener.heard == []

@@ -59,13 +59,13 @@ def test_conversations_do_not_move_into_the_clone(everlong: Program, serve: Serv
 
 @pytest.mark.usefixtures("home")
 def test_settings_of_a_folder_count_once_it_is_trusted_and_ask_again_when_they_change(clone: Path) -> None:
-    write(clone, "compression: {protect_last_n: 7}\nagent: {model: 'x:m'}\ncontext: {engine_seconds: 9}\n")
+    write(clone, "compression: {protect_last_n: 7}\nagent: {model: 'x:m'}\ncontext: {engine: lcm}\n")
     before = load_settings(cwd=clone)
     assert before.settings.compression.protect_last_n == 20
     assert "are not trusted and are left out" in before.notices[0]
     trust(clone)
     after = load_settings(cwd=clone)
-    assert (after.settings.compression.protect_last_n, after.settings.context.engine_seconds) == (7, 9)
+    assert (after.settings.compression.protect_last_n, after.settings.context.engine) == (7, "lcm")
     assert after.settings.agent.model is None
     assert "sets agent.model, which no folder may" in after.notices[0]
     assert after.origins["agent.model"].kind == "default"
@@ -83,7 +83,7 @@ def test_nothing_that_says_where_data_credentials_or_money_go_is_on_the_list() -
         assert key in ours
     assert {key for key in catalog() if may_set(key)} == {
         *(key for key in catalog() if key.startswith("compression.")),
-        *("context.engine", "context.engine_seconds"),
+        "context.engine",
     }
 
 

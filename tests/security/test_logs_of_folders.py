@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from everlong.cli.archive.command import ScanResult
 from everlong.cli.archive.log_import import AIDER, LogFolder, is_clients_own
 from everlong.config.trust import folder_wishes, remember_folder
 from everlong.mcp.history import History
@@ -57,7 +56,7 @@ def work_in(store: Store, folder: Path, name: str = "mine/", *, is_told: bool = 
     return placed.session
 
 
-def scan(store: Store, *folders: LogFolder) -> ScanResult:
+def scan(store: Store, *folders: LogFolder) -> samples.ScanResult:
     return samples.scan(store, folders)
 
 

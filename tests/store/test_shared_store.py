@@ -154,7 +154,7 @@ def read_steps(script: str) -> list[Step]:
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_what_longer_runs_have_found_stays_right(url: str, name: str) -> None:
+def test_what_long_runs_have_found_stays_right(url: str, name: str) -> None:
     assert happen(url, read_steps(FOUND[name])) == []
 
 

@@ -42,6 +42,15 @@ def test_a_message_is_followed_through_compactions_and_beyond(store: Store) -> N
     assert [place.state for place in find_whereabouts(store, one.id)] == ["forgotten"]
 
 
+def test_a_line_about_something_else_does_not_tell_a_message(store: Store) -> None:
+    at = store.record([user("Day 5: the ferry takes berth 6."), *TALK[1:]])
+    session = store.sessions.start(at, title="Harbour", from_depth=0)
+    summary = "Day 25: berth 6.\nDay 13: berth 5."
+    store.compact(at, ScriptedEngine(summarizing(0, 2, summary)), Occasion("manual", session.id))
+    (one,) = find_whereabouts(store, "Day 5:", limit=1)
+    assert (one.state, one.now) == ("summarized", None)
+
+
 def test_a_result_that_its_client_cleared_is_left_out(store: Store) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     result: Message = {"role": "tool", "tool_call_id": "c1", "content": "the berth is number 4417 " * 40}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
@@ -40,51 +40,6 @@ NO_SESSION = "(no session)"
 _FIVE_MINUTES, _HOUR = 300.0, 3_600.0
 """Seconds for which a provider holds its cache."""
 
-PromptKind = Literal["plain", "cache_read", "cache_write_5m", "cache_write_1h"]
-"""The fields of `Tokens` that stand for parts of a prompt."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tokens:
-    """The tokens of one call, or of many, by what they cost."""
-
-    plain: int = 0
-    cache_read: int = 0
-    cache_write_5m: int = 0
-    cache_write_1h: int = 0
-    output: int = 0
-
-    @classmethod
-    def of(cls, usage: Mapping[str, Any]) -> Tokens:
-        """Return the tokens of a stored usage; cache writes count as five-minute ones unless it says otherwise."""
-        totals = usage_totals(usage)
-        told = usage.get("cache_write_1h_tokens")
-        written = totals["cache_write_tokens"]
-        hour = min(written, told) if isinstance(told, int) and not isinstance(told, bool) else 0
-        return cls(totals["input_tokens"], totals["cache_read_tokens"], written - hour, hour, totals["output_tokens"])
-
-    @property
-    def written(self) -> int:
-        """All tokens written to the cache."""
-        return self.cache_write_5m + self.cache_write_1h
-
-    @property
-    def prompt(self) -> int:
-        """All tokens sent."""
-        return self.plain + self.cache_read + self.written
-
-    @property
-    def usage(self) -> Usage:
-        """The same tokens as a `Usage`."""
-        return Usage(self.plain, self.output, self.cache_read, self.written, self.cache_write_1h)
-
-    def __add__(self, other: Tokens) -> Tokens:
-        return Tokens(*(getattr(self, name) + getattr(other, name) for name in Tokens.__slots__))
-
-    def to_dict(self) -> dict[str, int]:
-        """Return the figures by name."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -105,7 +60,7 @@ class BookEntry:
     kind: CallKind
     model: str
     session: str | None
-    tokens: Tokens
+    tokens: Usage
     cost: Decimal | None
     """US dollars; None where the price is not known."""
     uncached_cost: Decimal | None
@@ -135,7 +90,7 @@ class KindSum:
     """The calls of one kind."""
 
     calls: int = 0
-    tokens: Tokens = field(default_factory=Tokens)
+    tokens: Usage = field(default_factory=Usage)
     cost: Decimal = _NOTHING
 
 
@@ -161,9 +116,9 @@ class Account:
         return sum(kind.calls for kind in self.kinds.values())
 
     @property
-    def tokens(self) -> Tokens:
+    def tokens(self) -> Usage:
         """All tokens."""
-        return sum((kind.tokens for kind in self.kinds.values()), Tokens())
+        return sum((kind.tokens for kind in self.kinds.values()), Usage())
 
     @property
     def cost(self) -> Decimal:
@@ -318,24 +273,21 @@ class _Bookkeeper:
         """Yield every call, oldest first; a request without an answer comes as its turn, and logs come last."""
         turns: Iterator[_Paid | Turn] = (_paid_turn(turn) for turn in self._store.turns.since())
         receipts: Iterator[_Paid | Turn] = (
-            _Paid(one.at, one.model, one.session, Tokens.of(one.usage), receipt=one)
+            _Paid(one.at, one.model, one.session, read_usage(one.usage), receipt=one)
             for one in self._store.receipts.since()
         )
         yield from heapq.merge(turns, receipts, key=lambda call: call.at if isinstance(call, _Paid) else call.began)
         yield from (log for log in self._logs.values() if log.calls > 0)
 
     def _enter(self, call: _Paid, effects: Effects) -> None:
-        rates = self._prices.of(call.model, call.tokens.prompt // max(1, call.calls), call.at)
+        rates = self._prices.of(call.model, call.tokens.prompt_tokens // max(1, call.calls), call.at)
         done = Estimate(), Estimate()
         if call.turn is not None:
             done = effects.take_turn(call.turn, call.tokens, rates)
             if call.session in self._logs:
                 self._logs[call.session] = self._logs[call.session].without(call, call.turn.cost)
-        elif call.receipt is not None:
-            effects.take_receipt(call.receipt, call.tokens)
         if not self._is_meant(call.session, call.at):
             return
-        usage = call.tokens.usage
         told = call.dollars or None
         entry = BookEntry(
             call.at,
@@ -343,8 +295,8 @@ class _Bookkeeper:
             call.model or UNNAMED,
             call.session,
             call.tokens,
-            told if told or rates is None else rates.cost(usage),
-            told if rates is None else max(told or _NOTHING, rates.uncached_cost(usage)),
+            told if told or rates is None else rates.cost(call.tokens),
+            told if rates is None else max(told or _NOTHING, rates.uncached_cost(call.tokens)),
             *done,
             *_missed(call, rates),
             call.calls,
@@ -380,7 +332,7 @@ class _Paid:
     at: float
     model: str | None
     session: str | None
-    tokens: Tokens
+    tokens: Usage
     turn: Turn | None = None
     receipt: Receipt | None = None
     calls: int = 1
@@ -389,7 +341,7 @@ class _Paid:
 
     def without(self, call: _Paid, dollars: float) -> _Paid:
         """Return the calls of a log without one that is counted by itself."""
-        rest = Tokens(*(getattr(self.tokens, name) - getattr(call.tokens, name) for name in Tokens.__slots__))
+        rest = Usage(*(mine - its for mine, its in zip(astuple(self.tokens), astuple(call.tokens), strict=True)))
         return replace(self, tokens=rest, calls=self.calls - 1, dollars=self.dollars - _exact(dollars))
 
 
@@ -399,15 +351,22 @@ def _exact(dollars: float) -> Decimal:
 
 def _paid_log(one: Session) -> _Paid:
     """Return the calls of a session that a client's log tells about."""
-    tokens = Tokens(one.input_tokens, one.cache_read_tokens, one.cache_write_tokens, 0, one.output_tokens)
+    tokens = Usage(one.input_tokens, one.output_tokens, one.cache_read_tokens, one.cache_write_tokens)
     return _Paid(one.active, one.model, one.id, tokens, calls=one.api_calls, dollars=_exact(one.cost))
 
 
 def _paid_turn(turn: Turn) -> _Paid | Turn:
     if not turn.usage:
         return turn
-    tokens = Tokens.of(turn.usage)
-    return _Paid(turn.began, turn.model, turn.session, tokens, turn=turn)
+    return _Paid(turn.began, turn.model, turn.session, read_usage(turn.usage), turn=turn)
+
+
+def read_usage(usage: Mapping[str, Any]) -> Usage:
+    """Return a stored usage; cache writes count as five-minute ones unless it says otherwise."""
+    totals = usage_totals(usage)
+    told, written = usage.get("cache_write_1h_tokens"), totals["cache_write_tokens"]
+    hour = min(written, told) if isinstance(told, int) and not isinstance(told, bool) else 0
+    return Usage(totals["input_tokens"], totals["output_tokens"], totals["cache_read_tokens"], written, hour)
 
 
 def _missed(call: _Paid, rates: Rates | None) -> tuple[Estimate, str]:
@@ -450,20 +409,16 @@ class AccountPrices:
 class _Before:
     """The request before this one on the same branch."""
 
-    tokens: Tokens
+    tokens: Usage
     model: str | None
     ended: float
     """The moment at which the provider last saw it."""
     seconds: float
     """Seconds for which the provider holds it from then on; 0 where it was not cached."""
 
-    def is_held(self, at: float) -> bool:
-        """Return whether the provider still caches it at a moment."""
-        return at - self.ended <= self.seconds
-
 
 class Effects:
-    """The effects of compactions on turns; takes turns and receipts in, oldest first.
+    """The effects of compactions on turns; takes turns in, oldest first.
 
     Args:
         compactions: the history.
@@ -474,25 +429,13 @@ class Effects:
         self._by_view = {one.view_id: one for one in compactions if one.view_id is not None}
         self._repeated = repeated
         self._before: dict[int, _Before] = {}
-        self._branches: dict[str, int] = {}
         self._seen: set[int] = set()
 
-    def take_receipt(self, receipt: Receipt, tokens: Tokens) -> None:
-        """Take in a call on the side, which keeps the model's cache alive if it read from it."""
-        branch = self._branches.get(receipt.session)
-        before = None if branch is None else self._before.get(branch)
-        if branch is None or before is None or not tokens.cache_read or receipt.model != before.model:
-            return
-        if before.is_held(receipt.at):
-            self._before[branch] = replace(before, ended=receipt.at)
-
-    def take_turn(self, turn: Turn, tokens: Tokens, rates: Rates | None) -> tuple[Estimate, Estimate]:
+    def take_turn(self, turn: Turn, tokens: Usage, rates: Rates | None) -> tuple[Estimate, Estimate]:
         """Take in a turn, and return what it sent anew and what it did not send; without rates, tokens only."""
         before = self._before.get(turn.branch)
         held_for = _held_for(tokens, before)
         self._before[turn.branch] = _Before(tokens, turn.model, turn.ended or turn.began, held_for)
-        if turn.session is not None:
-            self._branches[turn.session] = turn.branch
         done = self._compaction_of(turn.view_id)
         if done is None or turn.view_id is None or done.tokens_before is None or done.tokens_after is None:
             return Estimate(), Estimate()
@@ -500,11 +443,14 @@ class Effects:
         is_first = turn.view_id == done.view_id and turn.view_id not in self._seen
         self._seen.add(turn.view_id)
         if not is_first:
-            return Estimate(), _unsent(spared, _charged_as(tokens, before), rates)
-        if before is None or not before.is_held(turn.began):  # all of it would have been sent anew anyway
-            return Estimate(), _unsent(spared, _written_as(tokens), rates)
-        moved = max(0, before.tokens.prompt - spared - tokens.cache_read)
-        return paid_again(moved, tokens, rates), _unsent(spared, "cache_read", rates)
+            # More tokens of the request before would have been charged as most of it was.
+            reads = tokens.cache_read_tokens
+            was_read = reads and (before is None or 2 * reads >= before.tokens.prompt_tokens)
+            return Estimate(), _unsent(Usage(cache_read_tokens=spared) if was_read else _written(spared, tokens), rates)
+        if before is None or turn.began - before.ended > before.seconds:  # all of it would have been sent anew anyway
+            return Estimate(), _unsent(_written(spared, tokens), rates)
+        moved = max(0, before.tokens.prompt_tokens - spared - tokens.cache_read_tokens)
+        return paid_again(moved, tokens, rates), _unsent(Usage(cache_read_tokens=spared), rates)
 
     def _compaction_of(self, view: int | None) -> Compaction | None:
         while view is not None and view not in self._by_view:
@@ -512,43 +458,38 @@ class Effects:
         return None if view is None else self._by_view[view]
 
 
-def _held_for(tokens: Tokens, before: _Before | None) -> float:
+def _held_for(tokens: Usage, before: _Before | None) -> float:
     """Return the seconds for which a provider caches a request: those of its write, else those of what it read."""
-    if tokens.cache_write_5m:
+    if tokens.cache_write_tokens > tokens.cache_write_1h_tokens:
         return _FIVE_MINUTES
-    if tokens.cache_write_1h:
+    if tokens.cache_write_tokens:
         return _HOUR
-    if tokens.cache_read:
+    if tokens.cache_read_tokens:
         return (before.seconds if before is not None else 0.0) or _FIVE_MINUTES
     return 0.0
 
 
-def _charged_as(tokens: Tokens, before: _Before | None) -> PromptKind:
-    """Return the rate of more tokens of the previous request: the same that the provider charged for the rest."""
-    if tokens.cache_read and (before is None or 2 * tokens.cache_read >= before.tokens.prompt):
-        return "cache_read"
-    return _written_as(tokens)
+def _written(number: int, like: Usage) -> Usage:
+    """Return prompt tokens that are paid as what a request sent anew."""
+    if not like.cache_write_tokens:
+        return Usage(number)
+    is_hour = like.cache_write_tokens == like.cache_write_1h_tokens
+    return Usage(cache_write_tokens=number, cache_write_1h_tokens=number if is_hour else 0)
 
 
-def _written_as(tokens: Tokens) -> PromptKind:
-    if tokens.cache_write_5m:
-        return "cache_write_5m"
-    return "cache_write_1h" if tokens.cache_write_1h else "plain"
+def _unsent(spared: Usage, rates: Rates | None) -> Estimate:
+    return Estimate(spared.prompt_tokens, _NOTHING if rates is None else rates.cost(spared))
 
 
-def _unsent(spared: int, kind: PromptKind, rates: Rates | None) -> Estimate:
-    return Estimate(spared) if rates is None else Estimate(spared, rates.cost(Tokens(**{kind: spared}).usage))
-
-
-def paid_again(moved: int, tokens: Tokens, rates: Rates | None) -> Estimate:
+def paid_again(moved: int, tokens: Usage, rates: Rates | None) -> Estimate:
     """Return what a request paid above reading for tokens that had been sent before.
 
     They are paid as what the request wrote, from its beginning on: an hour stands before five minutes.
     """
-    moved = min(moved, tokens.written + tokens.plain)
+    moved = min(moved, tokens.cache_write_tokens + tokens.input_tokens)
     if rates is None:
         return Estimate(moved)
-    hour = min(moved, tokens.cache_write_1h)
-    short = min(moved - hour, tokens.cache_write_5m)
-    paid = Tokens(plain=moved - hour - short, cache_write_5m=short, cache_write_1h=hour)
-    return Estimate(moved, rates.cost(paid.usage) - rates.cost(Tokens(cache_read=moved).usage))
+    written = min(moved, tokens.cache_write_tokens)
+    hour = min(written, tokens.cache_write_1h_tokens)
+    paid = Usage(moved - written, cache_write_tokens=written, cache_write_1h_tokens=hour)
+    return Estimate(moved, rates.cost(paid) - rates.cost(Usage(cache_read_tokens=moved)))

@@ -74,10 +74,6 @@ class Approvals:
         self.remembered = {("", key) for key in remembered}
         """Persons and the keys that they approved for the session."""
 
-    def allows(self, tool: Tool, args: dict[str, Any], context: ToolContext) -> bool:
-        """Return whether a call may go ahead; ask the approver where that is open."""
-        return self.rule(tool, args, context).is_allowed
-
     def rule(self, tool: Tool, args: dict[str, Any], context: ToolContext) -> Ruling:
         """Decide on a call, and return the decision; raises `ToolError` where the call would fail anyway."""
         if tool.effect == "reads" or (tool.is_free is not None and tool.is_free(args, context)):

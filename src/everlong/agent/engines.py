@@ -46,8 +46,8 @@ def resolve_engine(
     wanted = settings.context.engine
 
     def guarded(make: Callable[..., ContextEngine | None]) -> ContextEngine | None:
-        seconds, host = settings.context.engine_seconds, plugins.host if plugins is not None else Host(settings)
-        return guarded_engine(make, built_in, context_length, seconds=seconds, warn=warn, host=host, wanted=wanted)
+        host = plugins.host if plugins is not None else Host(settings)
+        return guarded_engine(make, built_in, context_length, warn=warn, host=host, wanted=wanted)
 
     def lossless() -> LosslessEngine:
         return LosslessEngine(context_length, settings=settings.compression, model=model)
@@ -76,13 +76,12 @@ def guarded_engine(
     fallback: Callable[[], ContextEngine],
     context_length: int,
     *,
-    seconds: float,
     warn: Callable[[str], None],
     host: Host | None = None,
     wanted: str,
 ) -> GuardedEngine | None:
     """Make an engine that is not built in, behind a guard; return None, with a warning, where that fails."""
-    runner = Runner(f"everlong-engine-{wanted}", seconds)
+    runner = Runner(f"everlong-engine-{wanted}")
     try:
         engine = runner.call(lambda: _make(make, context_length, host))
     except (Failed, Overrun) as failed:

@@ -47,7 +47,7 @@ class Limits:
     @classmethod
     def from_settings(cls, settings: AgentSettings) -> Limits:
         """Return the limits of the ``agent`` section."""
-        return cls(settings.max_steps, settings.max_cost, settings.max_seconds)
+        return cls(settings.max_steps, settings.max_cost)
 
 
 @dataclass(slots=True)
@@ -199,7 +199,7 @@ class Loop:
                 text = reply.text or text
                 stop = _stop_of(reply)
         except OutOfTime:
-            stop, detail = "limit", f"{self.limits.seconds:g} seconds (agent.max_seconds)"
+            stop, detail = "limit", f"{self.limits.seconds:g} seconds"
             self._close_answer(_TIME_IS_UP)
         except (Interrupted, KeyboardInterrupt):
             self.interrupt()  # for tools that are still at it

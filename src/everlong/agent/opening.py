@@ -21,11 +21,11 @@ from everlong.agent.engines import EngineMaker, resolve_engine
 from everlong.agent.events import AgentEvent, Notice, unheard
 from everlong.agent.loop import Limits
 from everlong.agent.model_calls import Asker, SideCalls
-from everlong.agent.plugin_hooks import heard_by, plugin_tools, without_clashes
+from everlong.agent.plugin_hooks import heard_by, plugin_tools
 from everlong.agent.tools import builtin_tools
 from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.sandbox import Confinement
-from everlong.agent.tools.tool import Tool
+from everlong.agent.tools.tool import Tool, engine_tools, without_clashes
 from everlong.agent.tools.toolbox import Toolbox, ToolSet
 from everlong.agent.tools.workspace import Workspace
 from everlong.caching import PromptCache
@@ -331,12 +331,13 @@ class _Opening:
         extra = {tool.name: tool for tool in self.options.extra_tools}
         given = builtin_tools() if self.options.tools is None else self.options.tools
         tools = [*(tool for tool in given if tool.name not in extra), *extra.values()]
-        tools += self._engine_tools(engine, {tool.name for tool in tools})
+        offered = engine_tools(engine, self.warn, partial(self._call_engine, engine))
+        tools += without_clashes(offered, tools, f"the {engine.name} engine's", self.warn)
         if self.memory is not None:
             tools += self._memory_tools(self.memory)
         if self.options.tools is None:
             offered = plugin_tools(self.plugins.registered.tools.values(), self._session_id, self.warn)
-            tools += without_clashes(offered, tools, self.warn)
+            tools += without_clashes(offered, tools, "a plugin's", self.warn)
         return Toolbox(tools)
 
     def _memory_tools(self, memory: MemoryManager) -> list[Tool]:
@@ -344,24 +345,8 @@ class _Opening:
         made = [Tool.from_schema(one, memory.handle_tool_call) for one in memory.tool_schemas()]
         return [one if memory.only_reads(one.name) else replace(one, effect="writes") for one in made]
 
-    def _engine_tools(self, engine: ContextEngine, taken: set[str]) -> list[Tool]:
-        """Return the tools that an engine offers; leave out, with a warning, those that cannot be offered."""
-
-        def call(name: str, args: dict[str, Any]) -> str:
-            return engine.handle_tool_call(name, args, messages=list(self._opened().conversation.messages))
-
-        found: dict[str, Tool] = {}
-        for schema in engine.get_tool_schemas():
-            try:
-                tool = Tool.from_schema(schema, call)
-            except ConfigError as error:
-                self.warn(f"a tool of the engine {engine.name!r} is left out: {error}")
-                continue
-            if tool.name in taken or tool.name in found:
-                self.warn(f"the tool {tool.name!r} of the engine {engine.name!r} is left out: the name is taken")
-                continue
-            found[tool.name] = tool
-        return list(found.values())
+    def _call_engine(self, engine: ContextEngine, name: str, args: dict[str, Any]) -> str:
+        return engine.handle_tool_call(name, args, messages=list(self._opened().conversation.messages))
 
     # -- asking models -------------------------------------------------------------------------------------------------
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from everlong.plugins.context import ToolOffer
     from everlong.providers.base import Reply
 
-__all__ = ["PluginHooks", "heard_by", "plugin_tools", "without_clashes"]
+__all__ = ["PluginHooks", "heard_by", "plugin_tools"]
 
 PLATFORM = "cli"
 """The platform that hooks are told."""
@@ -45,19 +45,6 @@ def plugin_tools(offers: Iterable[ToolOffer], session_id: Callable[[], str], war
             said = str(error) if isinstance(error, ConfigError) else f"{type(error).__name__}: {error}"
             warn(f"plugin {offer.plugin!r}: its tool {offer.name} is left out: {said}")
     return made
-
-
-def without_clashes(tools: Iterable[Tool], taken: Iterable[Tool], warn: Callable[[str], None]) -> list[Tool]:
-    """Return the tools whose names nobody has yet; warn about the others."""
-    names = {one.name for one in taken}
-    kept = []
-    for one in tools:
-        if one.name in names:
-            warn(f"a plugin's tool {one.name!r} is left out, because there is another tool of that name")
-        else:
-            names.add(one.name)
-            kept.append(one)
-    return kept
 
 
 def _tool_of(offer: ToolOffer, session_id: Callable[[], str]) -> Tool:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, select, update
 
-from everlong.channels.places import insert_new, storable_text
+from everlong.agent.text import sendable
+from everlong.channels.places import insert_new
 from everlong.channels.platform import Inbound
 from everlong.config.settings import ChannelSettings, DiscordSettings
 from everlong.store.schema import channel_code, channel_guest
@@ -100,10 +101,6 @@ class Access:
                 return False
         return self._database.write(work)
 
-    def let_in(self, ident: str, name: str = "") -> None:
-        """Let a person in."""
-        self._database.write(lambda connection: self._let_in(connection, ident, name))
-
     def remove(self, ident: str) -> bool:
         """Remove a person who was let in; return whether there was one."""
         table = channel_guest
@@ -129,7 +126,7 @@ class Access:
             return connection.execute(select(table.c.id).where(same)).first() is not None
 
     def _let_in(self, connection: Connection, ident: str, name: str) -> None:
-        values = {"kind": "user", "id": ident, "name": storable_text(name)[:100], "ts": self._clock()}
+        values = {"kind": "user", "id": ident, "name": sendable(name)[:100], "ts": self._clock()}
         insert_new(connection, channel_guest, values, self._tenant, self._platform)
 
 

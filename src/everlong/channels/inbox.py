@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, and_, func, select, update
+from sqlalchemy import Connection, and_, delete, func, select, update
 
+from everlong.agent.text import sendable
 from everlong.channels.outbox import insert_answer
-from everlong.channels.places import delete_some, is_at, note_seen, place_columns, storable_text
+from everlong.channels.places import is_at, note_seen, place_columns
 from everlong.channels.platform import Attachment, Inbound, Person, Place
 from everlong.store.schema import channel_update
 
@@ -57,9 +58,9 @@ class Inbox:
         clock: the time.
     """
 
-    def __init__(self, store: Store, platform: str, bot: str, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: Store, platform: str, bot: str = "", clock: Callable[[], float] = time.time) -> None:
         self._database, self._tenant = store.database, store.tenant
-        self._platform, self._bot, self._clock = platform, bot, clock
+        self._platform, self.bot, self._clock = platform, bot, clock
 
     def keep(self, event: Inbound, most: int, *, is_done: bool = False) -> KeptAs:
         """Store an event, on disk when this returns.
@@ -131,15 +132,12 @@ class Inbox:
             rows = connection.execute(query.order_by(channel_update.c.id)).all()
         return Claim(answer, tuple(_read_row(row) for row in rows if row.data is not None))
 
-    def prune(self, before: float, most: int) -> int:
-        """Remove messages of the time before that were dealt with, the oldest first; return how many.
-
-        No platform repeats an event after so long, so nothing counts twice.
-        """
+    def prune(self, before: float) -> None:
+        """Remove messages of the time before that were dealt with; no platform repeats an event after so long."""
         c = channel_update.c
         mine = and_(c.tenant == self._tenant, c.platform == self._platform)
         old = and_(mine, c.state.in_(["answered", "dropped"]), c.ts < before)
-        return self._database.write(lambda connection: delete_some(connection, channel_update, old, most))
+        self._database.write(lambda connection: connection.execute(delete(channel_update).where(old)))
 
     # -- inside a transaction ------------------------------------------------------------------------------------------
 
@@ -149,7 +147,7 @@ class Inbox:
             " VALUES (?,?,?,?,?,?,?,?,'waiting',?,?) ON CONFLICT (tenant, platform, ident) DO NOTHING RETURNING id"
         )
         at = place_columns(self._tenant, event.place)
-        ident = f"{self._bot}/{event.update}"
+        ident = f"{self.bot}/{event.update}"
         values = (at["tenant"], at["platform"], ident, event.kind, at["chat"], at["topic"], event.person.id)
         more = (event.message, _pack(event), self._clock())
         row = connection.exec_driver_sql(statement, (*values, *more)).first()
@@ -211,7 +209,7 @@ class Inbox:
 
 def _pack(event: Inbound) -> str:
     """Return an event as the text of a row; `_read_row` reads it."""
-    return storable_text(json.dumps(asdict(event), ensure_ascii=False))
+    return sendable(json.dumps(asdict(event), ensure_ascii=False))
 
 
 def _read_row(row: Any) -> StoredEvent:

@@ -10,8 +10,9 @@ import html
 import re
 import unicodedata
 from functools import cache
-from itertools import pairwise
 from typing import TYPE_CHECKING
+
+from everlong.agent.text import sendable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -127,34 +128,19 @@ def _open_fence(text: str) -> re.Match[str] | None:
 def _clean(text: str) -> str:
     """Return a text without the characters that no platform takes: control characters and halves of surrogate pairs."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return _CONTROLS.sub("", text)
+    return sendable(_CONTROLS.sub("", text))
 
 
 def _fence_tables(markdown: str) -> str:
     """Return Markdown whose tables are blocks of code."""
-    shown: list[str] = []
-    fence = ""
-    is_table = False
-    for line, after in pairwise([*markdown.split("\n"), ""]):
-        if is_table and "|" not in line:
-            shown.append("```")
-            is_table = False
-        if (found := _FENCE.match(line)) is not None:
-            if not fence:
-                fence = found[1]
-            elif found[1].startswith(fence) and not found[2].strip():
-                fence = ""
-        elif not fence and not is_table and "|" in line and _is_ruler(after):
-            shown.append("```")
-            is_table = True
-        shown.append(line)
-    return "\n".join([*shown, "```"] if is_table else shown)
-
-
-def _is_ruler(line: str) -> bool:
-    """Return whether a line parts the head of a table from its rows."""
-    return "|" in line and "-" in line and set(line) <= set("|:- \t")
+    if "|" not in markdown:
+        return markdown
+    lines = markdown.split("\n")
+    for token in reversed(_parser("table").parse(markdown)):
+        if token.type == "table_open" and token.map is not None:
+            start, end = token.map
+            lines[start:end] = ["```", *lines[start:end], "```"]
+    return "\n".join(lines)
 
 
 # -- Telegram's HTML ---------------------------------------------------------------------------------------------------
@@ -202,11 +188,11 @@ def _to_html(markdown: str) -> str:
 
 
 @cache
-def _parser() -> MarkdownIt:
+def _parser(*more: str) -> MarkdownIt:
     from markdown_it import MarkdownIt  # noqa: PLC0415 - belongs to the extras, and takes a quarter of a second
 
     parser = MarkdownIt("commonmark", {"html": False, "maxNesting": _MOST_NESTING})
-    parser.enable("strikethrough").disable(["code", "reference"])  # a piece may begin in the middle of a list
+    parser.enable(["strikethrough", *more]).disable(["code", "reference"])  # a piece may begin in the middle of a list
     parser.render("*a*")  # it makes its tables at the first use, which two threads must not do at once
     return parser
 

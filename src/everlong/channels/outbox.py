@@ -12,9 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from sqlalchemy import Connection, Row, and_, insert, select, update
+from sqlalchemy import Connection, Row, and_, delete, insert, select, update
 
-from everlong.channels.places import bind_in, delete_some, is_at, place_columns, storable_text
+from everlong.agent.text import sendable
+from everlong.channels.places import bind_in, is_at, place_columns
 from everlong.channels.platform import Place
 from everlong.store.schema import channel_answer, channel_update
 
@@ -104,7 +105,7 @@ class Outbox:
             if starts_anew:
                 row = connection.execute(select(channel_answer).where(channel_answer.c.id == number)).one()
                 bind_in(connection, self._tenant, Place(row.platform, row.chat, row.topic), None, self._clock())
-            _set(connection, number, state="ready", text=storable_text(text))
+            _set(connection, number, state="ready", text=sendable(text))
             mine = channel_update.c.answer == number
             connection.execute(update(channel_update).where(mine).values(state="answered", data=None))
 
@@ -122,12 +123,12 @@ class Outbox:
         state = "delivered" if is_delivered else "failed"
         self._database.write(lambda connection: _set(connection, number, state=state, text=None))
 
-    def prune(self, before: float, most: int) -> int:
-        """Remove answers of the time before that are delivered or never will be, the oldest first; return how many."""
+    def prune(self, before: float) -> None:
+        """Remove answers of the time before that are delivered or never will be."""
         c = channel_answer.c
         mine = and_(c.tenant == self._tenant, c.platform == self._platform)
         old = and_(mine, c.state.in_(["delivered", "failed"]), c.ts < before)
-        return self._database.write(lambda connection: delete_some(connection, channel_answer, old, most))
+        self._database.write(lambda connection: connection.execute(delete(channel_answer).where(old)))
 
 
 def insert_answer(
@@ -146,7 +147,7 @@ def insert_answer(
         "kind": kind,
         "state": "working" if text is None else "ready",
         "replies_to": replies_to,
-        "text": None if text is None else storable_text(text),
+        "text": None if text is None else sendable(text),
         "messages": "[]",
         "done": 0,
         "ts": now,

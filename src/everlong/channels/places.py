@@ -24,12 +24,10 @@ if TYPE_CHECKING:
 __all__ = [
     "ChatPlaces",
     "PlaceRecord",
-    "delete_some",
     "insert_new",
     "is_at",
     "note_seen",
     "place_columns",
-    "storable_text",
 ]
 
 
@@ -53,11 +51,6 @@ def is_at(table: Table, tenant: str, place: Place) -> ColumnElement[bool]:
 def place_columns(tenant: str, place: Place) -> dict[str, str]:
     """Return the columns that say where a row belongs."""
     return {"tenant": tenant, "platform": place.platform, "chat": place.chat, "topic": place.topic}
-
-
-def storable_text(text: str) -> str:
-    """Return a text that every database takes: without NUL, and a sign in the place of half a surrogate pair."""
-    return text.replace("\x00", "").encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class ChatPlaces:
@@ -154,15 +147,6 @@ def note_seen(connection: Connection, tenant: str, place: Place, message: str) -
     # Ids grow as numbers do; a missed message that is fetched later must not move the mark back.
     if not (before.isdigit() and message.isdigit() and int(message) < int(before)):
         _update_place(connection, tenant, place, seen=message)
-
-
-def delete_some(connection: Connection, table: Table, condition: ColumnElement[bool], most: int) -> int:
-    """Delete up to ``most`` rows that meet a condition, by their ids, in a transaction; return how many these were."""
-    oldest = select(table.c.id).where(condition).order_by(table.c.id).limit(most)
-    numbers = list(connection.execute(oldest).scalars())
-    if numbers:
-        connection.execute(delete(table).where(table.c.id.in_(numbers)))
-    return len(numbers)
 
 
 def _update_place(connection: Connection, tenant: str, place: Place, **values: Any) -> None:

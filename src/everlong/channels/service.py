@@ -12,6 +12,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import zip_longest
@@ -75,9 +76,6 @@ _BUG_WAIT = 60.0
 """Seconds before something is tried again that failed in the program itself."""
 _DRAIN_SECONDS = 10.0
 """Seconds that turns under way get when the service stops; the next start goes on with those that take longer."""
-_PRUNE_SECONDS = 3_600.0
-_PRUNED_AT_ONCE = 500
-"""Rows of a table that are removed in one transaction."""
 _CUT_SHORT = "I was restarted while I did this, and do not know how far it came. Look, and say it again if needed."
 _FLOODED = "That is more than I can take in at once: I answer {most} messages. Please send the rest again later."
 _WELCOME = "You are in. Write to me, or see /help."
@@ -126,7 +124,7 @@ class Channel:
         clock: ChannelClock | None = None,
         opener: Callable[..., Agent] = open_agent,
     ) -> None:
-        self.platform, self._store, self._section = platform, store, settings.channels
+        self.platform, self._section = platform, settings.channels
         self._clock, self._threads = clock or ChannelClock(), turns
         self.places, self.outbox = ChatPlaces(store), Outbox(store, platform.name, self._clock.now)
         self.access = Access(store, platform.name, channel, self._clock.now)
@@ -139,25 +137,22 @@ class Channel:
         self._commands = CommandRunner(self.conversations, self.places, self.access, settings, self._clock.now)
         self._turns = ChatTurns(self.outbox, self.places, self._clock.now, COMPACTION_SECONDS)
         self._lanes: dict[Place, _Lane] = {}
-        self._inbox: Inbox | None = None
-        self._is_connected = False
-        self._prune_at = 0.0
+        self._inbox = Inbox(store, platform.name, clock=self._clock.now)
+        self.is_connected = False
+        """True once the channel has started."""
 
     # -- the life of a channel -----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Connect, and go on with what an earlier process left."""
         identity = await self.delivery.persist(self.platform.identify)
-        self._inbox = Inbox(self._store, self.platform.name, identity.id, self._clock.now)
+        self._inbox.bot = identity.id
         _log.info("%s: connected as %s", self.platform.name, identity.name)
+        for prune in (self._inbox.prune, self.outbox.prune):
+            await asyncio.to_thread(prune, self._clock.now() - KEPT_SECONDS)
         for place in await asyncio.to_thread(self._unfinished_places):
             self.wake(place)
-        self._is_connected = True
-
-    @property
-    def is_connected(self) -> bool:
-        """True once the channel has started."""
-        return self._is_connected
+        self.is_connected = True
 
     async def run(self) -> None:
         """Take in events until cancelled."""
@@ -166,12 +161,10 @@ class Channel:
         await self.platform.run(self.receive, self.places.last_seen, self._known_places)
 
     async def tick(self) -> None:
-        """Do what is due: questions that ran out, pauses, pruning."""
+        """Do what is due: questions that ran out, and answers that wait for a chat."""
         self.questions.expire()
         for place in await asyncio.to_thread(self.outbox.places):
             self.wake(place)
-        if self._clock.now() >= self._prune_at:
-            await asyncio.to_thread(self._prune)
 
     async def settle(self) -> None:
         """Wait until no lane has anything to do."""
@@ -198,7 +191,6 @@ class Channel:
             await asyncio.to_thread(self.places.move, event.place.platform, event.place.chat, event.moved_to)
             return
         if event.kind == "deletion" and not event.person.id:  # nobody says who; it counts if the message did
-            assert self._inbox is not None  # noqa: S101 - `start` comes first
             if await asyncio.to_thread(self._inbox.knows, event):
                 await self._keep(event)
             return
@@ -212,7 +204,6 @@ class Channel:
             await self._keep(event)
 
     async def _keep(self, event: Inbound) -> None:
-        assert self._inbox is not None  # noqa: S101 - `start` comes first
         most = QUEUE_MESSAGES
         if command_of(event) == "stop":
             if await asyncio.to_thread(self._inbox.keep, event, most, is_done=True) != "known":
@@ -274,7 +265,6 @@ class Channel:
 
     async def _step(self, place: Place, lane: _Lane) -> bool:
         """Do one thing in a place; return False if there is nothing to do."""
-        assert self._inbox is not None  # noqa: S101 - `start` comes first
         unfinished = await asyncio.to_thread(self.outbox.open, place)
         ready = next((answer for answer in unfinished if answer.state == "ready"), None)
         if ready is not None:
@@ -369,20 +359,12 @@ class Channel:
             self._attachments.assign(events, conversation_of(seat.agent))
             self.conversations.give_back(seat)
 
-    def _prune(self) -> None:
-        """Remove what was dealt with long ago, some at a time, so that nobody waits for the database."""
-        assert self._inbox is not None  # noqa: S101 - `start` comes first
-        now = self._clock.now()
-        most = max(prune(now - KEPT_SECONDS, _PRUNED_AT_ONCE) for prune in (self._inbox.prune, self.outbox.prune))
-        self._prune_at = now + (0.0 if most == _PRUNED_AT_ONCE else _PRUNE_SECONDS)
-
     async def _run_in_thread(self, work: Callable[[], T]) -> T:
         """Run work in a thread of its own, as soon as fewer turns run than may."""
         async with self._threads:
             return await run_in_thread(work)
 
     def _unfinished_places(self) -> set[Place]:
-        assert self._inbox is not None  # noqa: S101 - `start` comes first
         return {*self._inbox.places(), *self.outbox.places()}
 
     def _known_places(self) -> list[Place]:
@@ -401,28 +383,19 @@ def _together(events: Sequence[Inbound]) -> int:
 
 async def run_in_thread(work: Callable[[], T]) -> T:
     """Return what work returns in a daemon thread, which nobody waits for at the end of the program."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def settle(value: T | None, error: BaseException | None) -> None:
-        if future.cancelled():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(value)  # type: ignore[arg-type]
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()  # it goes on even if nobody waits any more
 
     def run() -> None:
-        value, failure = None, None
         try:
             value = work()
         except BaseException as error:  # noqa: BLE001 - raised where it is waited for
-            failure = error
-        with suppress(RuntimeError):  # the loop is gone: the program ends
-            loop.call_soon_threadsafe(settle, value, failure)
+            future.set_exception(error)
+        else:
+            future.set_result(value)
 
     threading.Thread(target=run, name="everlong-turn", daemon=True).start()
-    return await future
+    return await asyncio.wrap_future(future)
 
 
 @dataclass

@@ -6,14 +6,13 @@ can see those. The commands print names and places, never keys.
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from everlong import config
-from everlong.cli.output import json_option, say
+from everlong.cli.output import json_option, print_values, say
 from everlong.providers.endpoints import (
     ENDPOINTS,
     check_keyring,
@@ -64,7 +63,7 @@ def list_(as_json: bool) -> None:
             endpoint.name: {"key": source, "needs_key": endpoint.needs_key, "variables": list(endpoint.key_variables)}
             for endpoint, source in rows
         }
-        click.echo(json.dumps(listed, indent=2))
+        print_values(listed)
         return
     for endpoint, source in rows:
         missing = f"none (set {endpoint.key_variables[0]})" if endpoint.needs_key else "not needed"

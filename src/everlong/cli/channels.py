@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import signal
 import sys
@@ -17,7 +16,7 @@ import click
 
 from everlong import config
 from everlong.cli.chosen_store import open_chosen_store, store_option
-from everlong.cli.output import json_option, say
+from everlong.cli.output import json_option, print_values, say
 from everlong.cli.trust import tell_notices
 from everlong.errors import ConfigError
 
@@ -92,7 +91,7 @@ def list_command(as_json: bool) -> None:
                 ],
             }
     if as_json:
-        click.echo(json.dumps(listed, indent=2))
+        print_values(listed)
         return
     for name, one in listed.items():
         state = "enabled" if one["enabled"] else "not enabled"

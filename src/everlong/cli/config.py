@@ -49,25 +49,24 @@ def _files() -> Iterator[str]:
 
 @config_group.command("set")
 @click.argument("key")
-@click.argument("value")
-def set_(key: str, value: str) -> None:
-    """Set KEY (such as compression.threshold) to VALUE in your configuration file; comments in it are kept."""
+@click.argument("value", required=False)
+def set_(key: str, value: str | None) -> None:
+    """Set KEY (such as compression.threshold) to VALUE in your configuration file; comments in it are kept.
+
+    Without VALUE, KEY is removed, so that its default holds again.
+    """
     path = config.user_config_path()
+    if value is None:
+        if not config.unset_value(path, key):
+            where = "`everlong config show` tells where its value comes from"
+            raise ConfigError(f"{key} is not set in {path}; {where}", key)
+        click.echo(f"{key} is no longer set in {path}", err=True)
+        return
     understood = config.set_value(path, key, value)
     shown = json.dumps(_hide_passwords(understood), ensure_ascii=False, default=str)
     click.echo(f"{key} is now {shown} in {path}", err=True)
     for line in override_note(key, path):
         click.echo(line, err=True)
-
-
-@config_group.command("unset")
-@click.argument("key")
-def unset(key: str) -> None:
-    """Remove KEY from your configuration file, so that its default holds again; comments in it are kept."""
-    path = config.user_config_path()
-    if not config.unset_value(path, key):
-        raise ConfigError(f"{key} is not set in {path}; `everlong config show` tells where its value comes from", key)
-    click.echo(f"{key} is no longer set in {path}", err=True)
 
 
 def override_note(key: str, path: Path) -> Iterator[str]:

@@ -6,11 +6,12 @@ import json
 import tempfile
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 import zstandard
@@ -19,7 +20,7 @@ from rich.text import Text
 
 import everlong.context
 from everlong.cli.inspect_web import check_installed, serve_inspector
-from everlong.cli.output import counted, print_values, working
+from everlong.cli.output import counted, json_option, print_values, working
 from everlong.cli.picture import console, curve
 from everlong.context.literals import is_summary
 from everlong.model import Message, calls_of, is_system, text_of
@@ -27,7 +28,8 @@ from everlong.store import Occasion, open_store
 from everlong.store.schema import turn as turns
 
 if TYPE_CHECKING:
-    from everlong.context import CompactionReport
+    from rich.console import Console
+
     from everlong.store import Branch, Store
     from everlong.tokens import MessageCounter
 
@@ -38,104 +40,42 @@ _HITS = 10
 Source = Literal["context", "recall", "lost"]
 
 
-@dataclass(slots=True)
-class Track:
-    """The requests of one contender: the size of each, and the cost of all."""
-
-    contender: Contender
-    sizes: list[int] = field(default_factory=list)
-    read: int = 0
-    """Tokens that the provider's cache held."""
-    written: int = 0
-    """Tokens that it did not hold."""
-    _last: list[Message] = field(default_factory=list)
-
-    def send(self) -> tuple[int, int]:
-        """Count a request, and return its cached and its fresh tokens.
-
-        What it has in common with the one before, from the start on, is cached.
-        """
-        held = self.contender
-        pairs = zip(held.messages, self._last, strict=False)
-        same = next((at for at, (one, other) in enumerate(pairs) if not _is_same(one, other)), None)
-        shared = min(len(held.messages), len(self._last)) if same is None else same
-        cached = sum(held.sizes[:shared])
-        self.read += cached
-        self.written += held.tokens - cached
-        self.sizes.append(held.tokens)
-        self._last = list(held.messages)
-        return cached, held.tokens - cached
-
-    @property
-    def dollars(self) -> float:
-        """The cost of the input of all requests."""
-        return _dollars(self.read, self.written)
-
-
-def _dollars(read: int, written: int) -> float:
-    return (read * PRICES["cache_read_price"] + written * PRICES["cache_write_price"]) / 1_000_000
-
-
-def _is_same(one: Message, other: Message) -> bool:
-    """Return whether a provider reads two messages alike; the store writes a text as a part."""
-    if one is other:
-        return True
-    return (one["role"], text_of(one), calls_of(one)) == (other["role"], text_of(other), calls_of(other))
-
-
-@dataclass(slots=True)
-class Played:
-    """The record of a played session."""
-
-    window: int
-    everlong: Everlong
-    tracks: list[Track]
-    raw_sizes: list[int] = field(default_factory=list)
-    """Tokens of each request if nothing were done."""
-
-
-def play(session: Sequence[Message], window: int, store: Store) -> Played:
-    """Play a session to every contender."""
+def play(session: Sequence[Message], window: int, store: Store) -> tuple[Contender, Contender, Everlong]:
+    """Play a session to every contender; Everlong is the last."""
     ours = Everlong(window, store, len(session))
     counter = ours.engine.counter
-    contenders = [Cutting(window, counter), HeadAndTail(window, counter), ours]
-    played = Played(window, ours, [Track(one) for one in contenders])
-    raw = 0
+    contenders = Cutting(window, counter), HeadAndTail(window, counter), ours
     for message in session:
         if message["role"] == "assistant":  # an agent calls the model here, so the context must fit now
-            for track in played.tracks:
-                track.contender.fit()
-                read, fresh = track.send()
-                if track.contender is ours:
-                    ours.ask(read, fresh, _dollars(read, fresh))
-            played.raw_sizes.append(raw)
-        for track in played.tracks:
-            track.contender.add(message)
-        raw += counter.count(message)
+            for one in contenders:
+                one.fit()
+                one.send()
+        for one in contenders:
+            one.add(message)
     ours.keep()
     ours.forget_durations()
-    return played
+    return contenders
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Where the answer to a question comes from at the end: the context, a recall from the store, or nowhere."""
-
-    fact: Fact
-    source: Source
+def sources_of(contender: Contender, facts: Sequence[Fact], store: Store | None = None) -> list[Source]:
+    """Return where a contender has the answer to each question from at the end; only one with a store can recall."""
+    said = [text for one in contender.messages if not is_system(one) for text in _texts(one)]
+    return ["context" if _is_in(said, fact) else _recall(fact, store) for fact in facts]
 
 
-def answers_of(track: Track, facts: Sequence[Fact], store: Store | None = None) -> list[Answer]:
-    """Return where a contender has each answer from; only one with a store can recall."""
-    return [_answer(fact, track.contender.messages, store) for fact in facts]
+def _texts(message: Message) -> list[str]:
+    return [text_of(message), *(call.arguments for call in calls_of(message))]
 
 
-def _answer(fact: Fact, context: Sequence[Message], store: Store | None) -> Answer:
-    if states_fact(fact, context):
-        return Answer(fact, "context")
-    hits = [] if store is None else store.search(fact.question, limit=_HITS).hits
-    texts = [store.read(hit.node, chars=1_000_000).text for hit in hits if store is not None and hit.node is not None]
-    return Answer(fact, "recall" if any(needle in text for needle in fact.needle for text in texts) else "lost")
+def _is_in(texts: Sequence[str], fact: Fact) -> bool:
+    return any(needle in text for needle in fact.needle for text in texts)
+
+
+def _recall(fact: Fact, store: Store | None) -> Source:
+    if store is None:
+        return "lost"
+    found = (hit.node for hit in store.search(fact.question, limit=_HITS).hits if hit.node is not None)
+    return "recall" if _is_in([store.read(node, chars=1_000_000).text for node in found], fact) else "lost"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +100,6 @@ def load_session() -> tuple[list[Message], list[Fact]]:
     return [json.loads(line) for line in lines], made
 
 
-def states_fact(fact: Fact, context: Sequence[Message]) -> bool:
-    """Return whether a context still states a fact."""
-    texts = [
-        text for m in context if not is_system(m) for text in (text_of(m), *(call.arguments for call in calls_of(m)))
-    ]
-    return any(needle in text for needle in fact.needle for text in texts)
-
-
 _ANSWER_TOKENS = 4_096
 """Room for the answer that the sliding window leaves, at most a quarter of the window."""
 _HEAD, _TAIL = 4, 20
@@ -180,7 +112,7 @@ _SECONDS = 20.0
 
 
 class Contender:
-    """A way to deal with a full window: the messages that it holds, with the tokens of each."""
+    """A way to deal with a full window: the messages that it holds, with the tokens of each, and its requests."""
 
     name = ""
     about = ""
@@ -191,6 +123,11 @@ class Contender:
         self.counter = counter
         self.messages: list[Message] = []
         self.sizes: list[int] = []
+        self.requests: list[int] = []
+        """The size of each request."""
+        self.dollars = 0.0
+        """The cost of the input of all requests."""
+        self._last: list[Message] = []
 
     def add(self, message: Message) -> None:
         """Take a message of the session."""
@@ -201,6 +138,21 @@ class Contender:
         """Make what is held fit the window, before it is sent."""
         raise NotImplementedError
 
+    def send(self) -> tuple[int, int, float]:
+        """Count a request, and return its cached and its fresh tokens, and what they cost.
+
+        What it has in common with the one before, from the start on, is cached.
+        """
+        pairs = zip(self.messages, self._last, strict=False)
+        same = next((at for at, (one, other) in enumerate(pairs) if not _is_same(one, other)), None)
+        cached = sum(self.sizes[: min(len(self.messages), len(self._last)) if same is None else same])
+        fresh = self.tokens - cached
+        paid = (cached * PRICES["cache_read_price"] + fresh * PRICES["cache_write_price"]) / 1_000_000
+        self.dollars += paid
+        self.requests.append(self.tokens)
+        self._last = list(self.messages)
+        return cached, fresh, paid
+
     def hold(self, messages: list[Message]) -> None:
         """Hold other messages from now on."""
         self.messages, self.sizes = list(messages), [self.counter.count(message) for message in messages]
@@ -209,6 +161,13 @@ class Contender:
     def tokens(self) -> int:
         """The tokens of all messages."""
         return sum(self.sizes)
+
+
+def _is_same(one: Message, other: Message) -> bool:
+    """Return whether a provider reads two messages alike; the store writes a text as a part."""
+    if one is other:
+        return True
+    return (one["role"], text_of(one), calls_of(one)) == (other["role"], text_of(other), calls_of(other))
 
 
 class Cutting(Contender):
@@ -267,8 +226,6 @@ class Everlong(Contender):
     def __init__(self, window: int, store: Store, length: int = 0) -> None:
         self.engine = everlong.context.ContextCompressor(window)
         super().__init__(window, self.engine.counter)
-        self.reports: list[tuple[int, CompactionReport]] = []
-        """The message at which each compaction happened, and its report."""
         self.branch: Branch | None = None
         self._store = store
         self._clock = time.time() - length * _SECONDS
@@ -278,13 +235,11 @@ class Everlong(Contender):
         self._times: list[float] = []
         self._asked: tuple[int, int, float] | None = None
         """The tokens from the cache, the fresh ones, and the cost of the request that has no answer yet."""
-        self._seen = 0
 
     def add(self, message: Message) -> None:
         """Take a message of the session."""
         super().add(message)
         self._clock += _SECONDS
-        self._seen += 1
         if self._asked is None:
             self._wait(message)
             return
@@ -307,14 +262,13 @@ class Everlong(Contender):
             occasion = Occasion("threshold", self._part, MODEL)
             done = self._store.compact(branch, self.engine, occasion, roll_over=self._part, current_tokens=self.tokens)
             self._part = done.child or self._part
-            report = self.engine.last_report
-            if done.outcome == "compacted" and report is not None:
+            if done.outcome == "compacted":
                 self.hold(done.messages)
-                self.reports.append((self._seen, report))
 
-    def ask(self, read: int, fresh: int, dollars: float) -> None:
-        """Take note of a request, whose answer is the next message."""
-        self._asked = (read, fresh, dollars)
+    def send(self) -> tuple[int, int, float]:
+        """Count a request, whose answer is the next message."""
+        self._asked = super().send()
+        return self._asked
 
     def keep(self) -> Branch:
         """Store the messages that are not stored yet; return the place of the newest."""
@@ -336,9 +290,9 @@ _WINDOW = 32_768
 
 
 @click.command("demo")
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @click.option("--web", is_flag=True, help="Then open the inspector on the played session in the browser.")
-def demo_command(as_json: bool, web: bool) -> None:
+@json_option
+def demo_command(web: bool, as_json: bool) -> None:
     """Play a long agent session in a small window, and show what three ways to deal with that make of it."""
     if web:
         check_installed()
@@ -348,46 +302,28 @@ def demo_command(as_json: bool, web: bool) -> None:
         open_store(Path(folder) / "demo.db", waits_for_disk=False) as store,
     ):
         messages = sum(message["role"] != "system" for message in session)  # as everything else counts them
-        screens = None if as_json else DemoScreens(messages, _WINDOW)
-        if screens is not None:
-            screens.question([(one.name, one.about) for one in (Cutting, HeadAndTail, Everlong)])
+        out = console()
+        out.width = min(out.width, _WIDEST)
+        if not as_json:
+            _print_question(out, messages)
         with working("playing the session"):
             played = play(session, _WINDOW, store)
         store.searcher.index_pending()
-        answers = [
-            answers_of(track, facts, store if track.contender is played.everlong else None) for track in played.tracks
-        ]
-        if screens is None:
-            print_values(_figures(played, answers))
+        answers = [sources_of(one, facts, store if one is played[-1] else None) for one in played]
+        if as_json:
+            ways = zip(played, answers, strict=True)
+            print_values([{"name": one.name, "dollars": one.dollars, "facts": Counter(known)} for one, known in ways])
         else:
-            screens.results(played, answers)
+            _print_sizes(out, played, session)
+            _print_table(out, played, answers)
+            _print_summary(out, played[-1], messages)
+            _print_next(out)
         if web:
             models = {MODEL: {"context_length": _WINDOW, **PRICES}}
             serve_inspector(store, "everlong demo", port=0, opens_browser=True, models=models)
 
 
-def _figures(played: Played, answers: Sequence[Sequence[Answer]]) -> dict[str, Any]:
-    return {
-        "window": played.window,
-        "threshold": played.everlong.engine.threshold_tokens,
-        "requests": len(played.raw_sizes),
-        "largest_without": max(played.raw_sizes),
-        "ways": [
-            {
-                "name": track.contender.name,
-                "largest_request": max(track.sizes),
-                "tokens_from_cache": track.read,
-                "tokens_fresh": track.written,
-                "dollars": round(track.dollars, 4),
-                "facts": {one.fact.id: one.source for one in known},
-            }
-            for track, known in zip(played.tracks, answers, strict=True)
-        ],
-        "compactions": [{"message": index, **report.to_dict()} for index, report in played.everlong.reports],
-    }
-
-
-_SUMMARY_LINES = 9
+_SUMMARY_SECTIONS = 4
 _ITEM_CHARS = 76
 """Characters shown of a line of the summary: one line of the screen."""
 _NAME_CELLS = 22
@@ -402,85 +338,65 @@ _NEXT = (
 )
 
 
-class DemoScreens:
-    """The output of one run, in order.
+def _print_heading(out: Console, text: str) -> None:
+    out.print(Text(f"\n{text}", style="bold"))
 
-    Args:
-        messages: The messages of the session.
-        window: The window in tokens.
-    """
 
-    def __init__(self, messages: int, window: int) -> None:
-        self._out = console()
-        self._out.width = min(self._out.width, _WIDEST)
-        self._messages = messages
-        self._window = window
+def _print_next(out: Console) -> None:
+    _print_heading(out, "What to run next")
+    for command, about in _NEXT:
+        out.print(Text.assemble("  ", (f"{command:<31}", "bold"), about))
 
-    def question(self, ways: Sequence[tuple[str, str]]) -> None:
-        """Show the question and the ways.
 
-        Args:
-            ways: The name of each way, and what it does.
-        """
-        self._line(f"A session of {self._messages:,} messages, and a model that reads {self._window:,} tokens", "bold")
-        self._line("An agent builds a booking system. Three ways to go on when the window is full:")
-        for (name, about), style in zip(ways, _STYLES, strict=True):
-            self._out.print(Text.assemble((f"  {name:<{_NAME_CELLS}}", style), about))
-        self._line("No model is asked and nothing leaves this machine.", "dim")
+def _print_question(out: Console, messages: int) -> None:
+    out.print(Text(f"A session of {messages:,} messages, and a model that reads {_WINDOW:,} tokens", "bold"))
+    out.print("An agent builds a booking system. Three ways to go on when the window is full:")
+    ways: tuple[type[Contender], ...] = (Cutting, HeadAndTail, Everlong)
+    for way, style in zip(ways, _STYLES, strict=True):
+        out.print(Text.assemble((f"  {way.name:<{_NAME_CELLS}}", style), way.about))
+    out.print(Text("No model is asked and nothing leaves this machine.", "dim"))
 
-    def results(self, played: Played, answers: Sequence[Sequence[Answer]]) -> None:
-        """Show what came of it."""
-        self._heading(
-            f"The size of {len(played.raw_sizes)} requests; all of it would be {max(played.raw_sizes):,} tokens"
-        )
-        for track, style in zip(played.tracks, _STYLES, strict=True):
-            row = Text(f"{track.contender.name:<{_NAME_CELLS}}")
-            row.append(curve(track.sizes, played.window, self._out.width - _NAME_CELLS - 1), style=style)
-            self._out.print(row)
-        self._table(played, answers)
-        self._summary(played)
-        self._heading("What to run next")
-        for command, about in _NEXT:
-            self._out.print(Text.assemble("  ", (f"{command:<31}", "bold"), about))
 
-    def _heading(self, text: str) -> None:
-        self._out.print(Text(f"\n{text}", style="bold"))
+def _print_sizes(out: Console, played: Sequence[Contender], session: Sequence[Message]) -> None:
+    requests, counter = len(played[0].requests), played[0].counter
+    whole = sum(map(counter.count, session))
+    _print_heading(out, f"The size of {requests} requests; all of it would be {whole:,} tokens")
+    for one, style in zip(played, _STYLES, strict=True):
+        row = Text(f"{one.name:<{_NAME_CELLS}}")
+        row.append(curve(one.requests, one.window, out.width - _NAME_CELLS - 1), style=style)
+        out.print(row)
 
-    def _line(self, text: str, style: str = "") -> None:
-        self._out.print(Text(text, style=style))
 
-    def _wrapped(self, text: str, style: str = "") -> None:
-        self._out.print(Padding(Text(text, style=style), (0, 0, 0, 2), expand=False))
+def _print_table(out: Console, played: Sequence[Contender], answers: Sequence[Sequence[Source]]) -> None:
+    facts = counted(len(answers[0]), "fact")
+    _print_heading(out, f"What each way knows at the end, of {facts}, and what its input costs")
+    out.print(Text(f"{'':<{_NAME_CELLS}}{'in context':>12}{'by search':>12}{'not found':>12}{'cost':>12}", "dim"))
+    for one, known, style in zip(played, answers, _STYLES, strict=True):
+        kept, found, lost = (known.count(source) for source in _SOURCES)
+        searched = str(found) if one is played[-1] else "-"
+        row = Text(f"{one.name:<{_NAME_CELLS}}", style=style)
+        row.append(f"{kept:>12}{searched:>12}{lost:>12}{f'${one.dollars:,.2f}':>12}", style="default")
+        out.print(row)
+    told = (
+        "By search: the question as it stands finds it in the store, which has it all.\n"
+        "Cost: $3 per million tokens; to write the cache a quarter more, to read it a tenth."
+    )
+    out.print(Text(told, "dim"))
 
-    def _table(self, played: Played, answers: Sequence[Sequence[Answer]]) -> None:
-        self._heading(
-            f"What each way knows at the end, of {counted(len(answers[0]), 'fact')}, and what its input costs"
-        )
-        self._line(f"{'':<{_NAME_CELLS}}{'in context':>12}{'by search':>12}{'not found':>12}{'cost':>12}", "dim")
-        for track, known, style in zip(played.tracks, answers, _STYLES, strict=True):
-            kept, found, lost = (sum(one.source == source for one in known) for source in _SOURCES)
-            searched = str(found) if track is played.tracks[-1] else "-"
-            row = Text(f"{track.contender.name:<{_NAME_CELLS}}", style=style)
-            row.append(f"{kept:>12}{searched:>12}{lost:>12}{f'${track.dollars:,.2f}':>12}", style="default")
-            self._out.print(row)
-        self._line(
-            "By search: the question as it stands finds it in the store, which has it all.\n"
-            "Cost: $3 per million tokens, a tenth of that for what the provider has cached.",
-            "dim",
-        )
 
-    def _summary(self, played: Played) -> None:
-        """Show the beginning of the newest summary's sections."""
-        held = played.everlong
-        summary = next((one for one in held.messages if is_summary(one)), None)
-        if summary is None:
-            return
-        hidden, tokens = self._messages - len(held.messages) + 2, held.counter.count(summary)
-        self._heading(f"Everlong's summary: {tokens:,} tokens for {counted(hidden, 'message')} (one line of each part)")
-        shown = [(title, items[0]) for title, items in _sections(text_of(summary)) if items]
-        for title, item in shown[: _SUMMARY_LINES // 2]:
-            self._line(f"  {title}", "cyan")
-            self._wrapped(textwrap.shorten(item, _ITEM_CHARS, placeholder=" …"))
+def _print_summary(out: Console, held: Contender, messages: int) -> None:
+    """Print the beginning of the newest summary's sections."""
+    summary = next((one for one in held.messages if is_summary(one)), None)
+    if summary is None:
+        return
+    hidden, tokens = messages - len(held.messages) + 2, held.counter.count(summary)
+    _print_heading(
+        out, f"Everlong's summary: {tokens:,} tokens for {counted(hidden, 'message')} (one line of each part)"
+    )
+    shown = [(title, items[0]) for title, items in _sections(text_of(summary)) if items]
+    for title, item in shown[:_SUMMARY_SECTIONS]:
+        out.print(Text(f"  {title}", "cyan"))
+        out.print(Padding(Text(textwrap.shorten(item, _ITEM_CHARS, placeholder=" …")), (0, 0, 0, 2), expand=False))
 
 
 def _sections(text: str) -> list[tuple[str, list[str]]]:

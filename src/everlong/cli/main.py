@@ -64,7 +64,6 @@ class LazyGroup(click.Group):
 
 
 _COMMANDS = {
-    "archive": ("everlong.cli.archive.command:archive_command", "Import the logs of other clients as they grow."),
     "auth": ("everlong.cli.auth:auth_group", "Keep the keys of model providers in the system's keyring."),
     "cache-sim": (
         "everlong.cli.cache_sim:cache_sim_command",

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 import click
@@ -23,7 +22,7 @@ from everlong.config import Settings
 from everlong.config.paths import config_home
 from everlong.errors import PluginError
 from everlong.plugins import trust
-from everlong.plugins.discovery import ENGINES, FOLDER, RESERVED_NAMES, FoundPlugin, check_name, is_plugin
+from everlong.plugins.discovery import ENGINES, FOLDER, RESERVED_NAMES, FoundPlugin, check_name
 from everlong.plugins.engines import make_engine
 from everlong.plugins.manager import BUILT_IN, Plugins, engine_name
 from everlong.plugins.template import write_plugin
@@ -34,30 +33,23 @@ _WINDOW = 128_000
 
 
 @click.group("plugins", invoke_without_command=True)
+@json_option
 @click.pass_context
-def plugins_group(context: click.Context) -> None:
+def plugins_group(context: click.Context, as_json: bool) -> None:
     """List plugins and choose the context engine. Without a command: a menu on a terminal, else the list."""
     if context.invoked_subcommand is not None:
         return
-    if sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
-        _run_menu()
-    else:
-        context.invoke(list_)
-
-
-# -- list -----------------------------------------------------------------------------------------------------
-
-
-@plugins_group.command("list")
-@json_option
-def list_(as_json: bool = False) -> None:
-    """List all plugins: version, origin, and whether they are in use."""
     plugins = find_plugins()
     listed = ListedPlugin.of(plugins)
     if as_json:
         print_values({"engine": plugins.settings.context.engine, "plugins": [one.as_dict() for one in listed]})
-        return
-    click.echo("\n".join(_format_list(listed)))
+    elif sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        _run_menu(plugins, listed)
+    else:
+        click.echo("\n".join(_format_list(listed)))
+
+
+# -- list --------------------------------------------------------------------------------------------------------------
 
 
 def find_plugins() -> Plugins:
@@ -93,7 +85,7 @@ class ListedPlugin:
     def problem(self) -> str:
         """The problem that can be seen without loading it; empty if there is none."""
         if not self.is_trusted:
-            return f"it came with this project and is not trusted; see: everlong plugins trust {self.found.folder}"
+            return f"it came with this project and is not trusted; see: everlong trust add {self.found.folder}"
         return self.found.problem
 
     def as_dict(self) -> dict[str, Any]:
@@ -189,7 +181,7 @@ def use_engine(plugins: Plugins, found: FoundPlugin, name: str) -> Iterator[str]
     yield f"context.engine is now {engine} in {own}"
     yield from override_note("context.engine", own)
     if not _is_loadable(found):
-        yield f"note: it came with this project and is not trusted yet; see: everlong plugins trust {found.folder}"
+        yield f"note: it came with this project and is not trusted yet; see: everlong trust add {found.folder}"
 
 
 def _engine_name(found: FoundPlugin, name: str, settings: Settings) -> str:
@@ -211,10 +203,9 @@ def _engine_name(found: FoundPlugin, name: str, settings: Settings) -> str:
 # -- menu --------------------------------------------------------------------------------------------------------------
 
 
-def _run_menu() -> None:
+def _run_menu(plugins: Plugins, listed: list[ListedPlugin]) -> None:
     """Let a person choose the context engine in a menu, and write it to their config.yaml."""
-    plugins = find_plugins()
-    engines = sorted(ListedPlugin.of(plugins), key=lambda one: one.found.kind != "engine")
+    engines = sorted(listed, key=lambda one: one.found.kind != "engine")
     active = next((place for place, one in enumerate(engines) if one.is_active and one.found.kind == "engine"), 0)
     names = max(len(one.found.name) for one in engines)
     versions = max(len(one.found.manifest.version) for one in engines)
@@ -265,7 +256,7 @@ def missing_plugins(plugins: Plugins) -> Iterator[str]:
             yield f"{name}: {candidates[0].problem}"
 
 
-# -- new and trust -----------------------------------------------------------------------------------------------------
+# -- new ---------------------------------------------------------------------------------------------------------------
 
 
 @plugins_group.command("new")
@@ -277,15 +268,5 @@ def new(name: str) -> None:
     folder = (config_home() / FOLDER / ENGINES / name).absolute()
     for written in write_plugin(folder, name):
         click.echo(str(written))
-    say(f"wrote {folder}; run its tests with: pytest {folder}")
+    say(f"wrote {folder}; run its tests with: python -m pytest {folder}")
     say(f"use it with: everlong plugins use {name}")
-
-
-@plugins_group.command("trust")
-@click.argument("path", type=click.Path(path_type=Path))
-def trust_(path: Path) -> None:
-    """Trust the project plugin in the folder PATH as it is now. It runs with your rights: read it first."""
-    if not is_plugin(path):
-        raise PluginError(f"{path} is no plugin: there is no folder with an __init__.py or a plugin.yaml in it")
-    digest = trust.trust(path)
-    say(f"{path.resolve()} is trusted as it is now ({digest[:12]}); a change asks again")

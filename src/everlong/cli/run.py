@@ -14,10 +14,10 @@ import everlong.agent
 from everlong import config
 from everlong.agent.text import visible
 from everlong.cli.chat.attachments import attach_files
-from everlong.cli.chosen_store import newest_to_resume, open_chosen_store, store_option
-from everlong.cli.local import local_model, local_option, open_agent
+from everlong.cli.chosen_store import newest_to_resume, open_chosen_store
+from everlong.cli.local import agent_options, local_model, open_agent
 from everlong.cli.output import counted, say
-from everlong.cli.trust import settle_trust, tell_notices, trust_option
+from everlong.cli.trust import settle_trust, tell_notices
 
 if TYPE_CHECKING:
     from everlong.agent import AgentOptions
@@ -27,23 +27,10 @@ if TYPE_CHECKING:
 
 @click.command("run")
 @click.argument("prompt", required=False)
-@click.option("-m", "--model", metavar="PROVIDER:MODEL", help="The model.  [default: agent.model]")
-@click.option("--base-url", metavar="URL", help="The address of a server that has the model.")
-@local_option()
-@click.option("-y", "--yes", is_flag=True, help="Approve everything that writes or runs something.")
+@agent_options
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
-@click.option("-c", "--continue", "goes_on", is_flag=True, help="Continue the newest conversation of this folder.")
-@click.option("--resume", metavar="ID|TITLE", help="Continue this conversation.")
-@click.option(
-    "--allow",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    multiple=True,
-    help="Another folder that file tools may use; can be repeated.",
-)
-@trust_option
 @click.option("--max-steps", type=click.IntRange(min=1), help="Stop after this many answers of the model.")
 @click.option("--max-cost", type=click.FloatRange(min=0), help="Stop after this many US dollars.")
-@store_option
 def run_command(prompt: str | None, **given: Any) -> None:
     """Work on one PROMPT with tools, in the current folder, until it is done.
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import secrets
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import click
@@ -46,22 +46,20 @@ class _GuardedStream:
         return getattr(self.terminal, name)
 
 
-@contextmanager
-def spelling_out() -> Iterator[None]:
-    """Guard stdout and stderr while the block runs, if they are terminals."""
-    before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (_guard(stream) for stream in before)
-    try:
-        yield
-    finally:
-        sys.stdout, sys.stderr = before
+def spelling_out() -> AbstractContextManager[None]:
+    """Guard stdout and stderr in a ``with`` block, if they are terminals."""
+    return _change_streams(_guard)
+
+
+def unguarded() -> AbstractContextManager[None]:
+    """Give a ``with`` block the terminal itself; it must draw only what is safe."""
+    return _change_streams(_unwrap)
 
 
 @contextmanager
-def unguarded() -> Iterator[None]:
-    """Give the block the terminal itself; it must draw only what is safe."""
+def _change_streams(change: Callable[[TextIO], TextIO]) -> Iterator[None]:
     before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (_unwrap(stream) for stream in before)
+    sys.stdout, sys.stderr = map(change, before)
     try:
         yield
     finally:

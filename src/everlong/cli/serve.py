@@ -59,7 +59,6 @@ def _serve(settings: Settings, overrides: dict[str, Any], *, until_eof: bool, as
     from everlong.gateway.server import GatewayServer, serve, tune  # noqa: PLC0415 - as above
     from everlong.gateway.telemetry import open_log  # noqa: PLC0415 - as above
 
-    own = settings.gateway
     routes = Routes(settings)
     log = open_log(as_json=as_json)
     try:
@@ -75,7 +74,7 @@ def _serve(settings: Settings, overrides: dict[str, Any], *, until_eof: bool, as
                 has_inspector=is_installed(),
             )
             tune()
-            return asyncio.run(serve(server, own.drain_seconds, _say, until_eof=until_eof))
+            return asyncio.run(serve(server, _say, until_eof=until_eof))
     finally:
         log.close()
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from everlong.agent.accounting import account
 from everlong.cli.chosen_store import (
     all_tenants_option,
     command,
@@ -64,7 +63,7 @@ _COMMANDS = {
     "delete": (f"{_CHANGE}:delete", "Delete conversations."),
     "export": (f"{_TRANSFER}:export", "Write conversations to files: JSONL, JSON, Markdown or HTML."),
     "forget": (f"{_CHANGE}:forget", "Remove messages for good: by a text, or by name."),
-    "import": (f"{_TRANSFER}:import_", "Read conversations from files or folders."),
+    "import": (f"{_TRANSFER}:import_", "Import conversations from files, folders, or the logs of other clients."),
     "list": (f"{__name__}:list_", "List conversations, the last active one first."),
     "maintain": (f"{_CHANGE}:maintain", "Index all messages, apply the retention settings, and free disk space."),
     "rename": (f"{_CHANGE}:rename", "Give a conversation another title."),
@@ -223,15 +222,17 @@ def _failed_requests(store: Store, one: Conversation) -> dict[bytes | None, list
 
 def _add_all_costs(store: Store, one: Conversation) -> Conversation:
     """Return a conversation with the tokens and cost of all its calls, as `everlong usage` reports them."""
+    from everlong.agent.accounting import account  # noqa: PLC0415 - `list` must be quick
+
     total = account(store, load_settings().settings, session=one.parts[0]).total
     if not total.calls:
         return one
     return replace(
         one,
-        input_tokens=total.tokens.plain,
-        output_tokens=total.tokens.output,
-        cache_read_tokens=total.tokens.cache_read,
-        cache_write_tokens=total.tokens.written,
+        input_tokens=total.tokens.input_tokens,
+        output_tokens=total.tokens.output_tokens,
+        cache_read_tokens=total.tokens.cache_read_tokens,
+        cache_write_tokens=total.tokens.cache_write_tokens,
         api_calls=total.calls,
         cost=float(total.cost),
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong.cli.archive.formats import format_of_log
-from everlong.cli.archive.log_import import LogFolder, LogImport, describe_outcomes
+from everlong.cli.archive.log_import import LogFolder, LogImport, changed_logs, describe_outcomes, log_folders
 from everlong.cli.chosen_store import (
     command,
     find_conversation,
@@ -31,9 +31,9 @@ from everlong.store.upkeep.maintenance import stats
 from everlong.wire import read_transcript
 
 if TYPE_CHECKING:
+    from everlong.cli.archive.log_import import FileImport
     from everlong.store import Conversation, Store
     from everlong.store.transcripts import Format
-    from everlong.wire import Transcript
 
 _MOST_LISTED = 20
 """Skipped files that are named one by one."""
@@ -126,7 +126,7 @@ def _open_whole(path: Path) -> Iterator[Callable[[str], Any]]:
 
 
 @command("import")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(exists=True, allow_dash=True), metavar="PATH...")
+@click.argument("paths", nargs=-1, type=click.Path(exists=True, allow_dash=True), metavar="[PATH]...")
 @click.option("--source", help="A name for the source of these sessions.  [default: the client, or import]")
 @json_option
 def import_(paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
@@ -134,17 +134,18 @@ def import_(paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
 
     Files are what `everlong compress` reads: message lists, request bodies, JSONL in the OpenAI or Anthropic format;
     logs of Claude Code, Codex, opencode, Gemini CLI, pi, Cline, aider and Hermes; and what `everlong sessions export`
-    wrote.
+    wrote. Without PATH, the logs of these clients that have changed, from where the clients keep them.
     Importing again adds only what is new; an import that was interrupted goes on when it is run again.
     """
-    files = dict(_list_files(paths))
     outcomes: Counter[str] = Counter()
     skipped: list[dict[str, str]] = []
     with open_chosen_store(new=True) as store:
+        files = dict(_list_files(paths) if paths else _list_logs(store, skipped))
+        logs = LogImport(store, source=source, is_named=lambda path: files.get(str(path), True))
         before = stats(store)["messages"]
         try:
             with progress_bar("importing") as step:
-                for done, result in import_files(store, files, source, skipped):
+                for done, result in import_files(logs, files, skipped, is_growing=not paths):
                     outcomes.update(result)
                     step(done, len(files))
         except KeyboardInterrupt:
@@ -161,6 +162,11 @@ def import_(paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
     say(f"read {read}: {describe_outcomes(outcomes)}; {fresh}")
     if skipped:
         raise click.exceptions.Exit(1)
+
+
+def _list_logs(store: Store, skipped: list[dict[str, str]]) -> Iterator[tuple[str, bool]]:
+    """Yield the logs of other clients that have changed, none of them named by the user."""
+    yield from ((str(path), False) for path in changed_logs(store, log_folders(), skipped))
 
 
 def _list_files(paths: Sequence[str]) -> Iterator[tuple[str, bool]]:
@@ -187,38 +193,35 @@ def _may_be_log(file: Path) -> bool:
 
 
 def import_files(
-    store: Store, files: Mapping[str, bool], source: str | None, skipped: list[dict[str, str]]
+    logs: LogImport, files: Mapping[str, bool], skipped: list[dict[str, str]], *, is_growing: bool = False
 ) -> Iterator[tuple[int, Counter[str]]]:
     """Import the files one by one; yield the number of files so far and the outcomes of the last one.
 
     Args:
-        store: the store.
+        logs: the import of logs into the store.
         files: the files by name, each with whether the user has named it.
-        source: a name for the source.
         skipped: gets the files that could not be read.
+        is_growing: True for logs that their clients may be writing now; anything else among them is left out.
     """
-    importer = Importer(store)
-    logs = LogImport(store, source=source, is_named=lambda path: files.get(str(path), True))
+    importer = Importer(logs.store)
     for done, (name, is_named) in enumerate(files.items(), start=1):
         result: Counter[str] = Counter()
         path = Path(os.path.realpath(name)) if is_named else Path(name)
         is_stream = name == "-" or not path.is_file()  # such as the pipe of <(a command)
         try:
-            log = None if is_stream else logs.add(path)
-            if log is not None:
-                result.update(log.outcomes)
-                if log.cut_off:
-                    say(f"{name}: the last line is cut off ({log.cut_off:,} bytes) and was left out")
-                if log.broken:
-                    say(f"{name}: {counted(log.broken, 'line')} that cannot be read were left out")
+            log = None if is_stream else logs.add(path, is_growing=is_growing)
+            if log is not None or is_growing:
+                if log is not None:
+                    result.update(log.outcomes)
+                    _say_broken(name, log)
                 yield done, result
                 continue
-            transcript = _read_transcript(name)
+            transcript = read_transcript(sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes())
             if is_stream:
-                origin = ImportOrigin("standard input", time.time(), source, found_in="-")
+                origin = ImportOrigin("standard input", time.time(), logs.source, found_in="-")
             else:
                 origin = logs.origin(path, path.stat().st_mtime)
-            with store.batch():
+            with logs.store.batch():
                 for conversation in transcript.conversations:
                     result[importer.add(conversation, origin).outcome] += 1
         except (TranscriptError, MessageError, OSError) as error:
@@ -229,18 +232,11 @@ def import_files(
         yield done, result
 
 
-def _read_transcript(name: str) -> Transcript:
-    """Read a file's conversations; leave out a last line of JSONL that is still being written."""
-    data = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
-    try:
-        return read_transcript(data)
-    except TranscriptError as error:
-        head, _, last = data.rstrip().rpartition(b"\n")
-        if not head or "It is the last line" not in str(error):
-            raise
-        transcript = read_transcript(head + b"\n")
-        say(f"{name}: the last line is cut off ({len(last):,} bytes) and was left out")
-        return transcript
+def _say_broken(name: str, log: FileImport) -> None:
+    if log.cut_off:
+        say(f"{name}: the last line is cut off ({log.cut_off:,} bytes) and was left out")
+    if log.broken:
+        say(f"{name}: {counted(log.broken, 'line')} that cannot be read were left out")
 
 
 def _say_skipped(skipped: list[dict[str, str]]) -> None:

@@ -16,7 +16,7 @@ import click
 from everlong.cli.clients.client import GatewayAddress
 from everlong.cli.clients.formats import value_at
 from everlong.cli.clients.known import CLIENTS
-from everlong.cli.hook import HOOKED, hook_files, hook_notes
+from everlong.cli.hook import HOOKED, hook_files
 from everlong.cli.output import say
 from everlong.gateway.proof import find_gateway
 from everlong.providers.catalogue import Catalogue
@@ -26,19 +26,11 @@ if TYPE_CHECKING:
     from everlong.cli.clients.client import Client, ConfigurationFile, Setting
     from everlong.config import Settings
 
-NAMES = (
-    "claude-code",
-    "codex",
-    "opencode",
-    "pi",
-    "aider",
-    "cline",
-)
 CHANNEL_NAMES = ("telegram", "discord")
 
 
 @click.command("setup")
-@click.argument("client", type=click.Choice((*NAMES, *CHANNEL_NAMES)), required=False)
+@click.argument("client", type=click.Choice((*CLIENTS, *CHANNEL_NAMES)), required=False)
 @click.option("--write", is_flag=True, help="Change the client's file, and keep a backup beside it.")
 @click.option("--undo", is_flag=True, help="Restore the client's file as it was.")
 @click.option(
@@ -120,8 +112,8 @@ def _set_up_hooks(client: Client, *, write: bool, undo: bool) -> None:
             say(file.undo(settings))
         else:
             _show_or_write(file, settings, f"everlong setup {client.name} --hooks", write=write)
-    for note in [] if undo else hook_notes(client.name, os.environ, Path.home()):
-        say(note)
+    if client.name == "codex" and not undo:
+        say("Codex runs new hooks only after you have trusted them once: type /hooks in Codex")
 
 
 def _show_or_write(file: ConfigurationFile, settings: list[Setting], command: str, *, write: bool) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from everlong.cli.output import json_option, print_values, say
+from everlong.config.paths import PROJECT_FOLDER
 from everlong.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,9 +55,18 @@ def list_(as_json: bool) -> None:
 @trust_group.command("add")
 @click.argument("path", type=_PATH, default=".")
 def add(path: Path) -> None:
-    """Trust the folder at PATH as it is now, and show what it wants. Changed settings ask again."""
-    from everlong.config.trust import folder_wishes, folders_at, remember_folder  # noqa: PLC0415 - keeps `--help` quick
+    """Trust the folder at PATH as it is now, and show what it wants. Changed settings ask again.
 
+    PATH may be the folder of one of the project's plugins, each of which is trusted on its own: it runs with your
+    rights, so read it first.
+    """
+    from everlong.config.trust import folder_wishes, folders_at, remember_folder  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.plugins import discovery, trust  # noqa: PLC0415 - as above
+
+    if PROJECT_FOLDER in path.resolve().parts and discovery.is_plugin(path):
+        digest = trust.trust(path)
+        say(f"{path.resolve()} is trusted as it is now ({digest[:12]}); a change asks again")
+        return
     for folder in folders_at(path):
         wishes = folder_wishes(folder)
         for line in _describe_wishes(wishes):
@@ -141,7 +151,7 @@ def _describe_wishes(wishes: FolderWishes) -> Iterator[str]:
     if wishes.instructions:
         yield f"  instructions for the model: {', '.join(wishes.instructions)}"
     if wishes.plugins:
-        yield f"  plugins, each to be trusted on its own (everlong plugins trust): {', '.join(wishes.plugins)}"
+        yield f"  plugins, each to be trusted on its own (everlong trust add): {', '.join(wishes.plugins)}"
 
 
 def _escape(text: str) -> str:

@@ -10,7 +10,6 @@ from everlong.config.arguments import caching_values, compression_values
 from everlong.config.paths import (
     config_home,
     data_home,
-    new_project_config_path,
     project_config_path,
     user_config_path,
 )
@@ -19,17 +18,12 @@ from everlong.exports import export_lazily
 
 if TYPE_CHECKING:
     from everlong.config.edit import set_value as set_value, unset_value as unset_value
-    from everlong.config.listing import SettingInfo as SettingInfo, catalog as catalog
+    from everlong.config.listing import catalog as catalog
     from everlong.config.load import LoadedSettings as LoadedSettings, Origin as Origin, load_settings as load_settings
     from everlong.config.settings import (
         AgentSettings as AgentSettings,
-        AuxiliaryCompressionSettings as AuxiliaryCompressionSettings,
-        AuxiliarySettings as AuxiliarySettings,
         CompressionSettings as CompressionSettings,
-        ContextSettings as ContextSettings,
-        MemorySettings as MemorySettings,
         ModelSettings as ModelSettings,
-        PluginsSettings as PluginsSettings,
         PromptCachingSettings as PromptCachingSettings,
         ProviderSettings as ProviderSettings,
         SearchSettings as SearchSettings,
@@ -41,11 +35,10 @@ __all__, __getattr__, __dir__ = export_lazily(
     __name__,
     {
         "edit": "set_value unset_value",
-        "listing": "SettingInfo catalog",
+        "listing": "catalog",
         "load": "LoadedSettings Origin load_settings",
         "settings": (
-            "AgentSettings AuxiliaryCompressionSettings AuxiliarySettings CompressionSettings ContextSettings "
-            "MemorySettings ModelSettings PluginsSettings PromptCachingSettings ProviderSettings "
+            "AgentSettings CompressionSettings ModelSettings PromptCachingSettings ProviderSettings "
             "SearchSettings Settings StoreSettings"
         ),
     },
@@ -57,7 +50,6 @@ __all__ += [
     "compression_values",
     "config_home",
     "data_home",
-    "new_project_config_path",
     "project_config_path",
     "user_config_path",
 ]

@@ -204,7 +204,7 @@ def drop_empty_sections(values: dict[str, Any], prefix: str = "") -> dict[str, A
     kept = {}
     for name, value in values.items():
         key = f"{prefix}{name}"
-        if value is None and key in sections():
+        if value is None and (key in sections() or prefix.removesuffix(".") in NAMED):
             continue
         inner = isinstance(value, dict) and key in sections() and key != PLUGINS
         kept[name] = drop_empty_sections(value, f"{key}.") if inner else value

@@ -12,7 +12,6 @@ from pathlib import Path
 __all__ = [
     "config_home",
     "data_home",
-    "new_project_config_path",
     "project_config_path",
     "project_folder",
     "user_config_path",
@@ -80,11 +79,6 @@ def workspace_folder(cwd: Path | None = None) -> Path:
         if os.path.lexists(folder / ".git") or (os.path.isdir(mine := folder / PROJECT_FOLDER) and mine != own):  # noqa: PTH112 - as above
             return folder
     return start
-
-
-def new_project_config_path(cwd: Path | None = None) -> Path:
-    """Return the path of a project's first ``config.yaml``, directly in the given folder."""
-    return (Path.cwd() if cwd is None else cwd).absolute() / PROJECT_FOLDER / FILE_NAME
 
 
 def _upwards(cwd: Path | None) -> Iterator[Path]:

@@ -149,13 +149,9 @@ class AgentSettings(Section):
     """The agent of ``everlong run`` and ``everlong chat``; limits are for one prompt, from question to answer."""
 
     model: Name | None = setting(
-        None, "provider:model, or null", "The model that the agent talks to where the command line names none."
-    )
-    local: Name | None = setting(
         None,
-        "the path of a .gguf file, or null",
-        "A model file that the agent serves by itself and talks to, where neither agent.model nor the command line "
-        "names a model.",
+        "provider:model, the path of a .gguf file, or null",
+        "The model that the agent talks to where the command line names none; a file is served by `run` and `chat`.",
     )
     max_output_tokens: Whole | None = optional_count(
         None, "The most tokens of one answer; null for 16,384, and never more than a quarter of the window."
@@ -164,7 +160,6 @@ class AgentSettings(Section):
     max_cost: Price | None = setting(
         None, "a number from 0, or null", "The most US dollars that one prompt may cost, where prices are known."
     )
-    max_seconds: Whole | None = optional_count(None, "The most seconds that one prompt may take.")
     sandbox: Literal["auto", "on", "off"] = setting(
         "auto",
         "auto, on or off",
@@ -234,11 +229,6 @@ class GatewaySettings(Section):
     upstream: WebAddress | None = setting(
         None, "an http:// or https:// address, or null", "Where requests go; null for the API's own address."
     )
-    ca_bundle: Name | None = setting(
-        None,
-        "the path of a file or folder, or null",
-        "Certificates (PEM) that upstreams and proxies may show beside those that the system trusts.",
-    )
     routes: dict[Name, RouteSettings] = setting(
         {}, "a mapping of patterns of model names to upstreams", "Upstreams for models by name (`claude-*`)."
     )
@@ -247,13 +237,9 @@ class GatewaySettings(Section):
         "own, built-in, or a model as provider:model",
         "Who writes summaries: each conversation's own model with its client's key, nobody, or a model of yours.",
     )
-    summaries_per_day: Whole = count(
-        1_000, "The most summaries in a day (UTC) that conversations' own models are asked for.", least=0
-    )
     keys: dict[Name, KeySettings] = setting(
         {}, "a mapping of names to keys", "Who may use the gateway; whoever reaches it where there are none."
     )
-    drain_seconds: Whole = count(30, "How long requests under way may go on when the gateway is told to stop.", least=0)
     when_full: Literal["refuse", "pass"] = setting(
         "refuse",
         "refuse or pass",
@@ -473,9 +459,6 @@ class ContextSettings(Section):
         "compressor",
         "compressor, lcm, or the name of an installed engine",
         "Name of the context engine; an engine is active only if it is named here.",
-    )
-    engine_seconds: Whole = count(
-        60, "How many seconds one call of an engine that is not built in may take; then the built-in one takes over."
     )
 
 

@@ -45,14 +45,6 @@ __all__ = [
     "trust_file",
 ]
 
-ALLOWED = frozenset(
-    {
-        "context.engine",
-        "context.engine_seconds",
-    }
-)
-"""Settings that a trusted folder may set, besides those of the ``compression`` section."""
-
 _MOST_BYTES = 64_000
 """Bytes of a folder's settings, which are read before anybody trusts them; the library takes seconds for many more."""
 _SHOWN_CHARS = 60
@@ -91,7 +83,7 @@ class FolderWishes:
 
 def may_set(key: str) -> bool:
     """Return whether a trusted folder may set a key: none that says where data, credentials or money go."""
-    return key in ALLOWED or (key.startswith("compression.") and key.count(".") == 1)
+    return key == "context.engine" or (key.startswith("compression.") and key.count(".") == 1)
 
 
 # -- what a folder brings along ---------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.agent.engines import guarded_engine
-from everlong.agent.tools.hidden_tools import engine_tools
+from everlong.agent.tools.hidden_tools import tools_to_hide
 from everlong.context import ContextCompressor, ContextEngine
 from everlong.errors import EverlongError, PluginError, StoreError
 from everlong.memory import MemoryManager
@@ -178,7 +178,7 @@ class HostedEngine:
         """The session that it goes on in."""
         self.branch: Branch | None = None
         self.used_at = 0.0
-        self.tools = engine_tools(engine, warn)
+        self.tools = tools_to_hide(engine, warn)
         """The tools that it offers to the model; always the same, because a changed prompt is not cached."""
         self._store = store
         self._model = ("", 0)
@@ -341,7 +341,6 @@ class Engines:
             partial(self._fresh, tenant, window),
             built_in,
             window,
-            seconds=settings.context.engine_seconds,
             warn=self._plugins.warn,
             host=Host(settings),
             wanted=self.name,

@@ -135,7 +135,7 @@ class Gateway:
         self.database = database
         self._embedder = usable_embedder(settings, _log.warning)
         self.metrics = Metrics()
-        self.relay = Relay(Network(settings.gateway.ca_bundle))
+        self.relay = Relay(Network())
         self._writer = Writer(database) if writer is None else writer
         self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
         windows = Windows(settings)

@@ -77,7 +77,7 @@ class InspectorLink:
         """Answer a request for a page."""
         caller = self._admit(request)
         if caller is None:
-            text = "The inspector wants a key of the gateway that has the right gateway.keys.NAME.inspect, as password."
+            text = "Give a key of this gateway as the password; from another machine, one with gateway.keys.NAME.inspect."
             return web.Response(
                 status=401, text=text, headers={"WWW-Authenticate": 'Basic realm="everlong", charset="UTF-8"'}
             )

@@ -101,11 +101,6 @@ class Routes:
         self._routes = [(pattern, self._routed(pattern)) for pattern in settings.gateway.routes]
 
     @property
-    def ca_bundle(self) -> str | None:
-        """The certificates that are trusted for upstreams, beside the system's."""
-        return self._settings.gateway.ca_bundle
-
-    @property
     def shown(self) -> str:
         """The upstreams, for people."""
         places = dict.fromkeys(route.shown for route in self._default.values())

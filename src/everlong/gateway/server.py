@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GatewayServer", "HostedGateway", "bound_socket", "serve", "tune"]
 
+DRAIN_SECONDS = 30
+"""Seconds that requests under way may go on when the gateway is told to stop."""
 _IDLE_SECONDS = 75.0
 """Seconds that a connection may stay without a whole request head."""
 _MOST_HEAD = 300_000
@@ -152,9 +154,7 @@ class GatewayServer:
                 self._log.say("info", "keys read", keys=len(changed.keys))
 
 
-async def serve(
-    server: GatewayServer, drain_seconds: float, told: Callable[[str], None], *, until_eof: bool = False
-) -> int:
+async def serve(server: GatewayServer, told: Callable[[str], None], *, until_eof: bool = False) -> int:
     """Serve until a signal comes; return the exit code. ``told`` gets the messages for a person."""
     first, second = asyncio.Event(), asyncio.Event()
 
@@ -175,8 +175,8 @@ async def serve(
         await server.stop_listening()
         under_way = server.front.metrics.in_flight
         if under_way:
-            told(f"stopping; {_requests(under_way)} under way may take up to {drain_seconds:g} more seconds")
-        draining = asyncio.create_task(server.stop(drain_seconds))
+            told(f"stopping; {_requests(under_way)} under way may take up to {DRAIN_SECONDS} more seconds")
+        draining = asyncio.create_task(server.stop(DRAIN_SECONDS))
         at_once = asyncio.create_task(second.wait())
         await asyncio.wait([draining, at_once], return_when=asyncio.FIRST_COMPLETED)
         if not draining.done():
@@ -418,7 +418,7 @@ class HostedGateway:
         self.address = server.address
         self._ready.set()
         await self._stop.wait()
-        await server.stop(self._settings.gateway.drain_seconds)
+        await server.stop(DRAIN_SECONDS)
 
 
 _SWITCH_SECONDS = 0.0005

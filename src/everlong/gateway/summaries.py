@@ -59,6 +59,8 @@ __all__ = [
 _SECONDS = 180.0
 """Seconds that a model may take for a summary."""
 _DAY = 86_400.0
+MOST_A_DAY = 1_000
+"""Summaries in a day (UTC) that conversations' own models are asked for: a guard against loops, not a budget."""
 _MOST_REFUSAL = 100_000
 """Bytes of a refusal that is read."""
 
@@ -158,7 +160,7 @@ class OwnSummarizer:
 
     def _wait_for(self, body: bytes) -> str:
         if not self._take():
-            raise SummarizerError("as many summaries were asked for today as gateway.summaries_per_day allows")
+            raise SummarizerError(f"{MOST_A_DAY:,} summaries were asked for today, and more are not")
         asking = asyncio.run_coroutine_threadsafe(self._ask(body), self._loop)
         try:
             return asking.result(self._seconds)
@@ -250,7 +252,7 @@ class Summaries:
         given: Callable[[], Summarizer | None] | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._most = settings.gateway.summaries_per_day
+        self._most = MOST_A_DAY
         self._send = send
         self._windows = windows
         self._budget = budget
@@ -270,8 +272,7 @@ class Summaries:
         """The writer of summaries in words, for the person who starts the gateway."""
         own, chosen = self._settings.gateway, self._settings.auxiliary.compression
         if self.is_own:
-            most = f"{own.summaries_per_day:,}"
-            return f"each conversation's own model, with its client's credentials, at most {most} a day"
+            return f"each conversation's own model, with its client's credentials, at most {MOST_A_DAY:,} a day"
         if not self.asks_model:
             return "no model: they are made of the conversation's own lines"
         if not chosen.names_model:

@@ -136,14 +136,13 @@ class Network:
     """The way to upstreams.
 
     Args:
-        ca_bundle: a file, or a folder of ``.pem`` and ``.crt`` files, that is trusted beside the system's certificates.
         env: environment variables, instead of the process's own.
 
     Raises:
-        ConfigError: a proxy is of a kind that is not supported, or the bundle cannot be read.
+        ConfigError: a proxy is of a kind that is not supported.
     """
 
-    def __init__(self, ca_bundle: str | None = None, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, env: Mapping[str, str] | None = None) -> None:
         env = os.environ if env is None else env
         self._proxies = {
             scheme: found
@@ -151,7 +150,7 @@ class Network:
             if (found := _proxy(f"{scheme.upper()}_PROXY", _either(env, f"{scheme}_proxy"))) is not None
         }
         self._direct = _either(env, "no_proxy").lower().replace(",", " ").split()
-        self.ssl = _context(ca_bundle, env)
+        self.ssl = _context(env)
         """The verification of connections; True for the HTTP client's usual way."""
 
     def proxy_for(self, url: URL) -> URL | None:
@@ -198,20 +197,11 @@ def _is_direct(entry: str, host: str, port: int | None) -> bool:
     return (not digits or int(digits) == port) and (name in {"*", host} or host.endswith(f".{name}"))
 
 
-def _context(ca_bundle: str | None, env: Mapping[str, str]) -> ssl.SSLContext | bool:
+def _context(env: Mapping[str, str]) -> ssl.SSLContext | bool:
     named = {name: env[name] for name in _BUNDLES if env.get(name)}
-    if ca_bundle is None and not named and not env.get("SSL_CERT_DIR"):
+    if not named and not env.get("SSL_CERT_DIR"):
         return True
     context = ssl.create_default_context()  # which reads SSL_CERT_FILE and SSL_CERT_DIR in the place of the system's
-    if ca_bundle is not None:
-        try:
-            _trust(context, ca_bundle)
-        except OSError as error:
-            raise ConfigError(
-                f"gateway.ca_bundle is {ca_bundle}, which cannot be read as certificates: {_why(error)}; name a file "
-                "in the PEM format or a folder of such files",
-                key="gateway.ca_bundle",
-            ) from error
     for path, name in {path: name for name, path in named.items()}.items():  # they often name the same file
         try:
             _trust(context, path)
@@ -333,7 +323,7 @@ def failure(where: str, error: BaseException) -> str:
         return f"the proxy on the way to {where} could not be reached: {said}; see HTTPS_PROXY and NO_PROXY"
     if isinstance(error, ClientConnectorCertificateError):
         said = str(getattr(error.certificate_error, "verify_message", "")) or "it could not be verified"
-        return f"the certificate of {where} is not trusted: {said}; name your network's own with gateway.ca_bundle"
+        return f"the certificate of {where} is not trusted: {said}; name your network's own in SSL_CERT_FILE"
     if isinstance(error, ClientResponseError):
         return f"the upstream {where} answered with something that is no HTTP"
     return f"the upstream {where} could not be reached: {str(error) or type(error).__name__}"

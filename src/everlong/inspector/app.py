@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
+import socket
+import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,19 +18,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from aiohttp import web
 
-from everlong.errors import EverlongError, NotStored, StoreError
+from everlong.errors import ConfigError, EverlongError, NotStored, StoreError
 from everlong.inspector.handlers import Answer, ConversationHandlers, Reader, StoreHandlers, Visit
 from everlong.inspector.rendering import BASE, LANGUAGES, choose_language, render, stream, translator
 from everlong.inspector.security import HEADERS, VISITOR, Watch, WrongVisitor
 from everlong.store.turns import newest_change
 
 if TYPE_CHECKING:
-    from everlong.inspector.handlers import Reader
     from everlong.store import Store
 
-__all__ = [
-    "make_app",
-]
+__all__ = ["HOST", "make_app", "serve"]
 
 _LANGUAGE = "everlong_language"
 """The cookie that keeps a reader's language."""
@@ -65,7 +66,6 @@ def make_app(reader: Reader, watch: Watch) -> web.Application:
         (f"{one}/compactions", conversation.compactions),
         (f"{one}/compactions/{{number}}", conversation.compaction),
         (f"{one}/compactions/{{number}}/lines/{{line}}", conversation.sources),
-        (f"{one}/cache", conversation.cache),
         (f"{one}/tree", conversation.tree),
     ):
         add.add_get(path, pages.get(page))
@@ -264,19 +264,17 @@ async def _static(request: web.Request) -> web.Response:
 
 
 _SECONDS = 1.0
-"""Seconds between two looks at the store, for all open pages together."""
+"""Seconds between two looks of an open page at the store."""
 _BEAT_SECONDS = 15.0
 _MOST_READERS = 50
 
 
 class LiveHandler:
-    """Looks at the store once a second while a page is open, and tells every open page of a change."""
+    """Looks at the store once a second while a page is open, and tells the page of a change."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._readers = 0
-        self._seen: tuple[float, tuple[int, int, int]] | None = None
-        self._looking = asyncio.Lock()
         self._closing = asyncio.Event()
 
     async def close(self, _app: web.Application) -> None:
@@ -304,7 +302,7 @@ class LiveHandler:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._closing.wait(), _SECONDS)
                 now = await self._look(tenant)
-                if now != seen:
+                if now not in {None, seen}:
                     seen = now
                     await response.write(b"event: change\ndata: 1\n\n")
                 elif time.monotonic() - beat > _BEAT_SECONDS:
@@ -314,20 +312,74 @@ class LiveHandler:
             pass  # the page was closed
         return response
 
-    async def _look(self, tenant: str) -> tuple[int, int, int]:
-        """Return the numbers of the newest change; pages that ask in the same second share one look."""
-        async with self._looking:
-            now = time.monotonic()
-            if self._seen is not None and now - self._seen[0] < _SECONDS / 2:
-                return self._seen[1]
-            try:
-                found = await asyncio.to_thread(newest_change, self._reader.store(tenant))
-            except StoreError:
-                found = self._seen[1] if self._seen is not None else (0, 0, 0)
-            self._seen = (now, found)
-            return found
+    async def _look(self, tenant: str) -> tuple[int, int, int] | None:
+        """Return the numbers of the newest change; None where the store cannot be read just now."""
+        with suppress(StoreError):
+            return await asyncio.to_thread(newest_change, self._reader.store(tenant))
+        return None
 
 
 def _has_left(request: web.Request) -> bool:
     """Return whether the page was closed; nothing may be written for long, so nothing else would tell."""
     return request.transport is None or request.transport.is_closing()
+
+
+# -- the process: it listens on this machine ---------------------------------------------------------------------------
+
+
+HOST = "127.0.0.1"
+_LAST_SECONDS = 1.0
+"""Seconds that open pages get to end when the process stops."""
+
+
+async def serve(
+    reader: Reader, watch: Watch, *, port: int, on_ready: Callable[[str], None], until_eof: bool = False
+) -> None:
+    """Serve until a signal comes; ``on_ready`` gets the address of the first page.
+
+    Args:
+        reader: The store that is looked at.
+        watch: The checks before each page.
+        port: The port on this machine; 0 for any free one.
+        on_ready: Called once, when pages can be read.
+        until_eof: Stop when standard input ends, for a program that started this one.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        with suppress(NotImplementedError):  # there are no such handlers on Windows; Ctrl-C raises there
+            loop.add_signal_handler(name, stop.set)
+    runner = web.AppRunner(make_app(reader, watch), access_log=None, shutdown_timeout=_LAST_SECONDS)
+    await runner.setup()
+    bound = _bind(port)
+    try:
+        await web.SockSite(runner, bound).start()
+        on_ready(f"http://{HOST}:{bound.getsockname()[1]}{BASE}/")
+        if until_eof:
+            # A thread that nobody waits for: it may hang in a read for ever.
+            threading.Thread(target=_wait_for_end, args=(loop, stop), daemon=True).start()
+        await stop.wait()
+    finally:
+        await runner.cleanup()
+
+
+def _bind(port: int) -> socket.socket:
+    made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind((HOST, port))
+    except OSError as error:
+        made.close()
+        raise ConfigError(
+            f"the inspector cannot listen on {HOST}:{port}: {error.strerror}; choose another --port, or 0 for any",
+            key="port",
+        ) from error
+    return made
+
+
+def _wait_for_end(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    with suppress(OSError, ValueError):
+        while sys.stdin.buffer.read(4_096):
+            pass
+    with suppress(RuntimeError):  # the loop may be over already
+        loop.call_soon_threadsafe(stop.set)

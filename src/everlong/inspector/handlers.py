@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "ConversationHandlers", "ExportFile", "Reader", "StoreHandlers", "Visit"]
 
-_MOST_STORES = 1_000
 _LEAST_WINDOW = 1_000
 """The least tokens of a window in which a compaction is tried."""
 _CONTENT_TYPES = {"html": "text/html", "markdown": "text/markdown", "json": "application/json"}
@@ -43,16 +42,10 @@ class Reader:
     is_copy: bool = False
     """True if the store is a copy of a file: its requests are reckoned, and compactions may be tried on it."""
     ledgers: cost.Ledgers = field(default_factory=cost.Ledgers)
-    _stores: dict[str, Store] = field(default_factory=dict)
 
     def store(self, tenant: str) -> Store:
         """Return the store of a tenant."""
-        found = self._stores.get(tenant)
-        if found is None:
-            if len(self._stores) >= _MOST_STORES:
-                self._stores.clear()
-            found = self._stores[tenant] = Store(self.database, tenant)
-        return found
+        return Store(self.database, tenant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +158,7 @@ class ConversationHandlers:
         return self._tab(visit, found, "now.html", "now", page=page, load=partial(now.read_tools, visit.store, found))
 
     def timeline(self, visit: Visit) -> Answer:
-        """Show the size of each request."""
+        """Show the size of each request, and what the provider's cache did with it."""
         found = self._found(visit)
         page = timeline.read_timeline(visit.store, self._reader.settings, found.id, visit.number("before"))
         return self._tab(visit, found, "timeline.html", "timeline", page=page)
@@ -214,12 +207,6 @@ class ConversationHandlers:
         hits = compactions.find_sources(visit.store, found.id, page, line)
         template = "source_list.html" if visit.is_part else "sources.html"
         return self._tab(visit, found, template, "compactions", page=page, line=line, sources=hits)
-
-    def cache(self, visit: Visit) -> Answer:
-        """Show what the provider's cache did with each request."""
-        found = self._found(visit)
-        page = timeline.read_timeline(visit.store, self._reader.settings, found.id, visit.number("before"))
-        return self._tab(visit, found, "cache.html", "cache", page=page)
 
     def tree(self, visit: Visit) -> Answer:
         """Show sub-agents and forks."""

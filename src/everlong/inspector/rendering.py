@@ -7,7 +7,6 @@ which takes secrets out.
 from __future__ import annotations
 
 import hashlib
-import re
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -78,6 +77,7 @@ def _environment() -> Environment:
         "LANGUAGES": LANGUAGES,
         "VERSION": version("everlong"),
         "asset": asset,
+        "change": format_change,
         "page_of_turn": page_of_turn,
         "query": format_query,
     }
@@ -122,6 +122,11 @@ def asset(name: str) -> str:
 def format_count(value: int | None) -> str:
     """Return a number with separators; a dash if it is not known."""
     return "–" if value is None else f"{value:,}"
+
+
+def format_change(before: int | None, after: int | None) -> str:
+    """Return two numbers with an arrow between them; one that is not known is left out."""
+    return " → ".join(f"{value:,}" for value in (before, after) if value is not None)
 
 
 def format_short(value: int | None) -> str:
@@ -195,15 +200,8 @@ def choose_language(asked: str | None, kept: str | None, accepted: str) -> str:
     for wanted in (asked, kept):
         if wanted is not None and wanted in LANGUAGES:
             return wanted
-    ranked: list[tuple[float, int, str]] = []
-    for place, item in enumerate(accepted.split(",")[:20]):
-        name, _, quality = item.strip().partition(";q=")
-        try:
-            weight = float(quality) if quality else 1.0
-        except ValueError:
-            weight = 0.0
-        ranked.append((-weight, place, name.strip().lower().partition("-")[0]))
-    return next((name for _, _, name in sorted(ranked) if name in LANGUAGES), "en")
+    ranked = (item.strip().lower()[:2] for item in accepted.split(","))  # browsers name what they want most first
+    return next((name for name in ranked if name in LANGUAGES), "en")
 
 
 # -- Markdown made safe: parsed without HTML, pictures or foreign schemes, and sanitised once more ---------------------
@@ -218,9 +216,6 @@ _TAGS = {
 }
 _ATTRIBUTES = {"a": {"href", "title"}, "ol": {"start"}}
 _SCHEMES = {"http", "https", "mailto"}
-_SYNTAX = re.compile(r"[`*_~#\[\]<>|&\\]|^\s*(?:[-+]\s|\d+[.)]\s|={3,}|-{3,})|^ {4}|\t", re.MULTILINE)
-"""Characters without which a text has no Markdown in it."""
-_PARAGRAPH = re.compile(r"\n\s*\n")
 
 
 @lru_cache(maxsize=1)
@@ -235,9 +230,6 @@ def render_markdown(text: str) -> Markup:
     shown = plain(text)
     if len(shown) > LONGEST:
         return Markup(f'<div class="plain">{escape(shown)}</div>')  # noqa: S704 - escaped
-    if not _SYNTAX.search(shown):
-        paragraphs = (escape(one.strip("\n")) for one in _PARAGRAPH.split(shown) if one.strip())
-        return Markup("".join(f"<p>{one}</p>" for one in paragraphs))  # noqa: S704 - escaped
     tokens = _parser().parse(shown)
     for token in tokens:
         if token.type in {"heading_open", "heading_close"}:

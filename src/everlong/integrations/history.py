@@ -13,7 +13,6 @@ import json
 import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -123,20 +122,17 @@ async def send_fitting_async(
 async def begin_stream(stream: AsyncIterable[_Value]) -> AsyncIterator[_Value]:
     """Return a stream whose first piece has come: a refusal is raised only then."""
     pieces = aiter(stream)
-    first = [piece async for piece in _take_one(pieces)]
+    try:
+        first = await anext(pieces)
+    except StopAsyncIteration:
+        return pieces
 
     async def whole() -> AsyncIterator[_Value]:
-        for piece in first:
-            yield piece
+        yield first
         async for piece in pieces:
             yield piece
 
     return whole()
-
-
-async def _take_one(pieces: AsyncIterator[_Value]) -> AsyncIterator[_Value]:
-    with suppress(StopAsyncIteration):
-        yield await anext(pieces)
 
 
 class _Turns:
@@ -362,9 +358,9 @@ class OfferedTools:
 
     def of(self, engine: ContextEngine) -> tuple[HiddenTool, ...]:
         """Return the tools to offer beside an engine; always the same, because a changed prompt is not cached."""
-        from everlong.agent.tools.hidden_tools import TOOLS, engine_tools  # noqa: PLC0415 - only requests load the agent's
+        from everlong.agent.tools.hidden_tools import TOOLS, tools_to_hide  # noqa: PLC0415 - only requests load the agent's
 
-        return engine_tools(engine, _log.warning) or (TOOLS if self._recall else ())
+        return tools_to_hide(engine, _log.warning) or (TOOLS if self._recall else ())
 
     def answer(self, fitted: Fitted, lookups: Sequence[RecallLookup]) -> dict[str, str]:
         """Return the answers to calls of these tools, in what room the window has left; blocks."""

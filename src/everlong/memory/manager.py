@@ -18,9 +18,8 @@ from everlong.context.digest import escaped, without_control_words
 from everlong.context.text import clip, shorten_text
 from everlong.errors import ConfigError, NotesError
 from everlong.memory.flush import Approve, Ask, Flushed, apply_calls, flush_request, memory_calls, user_turns
-from everlong.memory.notes import NotesMemory
+from everlong.memory.notes import NotesMemory, remove_unseen
 from everlong.memory.provider import Contained, MemoryProvider, Warn, describe_error, external_provider
-from everlong.memory.text import remove_unseen
 from everlong.model import Message
 from everlong.tokens import EstimatingCounter
 from everlong.workers import Failed, Overrun, Worker

@@ -9,7 +9,6 @@ import copy
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from everlong.context.invariants import latest_user_index, repair_all
@@ -21,7 +20,6 @@ __all__ = [
     "FIGURES",
     "TAG",
     "Checked",
-    "EngineFault",
     "FaultKind",
     "Unusable",
     "as_flag",
@@ -221,16 +219,6 @@ def as_status(value: Any) -> dict[str, Any]:
 
 FaultKind = Literal["raised", "time", "type", "list", "repaired"]
 """Kinds of faults: the engine raised, took too long, or returned a wrong type, a useless list, or one to be mended."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineFault:
-    """A fault of an engine, and the method in which it happened."""
-
-    kind: FaultKind
-    method: str
-    text: str
-    traceback: str = ""
 
 
 CONSEQUENCES: dict[FaultKind, str] = {

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import copy
 import json
-import traceback
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -24,7 +22,6 @@ from everlong.model import Message
 from everlong.plugins.checking import (
     CONSEQUENCES,
     FIGURES,
-    EngineFault,
     FaultKind,
     Unusable,
     as_flag,
@@ -41,11 +38,10 @@ from everlong.plugins.checking import (
 from everlong.plugins.host import Host, running_in
 from everlong.plugins.running import Failed, Overrun, Runner
 
-__all__ = ["EngineFault", "FaultKind", "GuardedEngine", "compressor_of", "compressors_in", "report_of"]
+__all__ = ["GuardedEngine", "compressor_of", "compressors_in", "report_of"]
 
 T = TypeVar("T")
 
-_MOST_FAULTS = 100
 _TOLERANCE = 1.01
 """Growth that is accepted, because the engine may count differently."""
 _FULL_SHARE = 0.85
@@ -70,9 +66,7 @@ class GuardedEngine(ContextEngine):
     Args:
         engine: the engine inside, of any base class.
         fallback: makes the engine that stands in for it.
-        seconds: the time for one call, without that of models it asks through Everlong.
         warn: told each kind of fault once.
-        record: told every fault.
         host: what the engine is given where it asks for settings and models.
         runner: the thread of the engine's calls; by default a new one.
     """
@@ -82,9 +76,7 @@ class GuardedEngine(ContextEngine):
         engine: ContextEngine,
         fallback: Callable[[], ContextEngine],
         *,
-        seconds: float = 60.0,
         warn: Callable[[str], None] = lambda _: None,
-        record: Callable[[EngineFault], None] = lambda _: None,
         host: Host | None = None,
         runner: Runner | None = None,
     ) -> None:
@@ -93,14 +85,13 @@ class GuardedEngine(ContextEngine):
         self.host = host
         self.is_off = False
         """True once the engine inside took too long, and is not called any more."""
-        self.faults: deque[EngineFault] = deque(maxlen=_MOST_FAULTS)
         self._count = 0
+        self._newest_fault = "is off"
         self._stands_in = False
         self.last_fault: str | None = None
         """The fault of the last compaction; None where there was none."""
-        self._runner = runner or Runner("everlong-engine", seconds)
+        self._runner = runner or Runner("everlong-engine")
         self._warn = warn
-        self._record = record
         self._warned_kinds: set[FaultKind] = set()
         self._unread: set[str] = set()
         """Figures whose failure was reported already."""
@@ -130,22 +121,22 @@ class GuardedEngine(ContextEngine):
             )
         except Overrun as overrun:
             self.is_off = True
-            self._fault("time", method, f"did not come back from {method}() in time: {overrun}")
+            self._fault("time", f"did not come back from {method}() in time: {overrun}")
             return otherwise()
         except Failed as failed:
             error = failed.error
             if not _is_fault(error):
                 raise error from None
             if isinstance(error, Unusable):
-                self._fault("type", method, f"returned a wrong type: {method}() {error}")
+                self._fault("type", f"returned a wrong type: {method}() {error}")
             else:
-                self._fault("raised", method, f"raised {type(error).__name__} in {method}(): {error}", error)
+                self._fault("raised", f"raised {type(error).__name__} in {method}(): {error}")
             return otherwise()
         self._take_figures(figures)
         for name, problem in raised.items():
             if name not in self._unread:
                 self._unread.add(name)
-                self._fault("raised", name, f"raised {type(problem).__name__} when {name} was read", problem)
+                self._fault("raised", f"raised {type(problem).__name__} when {name} was read")
         return value
 
     def _work_and_measure(self, work: Callable[[], T]) -> tuple[T, tuple[dict[str, Any], dict[str, Exception]]]:
@@ -168,12 +159,9 @@ class GuardedEngine(ContextEngine):
         """Call a method of the engine inside whose answer does not matter."""
         self._try(method, lambda: self._call(method, *args, **options), lambda: None)
 
-    def _fault(self, kind: FaultKind, method: str, text: str, error: BaseException | None = None) -> None:
-        trace = "".join(traceback.format_exception(error)) if error is not None else ""
-        fault = EngineFault(kind, method, text, trace)
-        self.faults.append(fault)
+    def _fault(self, kind: FaultKind, text: str) -> None:
         self._count += 1
-        self._record(fault)
+        self._newest_fault = text
         if kind not in self._warned_kinds:
             self._warned_kinds.add(kind)
             self._warn(f"the context engine {self._name!r} {text}; {CONSEQUENCES[kind]}")
@@ -241,7 +229,7 @@ class GuardedEngine(ContextEngine):
         found = self._try("compress", lambda: self._compress_inside(messages, wishes), lambda: None)
         result = self._accept(messages, found) if found is not None else None
         if self._count > before or self.is_off:
-            self.last_fault = self.faults[-1].text
+            self.last_fault = self._newest_fault
         self._stands_in = result is None
         if result is None:
             return self._compress_instead(messages, wishes)
@@ -267,19 +255,19 @@ class GuardedEngine(ContextEngine):
 
     def _accept(self, messages: list[Message], found: _Compacted) -> list[Message] | None:
         if found.problem:
-            self._fault("list", "compress", f"compress() {found.problem}")
+            self._fault("list", f"compress() {found.problem}")
             return None
         # Both by the same estimate, because the exact count of the new list is unknown.
         before, after = map(estimate_messages_tokens_rough, (messages, found.messages))
         if after > before * _TOLERANCE:
-            self._fault("list", "compress", f"compress() made {after:,} tokens of {before:,}")
+            self._fault("list", f"compress() made {after:,} tokens of {before:,}")
             return None
         tokens, window = self.estimate_tokens(messages), self.fallback.context_length
         if after >= before and tokens >= _FULL_SHARE * window:
-            self._fault("list", "compress", f"compress() left {tokens:,} tokens as they were in a window of {window:,}")
+            self._fault("list", f"compress() left {tokens:,} tokens as they were in a window of {window:,}")
             return None
         if found.repairs:
-            self._fault("repaired", "compress", f"compress() {' and '.join(found.repairs)}")
+            self._fault("repaired", f"compress() {' and '.join(found.repairs)}")
         return found.messages
 
     def _compress_instead(self, messages: list[Message], wishes: dict[str, Any]) -> list[Message]:
@@ -356,8 +344,7 @@ class GuardedEngine(ContextEngine):
         )
         if answer or (self._count == before and not self.is_off):
             return answer
-        why = self.faults[-1].text if self.faults else "is off"
-        return json.dumps({"error": f"the tool {name} is not available: its engine {why}"})
+        return json.dumps({"error": f"the tool {name} is not available: its engine {self._newest_fault}"})
 
     def get_status(self) -> dict[str, Any]:
         """Return the figures, with what the engine adds to them."""

@@ -306,7 +306,7 @@ class UntrustedPlugin(PluginError):  # noqa: N818 - reads as the fact that it st
     def __init__(self, found: FoundPlugin) -> None:
         super().__init__(
             f"the plugin {found.name!r} came with this project and is not trusted, or has changed since; it is left "
-            f"out; look at what is in it, then run: everlong plugins trust {found.folder}"
+            f"out; look at what is in it, then run: everlong trust add {found.folder}"
         )
 
 

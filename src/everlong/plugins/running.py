@@ -16,9 +16,12 @@ from typing import Any, TypeVar
 
 from everlong.workers import Failed, Job, Overrun, Worker
 
-__all__ = ["Failed", "Overrun", "Runner", "time_of_others"]
+__all__ = ["CALL_SECONDS", "Failed", "Overrun", "Runner", "time_of_others"]
 
 T = TypeVar("T")
+
+CALL_SECONDS = 60.0
+"""Seconds that one call of an engine may take; the built-in one needs less than one."""
 
 
 class _PluginCall(Job[T]):
@@ -74,10 +77,10 @@ def time_of_others() -> Iterator[None]:
 
 
 class Runner:
-    """A thread for the calls of one plugin's object; each may take ``seconds``."""
+    """A thread for the calls of one plugin's object; each may take ``seconds``, `CALL_SECONDS` by default."""
 
-    def __init__(self, name: str, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, name: str, seconds: float | None = None) -> None:
+        self.seconds = CALL_SECONDS if seconds is None else seconds
         self._worker = Worker(name)
         self._stays_here = False
 

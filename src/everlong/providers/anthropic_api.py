@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from everlong.errors import RequestRefused
@@ -25,7 +26,7 @@ from everlong.providers.base import (
     Usage,
     tokens_in,
 )
-from everlong.providers.client import ClientProvider, StreamAssembler, listed_window, need, weigh
+from everlong.providers.client import MOST_CLIENTS, ClientProvider, StreamAssembler, listed_window, need, weigh
 from everlong.wire import sendable, to_anthropic, to_openai
 from everlong.wire.anthropic import INVALID
 
@@ -70,12 +71,7 @@ class AnthropicProvider(ClientProvider):
     ) -> None:
         need("anthropic", "Claude")
 
-        def client() -> Anthropic:
-            import anthropic  # noqa: PLC0415 - an optional package, and slow to load
-
-            return anthropic.Anthropic(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout)
-
-        super().__init__(model, name, ("anthropic", api_key, base_url, timeout), client)
+        super().__init__(model, name, partial(_client, api_key, base_url, timeout))
 
     def served_context_length(self) -> int | None:
         """Return the model's window as the API, or another server that speaks its format, lists it."""
@@ -113,6 +109,13 @@ class AnthropicProvider(ClientProvider):
 
     def _gathering(self) -> StreamAssembler:
         return AnthropicAssembler()
+
+
+@lru_cache(maxsize=MOST_CLIENTS)
+def _client(api_key: str, base_url: str | None, timeout: float) -> Anthropic:
+    import anthropic  # noqa: PLC0415 - an optional package, and slow to load
+
+    return anthropic.Anthropic(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout)
 
 
 # -- requests -------------------------------------------------------------------------------------------------------

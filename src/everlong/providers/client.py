@@ -5,11 +5,8 @@ The subclasses know the wire formats. `connection` tries again.
 
 from __future__ import annotations
 
-import threading
-import weakref
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, ClassVar, Unpack
@@ -20,10 +17,12 @@ from everlong.model import EPHEMERAL, Message
 from everlong.providers.base import CallOptions, Done, Event, Reply, UsageReported
 from everlong.providers.failures import classify
 
-__all__ = ["ClientProvider", "SharedClients", "StreamAssembler", "listed_window", "need", "weigh"]
+__all__ = ["MOST_CLIENTS", "ClientProvider", "StreamAssembler", "listed_window", "need", "weigh"]
 
 _SPOKEN = ("system", "messages")
 _VALUE_WEIGHT = 256
+MOST_CLIENTS = 32
+"""Official clients of one API that are kept, by endpoint and key."""
 
 
 def weigh(value: Any) -> int:
@@ -65,41 +64,6 @@ class StreamAssembler(ABC):
         return None
 
 
-class SharedClients:
-    """Official clients by endpoint; the last holder of one closes it.
-
-    A client reads every certificate of the system and keeps its own connections. Hundreds of agents of one process
-    would each pay for that again.
-    """
-
-    def __init__(self) -> None:
-        # Making a client may collect garbage, and with it a holder of another one, which gives that back.
-        self._lock = threading.RLock()
-        self._clients: dict[Hashable, Any] = {}
-        self._holders: Counter[Hashable] = Counter()
-
-    def take(self, endpoint: Hashable, make: Callable[[], Any]) -> Any:
-        """Return the client of an endpoint; the first holder makes it."""
-        with self._lock:
-            if endpoint not in self._clients:
-                self._clients[endpoint] = make()
-            self._holders[endpoint] += 1
-            return self._clients[endpoint]
-
-    def give_back(self, endpoint: Hashable) -> None:
-        """Say that one holder does not need the client of an endpoint any more."""
-        with self._lock:
-            self._holders[endpoint] -= 1
-            if self._holders[endpoint]:
-                return
-            del self._holders[endpoint]
-            client = self._clients.pop(endpoint)
-        client.close()
-
-
-_CLIENTS = SharedClients()
-
-
 class ClientProvider(ABC):
     """One model behind an official client."""
 
@@ -108,30 +72,22 @@ class ClientProvider(ABC):
     _streaming: ClassVar[dict[str, Any]] = {}
     """Extra fields of the body of a streamed request."""
 
-    def __init__(self, model: str, name: str, endpoint: Hashable, make_client: Callable[[], Any]) -> None:
+    def __init__(self, model: str, name: str, take_client: Callable[[], Any]) -> None:
         """Prepare a provider.
 
         Args:
             model: the model's name.
             name: the provider's name.
-            endpoint: everything that tells its client from others; providers with an equal one share a client.
-            make_client: makes that client.
+            take_client: returns its client, which providers of one endpoint share: a client reads every certificate of
+                the system, and hundreds of agents of one process would each pay for that again.
         """
         self.name = name
         self.model = model
-        self._endpoint = endpoint
-        self._make_client = make_client
-        self._taken: Any = None
-        self._give_back: Callable[[], object] = bool
-        self._taking = threading.Lock()  # parts of a summary are asked for several at a time
+        self._take_client = take_client
 
     @property
     def _client(self) -> Any:
-        with self._taking:
-            if self._taken is None:
-                self._taken = _CLIENTS.take(self._endpoint, self._make_client)
-                self._give_back = weakref.finalize(self, _CLIENTS.give_back, self._endpoint)
-            return self._taken
+        return self._take_client()
 
     def load(self) -> None:
         """Load the client's package, which takes a while, so that the first call does not wait for it."""
@@ -165,11 +121,8 @@ class ClientProvider(ABC):
         yield UsageReported(reply.usage)
         yield Done(reply)
 
-    def close(self) -> None:
-        """Close connections that no other provider uses; the next call opens new ones."""
-        with self._taking:
-            self._taken = None
-            self._give_back()
+    def close(self) -> None:  # noqa: B027 - there is nothing to close
+        """Do nothing: other providers may use the client, whose idle connections end by themselves."""
 
     def _prepare_body(self, messages: Sequence[Message], call: CallOptions) -> dict[str, Any]:
         """Return the body to send. Runs ``prepare`` outside of the call: its exceptions are no failures of the API."""

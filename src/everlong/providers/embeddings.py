@@ -20,6 +20,7 @@ from everlong.extras import install_command
 from everlong.providers.client import need
 from everlong.providers.endpoints import ENDPOINTS, NO_KEY, Endpoint, ModelName, endpoint_for, find_key
 from everlong.providers.failures import classify
+from everlong.providers.openai_api import openai_client
 from everlong.redaction import redact
 
 if TYPE_CHECKING:
@@ -87,8 +88,6 @@ class EndpointModel:
                 f"search.embeddings needs the package numpy; install it with: {install_command('semantic')}", key=_KEY
             )
         self._name, self._endpoint, self._key = name, endpoint, key
-        self._made: Any = None
-        self._making = threading.Lock()
 
     @property
     def model_id(self) -> str:
@@ -111,25 +110,14 @@ class EndpointModel:
 
     def _ask(self, texts: list[str], seconds: float) -> list[list[float]]:
         try:
-            answer = self._client.with_options(timeout=seconds).embeddings.create(
-                model=self._name.model, input=texts, encoding_format="float"
-            )
+            client = openai_client(self._key or NO_KEY, self._endpoint.base_url, seconds)
+            answer = client.embeddings.create(model=self._name.model, input=texts, encoding_format="float")
             found = {one.index: list(one.embedding) for one in answer.data}
         except Exception as error:
             raise classify(error, self._name.provider, self._name.model) from error
         if sorted(found) != list(range(len(texts))):
             raise self._malformed(f"{len(found)} vectors for {len(texts)} texts")
         return [found[place] for place in range(len(texts))]
-
-    @property
-    def _client(self) -> Any:
-        with self._making:
-            if self._made is None:
-                import openai  # noqa: PLC0415 - an optional package, and slow to load
-
-                key = self._key or NO_KEY
-                self._made = openai.OpenAI(api_key=key, base_url=self._endpoint.base_url, max_retries=0)
-            return self._made
 
     def _malformed(self, what: str) -> MalformedReply:
         provider, model = self._name

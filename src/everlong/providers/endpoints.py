@@ -28,6 +28,7 @@ __all__ = [
     "check_keyring",
     "endpoint_for",
     "find_key",
+    "is_model_file",
     "key_source",
     "parameters_in",
     "parse_model_name",
@@ -92,6 +93,11 @@ _BARE = (
 _PARAMETERS = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)([mb])(?![a-z0-9])", re.IGNORECASE)
 _MILLIONS_OF_TOKENS = 10
 """Up to this number, an ``m`` in a name means millions of tokens of the window, as in ``claude-…[1m]``."""
+
+
+def is_model_file(name: str | None) -> bool:
+    """Return whether a model is named by its file, which `LocalServer` serves."""
+    return name is not None and name.lower().endswith(".gguf")
 
 
 class ModelName(NamedTuple):

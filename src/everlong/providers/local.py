@@ -32,8 +32,6 @@ __all__ = ["LocalServer", "ModelFile", "find_model_file", "read_model_file"]
 
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
-_LONGEST_LIST = 64
-"""The longest list that is read; longer ones, such as those of all tokens, are skipped."""
 _MOST_DIMENSIONS = 8
 
 
@@ -42,8 +40,6 @@ class ModelFile:
     """A model in a file."""
 
     path: Path
-    title: str
-    """The model's name in the file, else the name of the file."""
     context_length: int | None
     """The window that the model was trained with; None if the file does not say."""
     parameters: int
@@ -63,7 +59,7 @@ class ModelFile:
 
 
 def read_model_file(path: Path) -> ModelFile:
-    """Return title, window and size of a model from its file.
+    """Return window and size of a model from its file.
 
     Raises:
         ConfigError: there is no such file, or it is no GGUF file.
@@ -88,7 +84,6 @@ def _read(path: Path, content: mmap.mmap) -> ModelFile:
     window = said.get(f"{said.get('general.architecture')}.context_length")
     return ModelFile(
         path,
-        title=str(said.get("general.name") or path.stem),
         context_length=int(window) if isinstance(window, int) and window > 0 else None,
         parameters=sum(header.tensor() for _ in range(tensors)),
         is_split=int(said.get("split.count") or 1) > 1,
@@ -119,7 +114,7 @@ class _Header:
         return start
 
     def fact(self) -> tuple[str, Any]:
-        """Return the next name and its value; None for a long list."""
+        """Return the next name and its value; None for a list."""
         name = self.text()
         (kind,) = self.numbers("I")
         return name, self._value(kind)
@@ -127,20 +122,15 @@ class _Header:
     def _value(self, kind: int) -> Any:
         if kind == _STRING:
             return self.text()
-        if kind == _ARRAY:
-            of, length = self.numbers("IQ")
-            if length <= _LONGEST_LIST:
-                return [self._value(of) for _ in range(length)]
-            self._skip_list(of, length)
-            return None
-        return self.numbers(_number(kind))[0]
-
-    def _skip_list(self, kind: int, length: int) -> None:
-        if kind in {_STRING, _ARRAY}:
+        if kind != _ARRAY:
+            return self.numbers(_number(kind))[0]
+        of, length = self.numbers("IQ")
+        if of in {_STRING, _ARRAY}:
             for _ in range(length):
-                self._skip_text() if kind == _STRING else self._value(kind)
+                self._skip_text() if of == _STRING else self._value(of)
         else:
-            self._at += length * struct.calcsize(_number(kind))
+            self._at += length * struct.calcsize(_number(of))
+        return None
 
     def tensor(self) -> int:
         """Return the number of parameters of the next tensor."""

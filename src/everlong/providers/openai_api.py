@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from everlong.model import Message, calls_of
@@ -22,7 +23,7 @@ from everlong.providers.base import (
     Usage,
     tokens_in,
 )
-from everlong.providers.client import ClientProvider, StreamAssembler, listed_window, need, weigh
+from everlong.providers.client import MOST_CLIENTS, ClientProvider, StreamAssembler, listed_window, need, weigh
 from everlong.wire import message_of_answer, sendable
 
 if TYPE_CHECKING:
@@ -74,12 +75,7 @@ class OpenAIProvider(ClientProvider):
     ) -> None:
         need("openai", "this provider")
 
-        def client() -> OpenAI:
-            import openai  # noqa: PLC0415 - an optional package, and slow to load
-
-            return openai.OpenAI(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout)
-
-        super().__init__(model, name, ("openai", api_key, base_url, timeout), client)
+        super().__init__(model, name, partial(openai_client, api_key, base_url, timeout))
         self.takes_markers = takes_markers
         self._strict = name == "openai" if strict is None else strict
 
@@ -114,6 +110,14 @@ class OpenAIProvider(ClientProvider):
 
     def _gathering(self) -> StreamAssembler:
         return OpenAIAssembler()
+
+
+@lru_cache(maxsize=MOST_CLIENTS)
+def openai_client(api_key: str, base_url: str | None, timeout: float) -> OpenAI:
+    """Return the official client of an endpoint."""
+    import openai  # noqa: PLC0415 - an optional package, and slow to load
+
+    return openai.OpenAI(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout)
 
 
 _REASONING = re.compile(r"(?:.*/)?(?:gpt-?[5-9]|o[1-9])(?![a-z0-9])")

@@ -7,6 +7,7 @@ that stayed. Reads only.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -290,20 +291,20 @@ class _Reader:
             return "in context", None
         own = next((one for one in seen.pieces if one.from_depth < depth <= one.to_depth and not one.is_raw), None)
         if own is not None and own.kind == "edit" and own.message is not None:
-            return _became_of(own), self._line_in(own.message)
+            return _became_of(own), self._line_in(own.message, self._words)
         said = self._store.read(ident, 1, 1_000_000).text
         literals = [piece.message for piece in seen.pieces if piece.kind == "new" and piece.message is not None]
         if any(said and said in text_of(message) for message in literals):
             return "in context", None  # the newest request stands again after the summary
-        line = next((found for message in literals if (found := self._line_in(message)) is not None), None)
+        line = next((found for message in literals if (found := self._line_in(message, said)) is not None), None)
         return ("in summary", line) if line is not None else ("summarized", None)
 
-    def _line_in(self, message: Message) -> str | None:
-        """Return the line of a message that has the words; None if no line has them all."""
-        wanted = self._words.split()
+    def _line_in(self, message: Message, said: str) -> str | None:
+        """Return the line of a message that has the words, together where ``said`` has them together, or None."""
+        wanted = [self._words] if _has(normal(said), self._words) else self._words.split()
         for line in text_of(message).splitlines():
             told = normal(line)
-            if wanted and (self._words in told or all(word in told for word in wanted)):
+            if self._words and all(_has(told, words) for words in wanted):
                 return _clip(line)
         return None
 
@@ -319,6 +320,11 @@ class _Reader:
                 is_newest = current.seen is not None and row.id == current.seen.view_id
                 yield Change(became, row.id, done, number, is_newest)
             before = became
+
+
+def _has(text: str, words: str) -> bool:
+    """Return whether a text has the words, and not as a part of longer ones: "day 5" is not in "day 53"."""
+    return re.search(rf"(?<![0-9a-z]){re.escape(words)}(?![0-9a-z])", text) is not None
 
 
 def _became_of(item: Any) -> Became:

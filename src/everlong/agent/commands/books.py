@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from everlong.agent.text import counted
+from everlong.agent.text import counted, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from everlong.agent.accounting import Account, Books
 
-__all__ = ["add_row", "money", "new_table", "print_books", "print_lines"]
+__all__ = ["money", "print_books"]
 
 _BOOK_HEADS = ("calls", "plain", "read", "written", "out", "paid", "uncached")
 _SIDE_CALLS = {
@@ -29,51 +27,29 @@ def money(value: Decimal) -> str:
     return f"${value:,.2f}" if value >= 1 else f"${value:,.4f}"
 
 
-def new_table(first: str, heads: Sequence[str]) -> Table:
-    """Return a table whose first column is text and whose other columns are figures."""
-    from rich.table import Table  # noqa: PLC0415 - --json needs no rich
-
-    table = Table(box=None, pad_edge=False)
-    table.add_column(first)
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
-    return table
-
-
-def add_row(table: Table, name: str, title: str | None, cells: Sequence[str]) -> None:
-    """Add a row with a name and its figures."""
-    from rich.text import Text  # noqa: PLC0415 - --json needs no rich
-
-    from everlong.store.transcripts import one_line  # noqa: PLC0415 - keeps `--help` quick
-
-    table.add_row(Text(one_line(name if title is None else f"{name}  {title}")), *cells)
-
-
-def print_lines(lines: Sequence[str], out: Console) -> None:
-    """Print remarks, one on each line."""
-    from rich.text import Text  # noqa: PLC0415 - --json needs no rich
-
-    for line in lines:
-        out.print(Text(line))
-
-
-# -- what was paid -----------------------------------------------------------------------------------------------------
-
-
 def print_books(books: Books, out: Console) -> None:
     """Print what was paid as a table, with remarks below it."""
-    table = new_table(books.by, _BOOK_HEADS)
+    from rich.table import Table  # noqa: PLC0415 - --json needs no rich
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column(books.by)
+    for head in _BOOK_HEADS:
+        table.add_column(head, justify="right", no_wrap=True)
     for name, one in books.groups.items():
-        add_row(table, name, books.titles.get(name), _account_cells(one))
+        title = books.titles.get(name)
+        table.add_row(Text(one_line(name if title is None else f"{name}  {title}", 400)), *_account_cells(one))
     if len(books.groups) > 1:
         table.add_row("[bold]in total[/]", *_account_cells(books.total))
     out.print(table)
-    print_lines(_book_remarks(books), out)
+    for line in _book_remarks(books):
+        out.print(Text(line))
 
 
 def _account_cells(one: Account) -> list[str]:
-    tokens = one.tokens
-    numbers = (one.calls, tokens.plain, tokens.cache_read, tokens.written, tokens.output)
+    used = one.tokens
+    told = (used.input_tokens, used.cache_read_tokens, used.cache_write_tokens, used.output_tokens)
+    numbers = (one.calls, *told)
     amounts = [money(one.cost), money(one.uncached_cost)] if one.has_prices else ["?", "?"]
     return [*(f"{number:,}" for number in numbers), *amounts]
 

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 
 from everlong.agent.tools.sandbox import Confinement
 from everlong.agent.tools.workspace import Workspace
-from everlong.errors import ConfigError
 from everlong.store import Branch, Store
 
-LEAST_OUTPUT = 1_000
 LEAST_PAGE = 600
 PAGES_IN_WINDOW = 4
 """Pages that fit a window even if every character is a token."""
@@ -41,15 +39,6 @@ class ToolContext:
     """Tokens of the model's window; a page takes a small part of it, in any script. 0 if it is not known."""
     upto: Branch | None = None
     """The current place of the conversation, if its session may go on elsewhere."""
-
-    def __post_init__(self) -> None:
-        if self.output_chars < LEAST_OUTPUT:
-            raise ConfigError(
-                f"output_chars is {self.output_chars}; a tool's result needs room for {LEAST_OUTPUT} at least",
-                "output_chars",
-            )
-        if not self.timeout_seconds > 0:
-            raise ConfigError(f"timeout_seconds is {self.timeout_seconds}; give a number above 0", "timeout_seconds")
 
     @property
     def page_chars(self) -> int:

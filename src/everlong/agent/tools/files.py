@@ -31,7 +31,6 @@ LARGEST = 20_000_000
 MOST_LINES = 4_000
 """Lines of the longest texts that are compared line by line; a longer comparison would take too long."""
 
-_LINE_END = r"(?:\r\n|(?<!\r)\n)"
 _COMPARED_LINES = 5_000
 _COMPARED_CHARS = 300
 
@@ -255,54 +254,28 @@ def edit_text(text: str, old: str, new: str, name: str, *, replace_all: bool = F
     """Return a text with ``old`` replaced by ``new``; raises `ToolError` where ``old`` is not there just once."""
     if not old:
         raise ToolError(f"'old' is empty; quote the text of {name} that is to be replaced, or use write_file")
-    if _with_lf(old) == _with_lf(new):
+    old, new = _as_in(text, old), _as_in(text, new)
+    if old == new:
         raise ToolError("'old' and 'new' are the same, so there is nothing to change")
-    spans = _find_all(text, old)
-    if not spans:
+    at = [text.count("\n", 0, found.start()) + 1 for found in re.finditer(f"(?={re.escape(old)})", text)]
+    if not at:
         raise ToolError(f"'old' is not in {name}. {_near_misses(text, old)}")
-    at = [text.count("\n", 0, start) + 1 for start, _ in spans]
-    if len(spans) > 1 and not replace_all:
+    if len(at) > 1 and not replace_all:
         raise ToolError(
-            f"'old' is in {name} {len(spans)} times, at lines {', '.join(map(str, at[:20]))}; quote more around the "
+            f"'old' is in {name} {len(at)} times, at lines {', '.join(map(str, at[:20]))}; quote more around the "
             "one that is meant, or say replace_all=true"
         )
-    pieces, end, done = [], 0, []
-    is_crlf = text.count("\r\n") * 2 > text.count("\n")
-    for (start, stop), line in zip(spans, at, strict=True):
-        if start < end:  # overlaps the one before, which is already replaced
-            continue
-        pieces += [text[end:start], _in_style(new, text[start:stop], is_crlf=is_crlf)]
-        end = stop
-        done.append(line)
-    return Edited("".join([*pieces, text[end:]]), done)
+    return Edited(text.replace(old, new), at)
 
 
 def _with_lf(text: str) -> str:
     return text.replace("\r\n", "\n")
 
 
-def _find_all(text: str, old: str) -> list[tuple[int, int]]:
-    """Return every span of a text, including overlapping ones; a line break matches either kind."""
-    wanted = _with_lf(old)
-    if "\r\n" not in text or "\n" not in wanted:
-        spans, at = [], text.find(wanted)
-        while at >= 0:
-            spans.append((at, at + len(wanted)))
-            at = text.find(wanted, at + 1)
-        return spans
-    pattern = re.compile(_LINE_END.join(map(re.escape, wanted.split("\n"))))
-    spans, start = [], 0
-    while found := pattern.search(text, start):
-        spans.append(found.span())
-        start = found.start() + 1
-    return spans
-
-
-def _in_style(new: str, replaced: str, *, is_crlf: bool) -> str:
-    """Return the new text with the line ends of the text it replaces, or of the file if that has none."""
-    breaks = replaced.count("\n")
-    crlf = replaced.count("\r\n") * 2 > breaks if breaks else is_crlf
-    return _with_lf(new).replace("\n", "\r\n") if crlf else new if "\r\n" not in replaced else _with_lf(new)
+def _as_in(text: str, words: str) -> str:
+    """Return words with the line ends that most lines of a text have."""
+    is_crlf = text.count("\r\n") * 2 > text.count("\n")
+    return _with_lf(words).replace("\n", "\r\n") if is_crlf else words if "\r\n" in text else _with_lf(words)
 
 
 # -- what the model may have meant ------------------------------------------------------------------------------------

@@ -17,9 +17,9 @@ import orjson
 
 from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.history import read_turn, recall
-from everlong.agent.tools.tool import Tool
+from everlong.agent.tools.tool import engine_tools, without_clashes
 from everlong.agent.tools.workspace import Workspace
-from everlong.errors import ConfigError, EverlongError
+from everlong.errors import EverlongError
 from everlong.providers.anthropic_api import AnthropicAssembler
 from everlong.providers.client import StreamAssembler
 from everlong.providers.openai_api import FirstChoiceAssembler, ResponsesAssembler
@@ -43,13 +43,13 @@ __all__ = [
     "HiddenTool",
     "Hiding",
     "RecallLookup",
-    "engine_tools",
     "find_lookups",
     "hide_lookups",
     "hiding_for",
     "look_up_all",
     "lookup_entries",
     "tool_schema",
+    "tools_to_hide",
 ]
 
 RECALL, READ = "everlong_recall", "everlong_read_turn"
@@ -101,17 +101,10 @@ TOOLS = (
 )
 
 
-def engine_tools(engine: ContextEngine, warn: Callable[[str], None]) -> tuple[HiddenTool, ...]:
+def tools_to_hide(engine: ContextEngine, warn: Callable[[str], None]) -> tuple[HiddenTool, ...]:
     """Return the tools that an engine offers; one that cannot be offered is left out, with a warning."""
-    found: dict[str, HiddenTool] = {}
-    for schema in engine.get_tool_schemas():
-        try:
-            tool = Tool.from_schema(schema, engine.handle_tool_call)
-        except ConfigError as error:
-            warn(f"a tool of the engine {engine.name!r} is left out: {error}")
-            continue
-        found.setdefault(tool.name, HiddenTool(tool.name, tool.description, tool.parameters))
-    return tuple(found.values())
+    found = without_clashes(engine_tools(engine, warn), (), "an engine's", warn)
+    return tuple(HiddenTool(one.name, one.description, one.parameters) for one in found)
 
 
 class RecallLookup(NamedTuple):

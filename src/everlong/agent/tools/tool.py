@@ -9,9 +9,9 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
@@ -21,6 +21,9 @@ from everlong.agent.text import one_line
 from everlong.agent.tools.context import ToolContext
 from everlong.errors import ConfigError, ToolError
 from everlong.model import Part
+
+if TYPE_CHECKING:
+    from everlong.context import ContextEngine
 
 Effect = Literal["reads", "writes", "runs"]
 """The effect of a call: it changes nothing, files, or anything. Calls that change something need an approval."""
@@ -129,6 +132,34 @@ class Tool:
         if self.previewer is not None:
             return self.previewer(args, context)
         return json.dumps(args, ensure_ascii=False, indent=2, default=str)
+
+
+def engine_tools(
+    engine: ContextEngine, warn: Callable[[str], None], call: Callable[[str, Arguments], str] | None = None
+) -> list[Tool]:
+    """Return the tools that an engine offers, answered by ``call``; leave out, with a warning, what is no tool."""
+    found: list[Tool] = []
+    for schema in engine.get_tool_schemas():
+        try:
+            found.append(Tool.from_schema(schema, call or engine.handle_tool_call))
+        except ConfigError as error:
+            warn(f"a tool of the engine {engine.name!r} is left out: {error}")
+    return found
+
+
+def without_clashes(
+    tools: Iterable[Tool], taken: Iterable[Tool], whose: str, warn: Callable[[str], None]
+) -> list[Tool]:
+    """Return the tools whose names nobody has yet; warn about the others."""
+    names = {one.name for one in taken}
+    kept: list[Tool] = []
+    for one in tools:
+        if one.name in names:
+            warn(f"{whose} tool {one.name!r} is left out, because there is another tool of that name")
+        else:
+            names.add(one.name)
+            kept.append(one)
+    return kept
 
 
 def as_output(value: Any) -> str | ToolOutput:

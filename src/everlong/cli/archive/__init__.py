@@ -1,1 +1,1 @@
-"""``everlong archive``: what other clients log."""
+"""The logs of other clients: their formats, and their import."""

@@ -18,6 +18,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from sqlalchemy import select
+
 from everlong.cli.archive.formats import (
     LogFormat,
     check_database,
@@ -30,6 +32,7 @@ from everlong.cli.output import counted
 from everlong.config.files import is_regular
 from everlong.errors import TranscriptError
 from everlong.store.imports import FileStamp, Imported, Importer, ImportOrigin, KnownLog, LogFiles
+from everlong.store.schema import session
 from everlong.wire.logs.hermes import join_lineage
 
 if TYPE_CHECKING:
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 AIDER = ".aider.chat.history.md"
 """The file that aider keeps in each folder that it works in."""
 _VSCODE = "saoudrizwan.claude-dev"
+_MOST_FOUND = 50_000_000
+"""Bytes of the largest log that a folder may bring along: it is read whole, and a small clone unpacks to gigabytes."""
 
 
 class LogFolder(NamedTuple):
@@ -92,6 +97,40 @@ def log_folders(env: Mapping[str, str] | None = None, home: Path | None = None) 
         LogFolder("aider", house, (AIDER,)),
         LogFolder("hermes", place("HERMES_HOME", house / ".hermes"), ("state.db",)),
     ]
+
+
+def changed_logs(store: Store, folders: Sequence[LogFolder], skipped: list[dict[str, str]]) -> Iterator[Path]:
+    """Yield the logs that have changed since they were imported: in folders, and in those of stored conversations.
+
+    Args:
+        store: The store.
+        folders: The folders.
+        skipped: gets the files that are too large.
+    """
+    known, seen = LogFiles(store).all_stamps(), set[str]()
+    for folder in [*folders, *_folders_of_conversations(store)]:
+        for path in folder.files():
+            name = str(path.absolute())
+            if name in seen:
+                continue
+            seen.add(name)
+            try:
+                stamp = stamp_of(path)
+            except OSError:  # it was deleted in between
+                continue
+            if not folder.is_own and stamp.size > _MOST_FOUND:
+                problem = f"it has more than {_MOST_FOUND:,} bytes, and no client has put it there"
+                skipped.append({"file": name, "problem": problem})
+            elif known.get(name) != stamp:
+                yield path
+
+
+def _folders_of_conversations(store: Store) -> list[LogFolder]:
+    """Return the folders that stored conversations work in; aider keeps its history in the folder itself."""
+    query = select(session.c.folder).where(session.c.tenant == store.tenant, session.c.folder.is_not(None)).distinct()
+    with store.database.read() as connection:
+        names = connection.execute(query).scalars().all()
+    return [LogFolder("aider", Path(name), (AIDER,), is_own=False) for name in names if Path(name).is_absolute()]
 
 
 def is_clients_own(path: Path) -> bool:

@@ -9,16 +9,14 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from everlong.cli.chat.state import ASKED, STARTING, ChatState
-from everlong.cli.chosen_store import store_option
-from everlong.cli.local import local_option
+from everlong.cli.local import agent_options
 from everlong.cli.screen import console, unguarded
-from everlong.cli.trust import settle_trust, trust_option
+from everlong.cli.trust import settle_trust
 
 if TYPE_CHECKING:
     from everlong.agent.commands.registry import Registry
@@ -28,22 +26,9 @@ if TYPE_CHECKING:
 
 
 @click.command("chat")
-@click.option("-m", "--model", metavar="PROVIDER:MODEL", help="The model.  [default: agent.model]")
-@click.option("--base-url", metavar="URL", help="The address of a server that has the model.")
-@local_option()
-@click.option("-c", "--continue", "goes_on", is_flag=True, help="Continue the newest conversation of this folder.")
-@click.option("--resume", metavar="ID|TITLE", help="Continue this conversation.")
+@agent_options
 @click.option("--title", help="A title for the session.")
-@click.option("-y", "--yes", is_flag=True, help="Approve everything that writes or runs something.")
 @click.option("--plain", is_flag=True, help="No colour, no drawing, for screen readers and dumb terminals.")
-@click.option(
-    "--allow",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    multiple=True,
-    help="Another folder that file tools may use; can be repeated.",
-)
-@trust_option
-@store_option
 def chat_command(**given: Any) -> None:
     """Talk to a model with tools, in a conversation that does not end at its window."""
     if given["goes_on"] and given["resume"] is not None:
@@ -65,8 +50,7 @@ def _lacks_model(given: dict[str, Any]) -> bool:
         return False
     from everlong.config import load_settings  # noqa: PLC0415 - keeps `--help` quick
 
-    agent = load_settings().settings.agent
-    return agent.model is None and agent.local is None
+    return load_settings().settings.agent.model is None
 
 
 def _chat(given: dict[str, Any], *, on_terminal: bool) -> bool:

@@ -32,16 +32,12 @@ if TYPE_CHECKING:
     from everlong.store.shown_path import ShownPath
 
 __all__ = [
-    "ChangedRange",
     "CompactionPage",
     "CompactionRow",
-    "LineSource",
-    "SummaryLine",
     "compaction_rows",
     "find_sources",
     "line_at",
     "read_compaction",
-    "summary_lines",
     "summary_text",
 ]
 

@@ -19,19 +19,7 @@ from everlong.store.schema import session
 if TYPE_CHECKING:
     from everlong.store import Conversation, Store
 
-__all__ = [
-    "PAGE",
-    "ActiveDay",
-    "ConversationRow",
-    "FamilyMember",
-    "ListPage",
-    "TreePage",
-    "agents_cost",
-    "read_filters",
-    "read_list",
-    "read_tree",
-    "row_of",
-]
+__all__ = ["PAGE", "agents_cost", "read_list", "read_tree", "row_of"]
 
 PAGE = 50
 """Conversations on one page of the list."""
@@ -48,19 +36,19 @@ _AGES = {"1d": 1, "7d": 7, "30d": 30, "365d": 365}
 class ConversationRow:
     """One conversation of the list."""
 
-    id: str
-    title: str
-    client: str
-    folder: str
-    model: str
-    started: float
-    active: float
-    messages: int
-    compactions: int
-    agents: int
-    tokens: int
-    cost: float
-    is_live: bool
+    of: Conversation
+    is_live: bool = False
+
+    @property
+    def title(self) -> str:
+        """Its title, or the name of the file that it came from."""
+        return self.of.title or str((self.of.origin or {}).get("file") or "")
+
+    @property
+    def tokens(self) -> int:
+        """All tokens of its requests and answers."""
+        one = self.of
+        return one.input_tokens + one.cache_read_tokens + one.cache_write_tokens + one.output_tokens
 
 
 class ActiveDay(NamedTuple):
@@ -149,21 +137,7 @@ def read_days(store: Store) -> tuple[ActiveDay, ...]:
 
 def row_of(one: Conversation, *, is_waiting: bool = False) -> ConversationRow:
     """Return a conversation as a row of a list."""
-    return ConversationRow(
-        id=one.id,
-        title=one.title or str((one.origin or {}).get("file") or ""),
-        client=one.client or one.source,
-        folder=one.folder or "",
-        model=one.model or "",
-        started=one.started,
-        active=one.active,
-        messages=one.messages,
-        compactions=one.compactions,
-        agents=one.agents,
-        tokens=one.input_tokens + one.cache_read_tokens + one.cache_write_tokens + one.output_tokens,
-        cost=one.cost,
-        is_live=is_waiting and time.time() - one.active < LIVE_SECONDS,
-    )
+    return ConversationRow(one, is_waiting and time.time() - one.active < LIVE_SECONDS)
 
 
 def _without_secrets(values: tuple[str, ...]) -> tuple[str, ...]:
@@ -192,13 +166,12 @@ class FamilyMember:
     """A conversation of the tree and those that were begun from it."""
 
     row: ConversationRow
-    kind: str
     children: tuple[FamilyMember, ...]
 
     @property
     def cost(self) -> float:
         """US dollars for it and all below it."""
-        return self.row.cost + sum(child.cost for child in self.children)
+        return self.row.of.cost + sum(child.cost for child in self.children)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +222,7 @@ class _Reader:
         room = max(0, _MOST - len(self._seen)) if depth < _DEEPEST else 0
         self.is_cut |= len(names) > room
         children = tuple(self.member(name, depth + 1) for name in names[:room] if name not in self._seen)
-        return FamilyMember(row_of(found), found.kind, children)
+        return FamilyMember(ConversationRow(found), children)
 
     def _children_of(self, ident: str) -> list[str]:
         query = (

@@ -10,7 +10,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
 
 from everlong.agent.accounting import Account, Books, account
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.store import Store
 
-__all__ = ["AGES", "CostPage", "CostRow", "CostView", "Ledgers", "read_cost"]
+__all__ = ["AGES", "Ledgers", "read_cost"]
 
 CostView = Literal["day", "model", "client", "session"]
 AGES = {"7d": 7, "30d": 30, "all": None}
@@ -31,41 +31,15 @@ _PATIENCE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class CostRow:
-    """The sum of one group."""
-
-    name: str
-    title: str
-    calls: int
-    plain: int
-    read: int
-    written: int
-    output: int
-    cost: Decimal | None
-    """US dollars; None where no price is known."""
-    uncached: Decimal | None
-
-
-@dataclass(frozen=True, slots=True)
 class CostPage:
     """The amounts paid in a time, by group."""
 
     by: CostView
     age: str
-    rows: tuple[CostRow, ...]
+    rows: tuple[tuple[str, Account], ...]
+    """Names of groups with their sums."""
     hidden: int
-    total: CostRow
-    caching_saved: Decimal | None
-    """US dollars that provider caching saved."""
-    missed: tuple[tuple[str, int, int, Decimal], ...]
-    """Cache misses: reason, calls, tokens, and US dollars above reading them."""
-    compactions: int
-    summaries_cost: Decimal
-    rewritten_tokens: int
-    rewritten_cost: Decimal
-    unsent_tokens: int
-    unsent_cost: Decimal
-    unpriced: tuple[str, ...]
+    books: Books
 
 
 class _Kept(NamedTuple):
@@ -113,35 +87,11 @@ def read_cost(store: Store, settings: Settings, ledgers: Ledgers, query: Mapping
     age = age if age in AGES else "30d"
     books = ledgers.books(store, settings, "session" if by == "client" else by, age)
     groups = _by_client(store, books) if by == "client" else books.groups
-    ranked = sorted(groups.items(), key=lambda one: one[0], reverse=True)
+    paid = [(name, one) for name, one in groups.items() if one.calls]
+    ranked = sorted(paid, reverse=True, key=itemgetter(0))
     if by != "day":
-        ranked = sorted(groups.items(), key=lambda one: (-one[1].cost, one[0]))
-    total = books.total
-    return CostPage(
-        by=by,
-        age=age,
-        rows=tuple(_row(name, books.titles.get(name, ""), one) for name, one in ranked[:_MOST_ROWS]),
-        hidden=max(0, len(ranked) - _MOST_ROWS),
-        total=_row("", "", total),
-        caching_saved=total.uncached_cost - total.cost if total.has_prices else None,
-        missed=tuple(
-            (reason, one.calls, one.missed.tokens, one.missed.cost)
-            for reason, one in sorted(total.misses.items(), key=lambda one: -one[1].missed.tokens)
-        ),
-        compactions=total.compactions,
-        summaries_cost=total.kinds["summary"].cost,
-        rewritten_tokens=total.rewritten.tokens,
-        rewritten_cost=total.rewritten.cost,
-        unsent_tokens=total.unsent.tokens,
-        unsent_cost=total.unsent.cost,
-        unpriced=tuple(books.unpriced),
-    )
-
-
-def _row(name: str, title: str, one: Account) -> CostRow:
-    tokens = one.tokens
-    amounts = (one.cost, one.uncached_cost) if one.has_prices else (None, None)
-    return CostRow(name, title, one.calls, tokens.plain, tokens.cache_read, tokens.written, tokens.output, *amounts)
+        ranked = sorted(paid, key=lambda one: (-one[1].cost, one[0]))
+    return CostPage(by, age, tuple(ranked[:_MOST_ROWS]), max(0, len(ranked) - _MOST_ROWS), books)
 
 
 def _by_client(store: Store, books: Books) -> dict[str, Account]:

@@ -17,7 +17,7 @@ from everlong.config import compression_values
 from everlong.context.literals import is_acknowledgement, is_summary
 from everlong.context.policy import compute_budgets
 from everlong.errors import ConfigError
-from everlong.memory.text import NOTES_HEADING
+from everlong.memory.notes import NOTES_HEADING
 from everlong.model import Message, ToolCall, calls_of, find_groups, text_of
 from everlong.providers.catalogue import Catalogue
 from everlong.providers.endpoints import endpoint_for, parse_model_name
@@ -35,17 +35,7 @@ if TYPE_CHECKING:
     from everlong.store import Conversation, Store
     from everlong.store.shown_path import ShownPath, ShownRun
 
-__all__ = [
-    "ContextPart",
-    "NowPage",
-    "PartKind",
-    "TokenShare",
-    "ToolsPage",
-    "path_of",
-    "read_now",
-    "read_tools",
-    "share_tokens",
-]
+__all__ = ["path_of", "read_now", "read_tools", "share_tokens"]
 
 PartKind = Literal["tools", "system", "memory", "kept", "summary", "told", "edited", "pinned", "tail"]
 

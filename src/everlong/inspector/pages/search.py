@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from everlong.store.search.snippets import Snippet
     from everlong.store.whereabouts import Whereabouts
 
-__all__ = ["MODES", "Around", "FoundHit", "Marked", "SearchPage", "fate_of", "marked_pieces", "read_search"]
+__all__ = ["MODES", "Marked", "fate_of", "marked_pieces", "read_search"]
 
 MODES = ("auto", "phrase", "substring", "regex")
 _ROLES = ("user", "assistant", "tool", "summary")
@@ -44,17 +44,10 @@ class Around(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class FoundHit:
-    """One hit of a search."""
+class FoundHit(NamedTuple):
+    """One hit of a search, its words in pieces, and the messages beside it."""
 
-    node: str
-    """The id of the message; empty for a summary."""
-    conversation: str
-    title: str
-    turn: int
-    role: str
-    at: float
+    hit: Hit
     pieces: tuple[Marked, ...]
     before: Around | None
     after: Around | None
@@ -95,9 +88,9 @@ def read_search(store: Store, query: Mapping[str, str]) -> SearchPage:
     return SearchPage(*asked, hits, found.cursor, found.is_partial, "")
 
 
-def fate_of(store: Store, hit: FoundHit) -> Whereabouts | None:
+def fate_of(store: Store, hit: Hit) -> Whereabouts | None:
     """Return what has become of a hit; None for a summary, and for a message that is gone meanwhile."""
-    found = find_whereabouts(store, hit.node, limit=1) if hit.node else []
+    found = [] if hit.node is None else find_whereabouts(store, hit.node.hex(), limit=1)
     return found[0] if found else None
 
 
@@ -118,17 +111,7 @@ def marked_pieces(snippet: Snippet) -> Iterator[Marked]:
 
 def _found(store: Store, hit: Hit) -> FoundHit:
     before, after = (None, None) if hit.session is None else _around(store, hit.session, hit.turn)
-    return FoundHit(
-        node="" if hit.node is None else hit.node.hex(),
-        conversation=hit.session or "",
-        title=hit.title or "",
-        turn=hit.turn,
-        role=hit.role,
-        at=hit.at,
-        pieces=tuple(marked_pieces(hit.snippet)),
-        before=before,
-        after=after,
-    )
+    return FoundHit(hit, tuple(marked_pieces(hit.snippet)), before, after)
 
 
 def _around(store: Store, ident: str, turn: int) -> tuple[Around | None, Around | None]:

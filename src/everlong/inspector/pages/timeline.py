@@ -17,26 +17,12 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.store import Store
 
-__all__ = ["ROWS", "CacheTotals", "TimelinePage", "read_chart", "read_timeline"]
+__all__ = ["ROWS", "read_chart", "read_timeline"]
 
 ROWS = 100
 """Turns on one page of the table."""
 _MOST_POINTS = 1_000
 """Points of the chart."""
-
-
-@dataclass(frozen=True, slots=True)
-class CacheTotals:
-    """The tokens of all requests of a conversation, by what the provider's cache did."""
-
-    prompt: int
-    read: int
-    written: int
-
-    @property
-    def share(self) -> float:
-        """The share of the tokens that came from the cache."""
-        return self.read / self.prompt if self.prompt else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +37,6 @@ class TimelinePage:
     is_first: bool
     window: int | None
     threshold: int | None
-    totals: CacheTotals
 
 
 def read_timeline(store: Store, settings: Settings, ident: str, before: int | None = None) -> TimelinePage:
@@ -68,11 +53,6 @@ def read_timeline(store: Store, settings: Settings, ident: str, before: int | No
         is_first=before is None,
         window=window,
         threshold=threshold,
-        totals=CacheTotals(
-            found.input_tokens + found.cache_read_tokens + found.cache_write_tokens,
-            found.cache_read_tokens,
-            found.cache_write_tokens,
-        ),
     )
 
 

@@ -26,22 +26,7 @@ if TYPE_CHECKING:
     from everlong.store import Store
     from everlong.store.transcripts import TranscriptPiece
 
-__all__ = [
-    "TURNS",
-    "Diff",
-    "DiffLine",
-    "MessagePage",
-    "ShownMark",
-    "ShownMessage",
-    "ShownPiece",
-    "TranscriptPage",
-    "find_diff",
-    "message_at",
-    "page_of_turn",
-    "read_message_page",
-    "read_transcript",
-    "read_unified",
-]
+__all__ = ["TURNS", "DiffLine", "find_diff", "message_at", "page_of_turn", "read_message_page", "read_transcript"]
 
 TURNS = 200
 """The turns of one page."""
@@ -238,7 +223,8 @@ def read_message_page(store: Store, ident: str) -> MessagePage:
     """Return a message by the beginning of its id; raise `NotStored` if there is none, or several."""
     found = find_message(store, ident)
     fate = find_whereabouts(store, found.node.hex(), limit=1)
-    line = _line_of(store, found.session, found.turn, found.node)
+    lines = () if found.session is None else _lines_at(store, found.session, found.turn)
+    line = next((one for one in lines if one.entry.id == found.node), None)
     if found.session is None or line is None or not fate:
         raise NotStored(f"the message {ident!r} is in no conversation that is shown")
     tools = tools_before(store, found.session, found.turn)
@@ -253,19 +239,14 @@ def read_message_page(store: Store, ident: str) -> MessagePage:
 
 def message_at(store: Store, conversation: str, turn: int) -> ShownMessage | None:
     """Return the message of a turn, of a long one its beginning; None if there is none."""
-    for line in store.conversations.entries(conversation, after=turn - 1, to=turn):
-        if isinstance(line, ConversationLine) and line.status is None:
-            return shown_message(line, tools_before(store, conversation, turn), most=_SHORT)
-    return None
+    lines = (one for one in _lines_at(store, conversation, turn) if one.status is None)
+    line = next(lines, None)
+    return None if line is None else shown_message(line, tools_before(store, conversation, turn), most=_SHORT)
 
 
-def _line_of(store: Store, conversation: str | None, turn: int, node: bytes) -> ConversationLine | None:
-    if conversation is None:
-        return None
-    for line in store.conversations.entries(conversation, after=turn - 1, to=turn):
-        if isinstance(line, ConversationLine) and line.entry.id == node:
-            return line
-    return None
+def _lines_at(store: Store, conversation: str, turn: int) -> Iterator[ConversationLine]:
+    lines = store.conversations.entries(conversation, after=turn - 1, to=turn)
+    return (line for line in lines if isinstance(line, ConversationLine))
 
 
 # -- diffs: changes of files that calls and results carry --------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 Optional: without an embedder nothing here is loaded. Vectors are made when messages are indexed, never while they are
 stored. A model that fails is left alone for a while, and the search goes by words as if there were none.
-`bench.store.meaning` measures what it finds beyond words: .06 to .2 more of the evidence in each data set.
+`bench.public.retrieval` measures what it finds beyond words: .06 to .2 more of the evidence in each data set.
 """
 
 from __future__ import annotations

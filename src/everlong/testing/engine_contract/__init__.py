@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
+from everlong.plugins.running import CALL_SECONDS
 from everlong.testing.engine_contract.compacting import COMPACTING
 from everlong.testing.engine_contract.hosting import LIVING, SHAPE
 from everlong.testing.engine_contract.subject import CallOverran, ContractBroken, MakeEngine, Workbench
@@ -25,8 +26,6 @@ CLAUSES: dict[str, tuple[Callable[[Workbench], None], ...]] = {**SHAPE, **COMPAC
 
 CONTEXT_LENGTH = 16_000
 EXAMPLES = 12
-SECONDS = 60.0
-"""Seconds for one call, as in ``context.engine_seconds``; the built-in engine needs less than one."""
 MOST_SECONDS = 1_000_000
 
 
@@ -36,7 +35,7 @@ def check_engine(
     context_length: int = CONTEXT_LENGTH,
     examples: int = EXAMPLES,
     clause: str | None = None,
-    seconds: float | None = SECONDS,
+    seconds: float | None = CALL_SECONDS,
 ) -> list[str]:
     """Return an engine's breaches of the contract, a sentence each that begins with the clause.
 
@@ -86,7 +85,7 @@ class EngineContract:
     make_engine: ClassVar[Any] = None
     context_length: ClassVar[int] = CONTEXT_LENGTH
     examples: ClassVar[int] = EXAMPLES
-    seconds: ClassVar[float | None] = SECONDS
+    seconds: ClassVar[float | None] = CALL_SECONDS
 
     def _check(self, clause: str) -> None:
         __tracebackhide__ = True  # show the author what the engine did, not where the kit noticed it

@@ -1,1 +1,0 @@
-"""Checks of the summaries of real conversations."""
