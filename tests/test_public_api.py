@@ -125,8 +125,7 @@ try:
     main(["sessions", "list"])
 except SystemExit:
     pass
-heavy = {"everlong.context.compressor", "everlong.lossless.engine", "sqlalchemy.dialects.postgresql", "regex", "numpy",
-         "alembic"}
+heavy = {"everlong.context.compressor", "everlong.lossless.engine", "sqlalchemy.dialects.postgresql", "regex", "numpy"}
 print(sorted(heavy & set(sys.modules)))
 """
     home = os.environ | {"EVERLONG_HOME": str(tmp_path)}

@@ -64,7 +64,7 @@ def _run(
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
     from everlong.gateway.server import tune  # noqa: PLC0415 - as above
     from everlong.gateway.writer import StoringProcess  # noqa: PLC0415 - as above
-    from everlong.store.upgrade import open_database  # noqa: PLC0415 - as above
+    from everlong.store.opening import open_database  # noqa: PLC0415 - as above
 
     async def serve() -> None:
         settings = Settings.model_validate(values)

@@ -27,10 +27,10 @@ from bench.measure import verdict
 from everlong.context import SummaryRequest
 from everlong.lossless import LosslessEngine, SummaryNode
 from everlong.model import Message, whole_text
+from everlong.store.opening import open_database
 from everlong.store.store import Store
 from everlong.store.summaries import StoredGraph
 from everlong.store.tree import Branch
-from everlong.store.upgrade import open_database
 
 FLAT, PEER, FASTER, MEMORY_MB, INPUT = 1.5, 480, 5.0, 100, 1.6
 COMPLETE = 100_000

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from everlong import Store
-from everlong.store.upgrade import HEAD, VERSION_TABLE
+from everlong.store.opening import VERSION, VERSION_TABLE
 from everlong.testing import ModelServer
 from tests.cli.conftest import Ran, Run, add_session
 from tests.program import everlong_program
@@ -76,7 +76,7 @@ def test_all_is_well_with_a_model_that_answers_and_no_key_is_ever_shown(
     assert {one["state"] for one in found.values()} <= {"ok", "warn"}
     assert "workshop (env WORKSHOP_API_KEY)" in found["keys"]["text"]
     assert "a window of 50,000 tokens (server); no prices are known test-model answered in " in found["model"]["text"]
-    assert found["store"]["text"].endswith(f"store.db, schema {HEAD}, 2 messages; every hash is right")
+    assert found["store"]["text"].endswith(f"store.db, schema {VERSION}, 2 messages; every hash is right")
     assert [request.body["max_tokens"] for request in server.requests] == [1]
     assert SECRET not in ran.out + ran.err + run("doctor").out
 
@@ -154,7 +154,7 @@ def test_whatever_is_broken_there_is_a_list_and_no_traceback(home: Path, damage:
 
 @pytest.mark.parametrize(
     ("version", "state", "said"),
-    [("9999", "fail", f"this version knows {HEAD}"), (HEAD, "ok", HEAD)],
+    [("9999", "fail", f"this version knows {VERSION}"), (VERSION, "ok", VERSION)],
 )
 def test_the_version_of_the_schema_is_told_and_not_changed(
     run: Run, home: Path, version: str, state: str, said: str

@@ -14,7 +14,7 @@ from everlong.config import Settings
 from everlong.plugins.guard import compressors_in
 from everlong.providers.local import ModelFile
 from everlong.store import Store
-from everlong.store.upgrade import open_database
+from everlong.store.opening import open_database
 from everlong.testing import ModelServer
 from tests.cli.conftest import Run
 

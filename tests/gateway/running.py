@@ -27,7 +27,7 @@ from everlong.gateway.telemetry import GatewayLog, server_logger
 from everlong.gateway.writer import StoreWriter
 from everlong.store import Store
 from everlong.store.database import Database
-from everlong.store.upgrade import open_database
+from everlong.store.opening import open_database
 from tests.gateway.upstream import Hangup, Headers, Wire, read_headers
 from tests.waiting import PATIENCE
 

@@ -17,7 +17,7 @@ from everlong.config import Settings
 from everlong.gateway.routing import Routes
 from everlong.gateway.server import HostedGateway
 from everlong.gateway.telemetry import GatewayLog
-from everlong.store.upgrade import open_database
+from everlong.store.opening import open_database
 from tests.gateway.running import Raw
 from tests.program import everlong_program
 from tests.waiting import PATIENCE

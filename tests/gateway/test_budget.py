@@ -24,7 +24,7 @@ from everlong.gateway.window import Windows
 from everlong.providers.openai_api import openai_usage
 from everlong.store import Store
 from everlong.store.costs import Days, Spending
-from everlong.store.upgrade import open_database
+from everlong.store.opening import open_database
 from everlong.testing import ModelServer
 from tests.gateway.served import raw, serving
 from tests.gateway.test_auth import ADA, BOB, KEYS

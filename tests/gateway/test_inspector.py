@@ -17,7 +17,7 @@ from everlong.config import Settings
 from everlong.gateway.routing import Routes
 from everlong.gateway.server import HostedGateway
 from everlong.store import Occasion, Store
-from everlong.store.upgrade import open_database
+from everlong.store.opening import open_database
 from everlong.testing import ModelServer
 from tests.gateway.running import Answer, Raw
 from tests.store.engines import ScriptedEngine, summarizing

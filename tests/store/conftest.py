@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, text
 
 from everlong.store import Store
 from everlong.store.database import Database
-from everlong.store.upgrade import open_database
+from everlong.store.opening import open_database
 from tests.examples import length
 
 DATABASES = ("sqlite", "postgresql")

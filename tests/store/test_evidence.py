@@ -9,7 +9,7 @@ from sqlalchemy import func, select, update
 from everlong.context import CompletionSummarizer, ContextCompressor
 from everlong.model import Message
 from everlong.store import Branch, Occasion, Store
-from everlong.store.evidence import read_evidence
+from everlong.store.compaction import read_evidence
 from everlong.store.schema import evidence
 from everlong.store.upkeep.maintenance import vacuum
 from tests.context.builders import assistant, user

@@ -7,7 +7,7 @@ import pytest
 from everlong.store import Store
 from everlong.store.conversations import ConversationFilters
 from everlong.store.paths import Segment, segments_to
-from everlong.store.turn_figures import size_along
+from everlong.store.turns import size_along
 from everlong.tokens import MessageCounter, counter_for
 from tests.context.builders import assistant, user
 

@@ -12,10 +12,10 @@ from sqlalchemy import select
 from everlong.model import HashChain, Message, blocks_of
 from everlong.store import Branch, Store
 from everlong.store.database import Database
+from everlong.store.opening import open_database
 from everlong.store.schema import content, node
 from everlong.store.tombstones import PLACEHOLDER
 from everlong.store.tree import RecordRequest, find_deepest
-from everlong.store.upgrade import open_database
 from everlong.store.upkeep.garbage import collect_garbage
 from everlong.store.upkeep.maintenance import stats
 from everlong.testing.strategies import conversations

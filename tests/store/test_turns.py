@@ -15,8 +15,8 @@ from everlong.errors import NotStored, StoreError
 from everlong.model import Message
 from everlong.store import Branch, Store
 from everlong.store.database import Database
+from everlong.store.opening import open_database
 from everlong.store.turns import FinishedTurn
-from everlong.store.upgrade import open_database
 from everlong.testing.strategies import conversations, messages
 from tests.examples import examples
 from tests.store.engines import ScriptedEngine, summarizing

@@ -233,8 +233,8 @@ def check_model(situation: DoctorSituation) -> Iterator[Finding]:
 def check_store(situation: DoctorSituation) -> Iterator[Finding]:
     """Check that the store can be opened, is Everlong's, has a known version, and is whole."""
     from everlong.store.database import Database  # noqa: PLC0415 - may be broken
+    from everlong.store.opening import VERSION, backend_for, version_of  # noqa: PLC0415 - as above
     from everlong.store.store import location, open_store  # noqa: PLC0415 - as above
-    from everlong.store.upgrade import HEAD, backend_for, version_of  # noqa: PLC0415 - as above
     from everlong.store.upkeep.maintenance import stats  # noqa: PLC0415 - as above
 
     settings = situation.settings.store
@@ -262,7 +262,7 @@ def check_store(situation: DoctorSituation) -> Iterator[Finding]:
     if problems:
         yield Finding("fail", f"{backend.where} contradicts itself: {problems[0]}", "restore a backup")
     else:
-        yield Finding("ok", f"{backend.where}, schema {HEAD}, {counted(messages, 'message')}; {checked}")
+        yield Finding("ok", f"{backend.where}, schema {VERSION}, {counted(messages, 'message')}; {checked}")
 
 
 def check_disk(situation: DoctorSituation) -> Iterator[Finding]:

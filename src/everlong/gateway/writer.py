@@ -42,8 +42,8 @@ from everlong.gateway.upkeep import Indexing, Recorders
 from everlong.processes import OWN_FOLDER, own_command
 from everlong.store import Store
 from everlong.store.database import STEP_SECONDS
+from everlong.store.opening import open_database
 from everlong.store.store import redacted_message
-from everlong.store.upgrade import open_database
 
 if TYPE_CHECKING:
     from everlong.gateway.recorder import ConversationRecorder

@@ -22,7 +22,7 @@ from everlong.errors import ConfigError, EverlongError, NotStored, StoreError
 from everlong.inspector.handlers import Answer, ConversationHandlers, Reader, StoreHandlers, Visit
 from everlong.inspector.rendering import BASE, LANGUAGES, choose_language, render, stream, translator
 from everlong.inspector.security import HEADERS, VISITOR, Watch, WrongVisitor
-from everlong.store.turn_figures import newest_change
+from everlong.store.turns import newest_change
 
 if TYPE_CHECKING:
     from everlong.store import Store

@@ -48,6 +48,7 @@ from everlong.store.costs import Receipts
 from everlong.store.database import Database, TryAgain
 from everlong.store.identity import Identity
 from everlong.store.identity.cleared_results import carry, view_to_carry
+from everlong.store.opening import open_database
 from everlong.store.outputs import Outputs, ReadPage, page_of
 from everlong.store.paths import Entry, Segment, read_message, segments_to
 from everlong.store.schema import branch as branches, node as nodes, pin as pins
@@ -56,7 +57,6 @@ from everlong.store.summaries import StoredGraph
 from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import BATCH, Aside, Branch, Match, NewMessage, RecordRequest, find_deepest
 from everlong.store.turns import Turns
-from everlong.store.upgrade import open_database
 from everlong.store.upkeep.forget import Forgotten, forget
 from everlong.store.upkeep.maintenance import retain
 from everlong.store.upkeep.verify import Verified, verify

@@ -570,8 +570,6 @@ class GraphStatus:
     """The number of all messages."""
     covered: int
     """The number of messages under a summary."""
-    newer: int
-    """The number of messages after the summaries in the context."""
 
     @property
     def roots(self) -> list[SummaryNode]:
@@ -593,8 +591,7 @@ def read_status(core: StoreCore, at: Branch) -> GraphStatus:
     ahead = [one for one in graph.newest([span.id for span in spans]) if one is not None]
     total = graph.message_count(ROOT, at.head.hex() if at.depth else ROOT)
     last = ahead[-1].made.last if ahead else end
-    newer = total - graph.message_count(ROOT, end)
-    return GraphStatus(graph, shown, lost, ahead, total, graph.message_count(ROOT, last), newer)
+    return GraphStatus(graph, shown, lost, ahead, total, graph.message_count(ROOT, last))
 
 
 def read_figures(status: GraphStatus) -> dict[str, Any]:

@@ -12,8 +12,8 @@ from sqlalchemy import func, select
 from everlong.errors import NetworkFailure
 from everlong.store import Store
 from everlong.store.database import Database
+from everlong.store.opening import open_database
 from everlong.store.schema import vector
-from everlong.store.upgrade import open_database
 from tests.examples import few
 from tests.store.search.embedders import WordEmbedder
 from tests.store.search.saying import Sayer

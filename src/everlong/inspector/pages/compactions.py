@@ -16,8 +16,8 @@ from everlong.context.names import entities
 from everlong.context.oversized import is_stub
 from everlong.errors import NotStored, QueryError
 from everlong.model import CLEARED_RESULT, Message, text_of, whole_text
+from everlong.store.compaction import read_evidence
 from everlong.store.database import in_batches
-from everlong.store.evidence import read_evidence
 from everlong.store.paths import read_message
 from everlong.store.schema import branch, view
 from everlong.store.search import Filters

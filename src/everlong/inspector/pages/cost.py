@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast, get_args
 
 from everlong.agent.accounting import Account, Books, account
-from everlong.store.turn_figures import newest_change
+from everlong.store.turns import newest_change
 
 if TYPE_CHECKING:
     from everlong.config import Settings

@@ -24,7 +24,7 @@ from everlong.providers.endpoints import endpoint_for, parse_model_name
 from everlong.store.compaction import view_for
 from everlong.store.conversations import ConversationLine
 from everlong.store.schema import branch, compaction, view
-from everlong.store.turn_figures import page_of_turns, size_along
+from everlong.store.turns import page_of_turns, size_along
 from everlong.store.views import items_of, pinned_in, system_of
 from everlong.tokens import MessageCounter, counter_for
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.inspector.pages.compactions import CompactionRow, compaction_rows
 from everlong.inspector.pages.now import window_of
-from everlong.store.turn_figures import TurnFigures, TurnMark, answered_turns, count_turns, page_of_turns, turns_by_id
+from everlong.store.turns import TurnFigures, TurnMark, answered_turns, count_turns, page_of_turns, turns_by_id
 
 if TYPE_CHECKING:
     from everlong.config import Settings

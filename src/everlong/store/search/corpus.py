@@ -34,14 +34,8 @@ from everlong.store.search.index import SearchScope
 _SPEAKER = re.compile(
     r"\s*(?:[\[(][^\])\n]{0,60}[\])]\s*)?\[?([^\W\d_][\w.'’-]{0,30}(?: [^\W\d_][\w.'’-]{0,30})?)\]?(?:: | said[,:] )"
 )
-_LABEL = re.compile(
-    r"[A-Z][A-Z_]{2,}|(?i:note|update|thoughts?|summary|errors?|warnings?|todo|plan|edit|ps|done|fixed|finished|ready"
-    r"|yes|no|ok|okay|sure|right|correct|agreed|thanks|sorry|careful|caution|important|hint|tip|remember|reminder"
-    r"|question|answer|results?|output|input|tests?|bugs?|fix|fixes|changes?|reason|cause|problem|issue|context|task|goal"
-    r"|next|then|now|first|second|third|finally|also|so|still|status|progress|example|expected|actual|before|after"
-    r"|options?|rules?|decision|conclusion|background|verified|added|removed|changed|committed|files?|commands?)"
-)
-"""Words before a colon that name no person: THOUGHT, Note, Done."""
+_LABEL = re.compile("[A-Z][A-Z_]{2,}")
+"""A word before a colon that names no person: THOUGHT."""
 _MAX_DEPTH = 40
 
 

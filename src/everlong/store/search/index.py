@@ -20,9 +20,9 @@ from everlong.store.search.text import PLACE_BITS, is_dense
 _LENGTHS = (1, 2, 3, 4, 6, 8, 11, 14, 18, 23, 29, 36, 45, 56, 70, 90)
 LENGTHS = len(_LENGTHS)
 """The lengths that a passage's number tells apart, in its lowest four bits."""
-PERSON, SPOKEN, WHOLE, TOOL = 16, 32, 64, 128
-"""Marks in a passage's number: a person said it; somebody with a name said it; it is a whole text; it is a tool's."""
-_MARK_BITS = 8
+PERSON, SPOKEN, WHOLE = 16, 32, 64
+"""Marks in a passage's number: a person said it; somebody with a name said it; it is a whole text."""
+_MARK_BITS = 7
 KEY_BITS = _MARK_BITS + PLACE_BITS
 SPEAKER = "§"
 """The beginning of a term that says who speaks."""
@@ -222,9 +222,10 @@ class Index(ABC):
             [sign * number for number in (len(documents), summaries, len(passages), terms)],
         )
 
-    def newest_passages(self, connection: Connection, wishes: Sequence[Wish], scope: SearchScope) -> list[list[int]]:
-        """Return for each wish the numbers of the newest passages of a scope that have all of its terms."""
-        found: list[list[int]] = [[] for _ in wishes]
+    def newest_passages(
+        self, connection: Connection, wishes: Sequence[Wish], scope: SearchScope
+    ) -> Iterator[tuple[int, int]]:
+        """Yield the newest passages of a scope for each wish: the number of the wish, and that of the passage."""
         for source in self._sources(scope):
             for start in range(0, len(wishes), _UNITED):  # each by itself would cost more
                 parts: list[str] = []
@@ -236,9 +237,7 @@ class Index(ABC):
                         f"AND {source.where} ORDER BY p.{self.key} DESC LIMIT {wish.limit}) AS w{place}"
                     )
                     values += [*given, *source.values]
-                for place, key in self.rows(connection, " UNION ALL ".join(parts), values):
-                    found[place].append(key)
-        return found
+                yield from self.rows(connection, " UNION ALL ".join(parts), values)
 
     def offer(
         self,

@@ -93,6 +93,16 @@ class Query:
     """Literals that every match of a pattern contains."""
     is_question: bool = False
 
+    _weights: dict[str, float] = field(default_factory=dict)
+    """The weights of written words that were asked for."""
+
+    def weight_of(self, word: str) -> float:
+        """Return the weight of a word as it is written: that of its weightiest term."""
+        if (weight := self._weights.get(word)) is None:
+            weight = max([self.terms.get(term, 0.0) for term in terms_of_word(word)], default=0.0)
+            self._weights[word] = weight
+        return weight
+
     @property
     def is_ranked(self) -> bool:
         """True if there is something to rank by."""

@@ -10,7 +10,7 @@ often a word stands in a passage brings nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,7 +22,6 @@ from everlong.store.search.index import (
     PERSON,
     SPEAKER,
     SPOKEN,
-    TOOL,
     WHOLE,
     Index,
     SearchScope,
@@ -47,14 +46,10 @@ class Weights:
     """BM25's b."""
     person: float = 2.2
     """A person's words in answer to a question, beside those of an assistant or a tool."""
-    agent_person: float = 1.3
-    """The same where tools answer too: they have what the person asks for."""
     speaker: float = 2.0
     """The words of a speaker whom the question names."""
     after: float = 0.5
     """The share of its score that a short turn lends to the one after it."""
-    agent_after: float = 0.3
-    """The same where tools answer too: what a person says next is about something else."""
     before: float = 0.2
     """The share that it lends to the one before it."""
     second: float = 0.15
@@ -77,7 +72,7 @@ LENDERS = 8
 """The best short texts that lend weight to their neighbours."""
 
 FIRST = 36
-"""The best documents, which tell whether people with names or an agent's tools talk; the others are not looked at."""
+"""The best documents, which tell whether people with names talk."""
 
 
 class Statistics(NamedTuple):
@@ -93,21 +88,13 @@ class Statistics(NamedTuple):
         return math.log(1 + (among - holding + 0.5) / (holding + 0.5))
 
 
-class Ranked(NamedTuple):
-    """A document in a ranking; without a match it stands beside one, or is close in meaning."""
-
-    seq: int
-    is_match: bool
-    place: int
-    """The number of its best passage."""
-
-
 class _Scored(NamedTuple):
     """The best passage of a document: its score, its number, and the terms that it has of those asked for."""
 
     score: float
     key: int
-    terms: frozenset[str]
+    terms: int
+    """A bit for each, as `Ranking` numbers them."""
 
 
 class Ranking:
@@ -129,20 +116,18 @@ class Ranking:
         frequencies = index.frequencies(connection, [*asked, *marks], scope.upto)
         self._named = {mark for mark in marks if mark in frequencies}
         known = {term: count for term, count in frequencies.items() if term in asked}
-        self._worth = {term: asked[term] * statistics.idf(count) for term, count in known.items()}
+        order = sorted(known, key=lambda term: (known[term], term))
+        self._bits = {term: 1 << place for place, term in enumerate(order)}
+        self._worth = {term: asked[term] * statistics.idf(known[term]) for term in order}
         k1, b = weights.saturation, weights.length
         average = max(1.0, statistics.average_length)
         self._norms = [(k1 + 1) / (1 + k1 * (1 - b + b * length_of(key) / average)) for key in range(LENGTHS)]
         self._said: set[int] = set()
         """The documents of the speakers whom the query names."""
-        self._person, self._after = weights.person, weights.after
         self._passages = self._find(known)
         self.documents = self._score(PERSON)
         first = [self.documents[seq].key for seq in self.best(FIRST)]
-        if any(key & TOOL for key in first):
-            self._person, self._after = weights.agent_person, weights.agent_after
-            self.documents = self._score(PERSON)
-        elif first and 2 * sum(bool(key & SPOKEN) for key in first) > len(first):
+        if first and 2 * sum(bool(key & SPOKEN) for key in first) > len(first):
             self._score_dialogue()
 
     def best(self, count: int, among: Callable[[_Scored], bool] = lambda _: True) -> list[int]:
@@ -155,7 +140,7 @@ class Ranking:
         for seq in seqs:
             self.documents.pop(seq, None)
 
-    def sort(self, links: Callable[[Sequence[int]], Links], dense: Mapping[int, float] | None = None) -> list[Ranked]:
+    def sort(self, links: Callable[[Sequence[int]], Links], dense: Mapping[int, float] | None = None) -> list[int]:
         """Return the documents, best first and of equals the newest.
 
         ``links`` returns the neighbours of some documents. ``dense`` are scores by meaning, beside which the best
@@ -170,15 +155,16 @@ class Ranking:
         if dense:
             most = max(scores.values(), default=1.0)
             scores = {seq: scores.get(seq, 0.0) / most + dense.get(seq, 0.0) for seq in (*scores, *dense)}
-        ranked: list[Ranked] = []
-        for _, seq in sorted(((score, seq) for seq, score in scores.items()), reverse=True):
-            own = self.documents.get(seq)
-            ranked.append(Ranked(seq, False, 0) if own is None else Ranked(seq, True, place_of(own.key)))
-        return ranked
+        return [seq for _, seq in sorted(((score, seq) for seq, score in scores.items()), reverse=True)]
 
-    def _find(self, frequencies: Mapping[str, int]) -> dict[int, frozenset[str]]:
+    def place(self, seq: int) -> int | None:
+        """Return the number of a document's best passage; None for one that stands beside a match or is close to it."""
+        own = self.documents.get(seq)
+        return None if own is None else place_of(own.key)
+
+    def _find(self, frequencies: Mapping[str, int]) -> dict[int, int]:
         """Return the passages that are scored, with their terms."""
-        order = sorted(frequencies, key=lambda term: (frequencies[term], term))
+        order = list(self._bits)
         wishes: list[Wish] = []
         room = SCORED_ROWS
         for term in order:
@@ -190,26 +176,25 @@ class Ranking:
         if others and not wishes:
             wishes.append(Wish((others.pop(0),), PAIR_ROWS))
         wishes += [Wish((order[0], other), PAIR_ROWS) for other in others[:PAIRED]]
-        found: dict[int, frozenset[str]] = {}
-        for wish, keys in zip(wishes, self._newest(wishes), strict=True):
-            own = frozenset(wish.terms)
-            for key in keys:
-                found[key] = found[key] | own if key in found else own
+        found: dict[int, int] = {}
+        terms = [sum(self._bits[term] for term in wish.terms) for wish in wishes]
+        for place, key in self._newest(wishes):
+            found[key] = found.get(key, 0) | terms[place]
         return found
 
-    def _newest(self, wishes: Sequence[Wish]) -> list[list[int]]:
+    def _newest(self, wishes: Sequence[Wish]) -> Iterator[tuple[int, int]]:
         return self._index.newest_passages(self._connection, wishes, self._scope)
 
     def _score(self, person: int) -> dict[int, _Scored]:
         """Return the best passage of each document; ``person`` are the marks of a passage that a person said."""
-        known: dict[frozenset[str], float] = {}
+        known: dict[int, float] = {}
         found: dict[int, _Scored] = {}
         for key, terms in self._passages.items():
             if terms not in known:
                 known[terms] = self._worth_of(terms)
             score = known[terms] * self._norms[key % LENGTHS]
             if key & person and self._query.is_question:
-                score *= self._person
+                score *= self._weights.person
             elif key < 0:
                 score *= self._weights.summary
             seq = key >> KEY_BITS
@@ -226,7 +211,7 @@ class Ranking:
         if len(silent) < len(self._worth):
             self._worth = {term: worth for term, worth in self._worth.items() if term not in silent}
         said = self._newest([Wish((mark,), SCORED_ROWS) for mark in sorted(self._named)])
-        self._said = {seq_of(key) for keys in said for key in keys}
+        self._said = {seq_of(key) for _, key in said}
         self.documents = self._score(PERSON | SPOKEN)
 
     def _lend(self, find_links: Callable[[Sequence[int]], Links]) -> dict[int, float]:
@@ -239,16 +224,16 @@ class Ranking:
         for seq, (before, after) in links.items():
             own = self.documents[seq]
             second = after_of.get(after) if after is not None else None
-            for to, part in ((before, weights.before), (after, self._after), (second, weights.second)):
+            for to, part in ((before, weights.before), (after, weights.after), (second, weights.second)):
                 if to is not None:
-                    there = self.documents[to].terms if to in self.documents else ()
+                    there = self.documents[to].terms if to in self.documents else 0
                     lent[to] = lent.get(to, 0.0) + part * own.score * self._share_lacking(own.terms, there)
         return lent
 
-    def _share_lacking(self, there: frozenset[str], here: Collection[str]) -> float:
+    def _share_lacking(self, there: int, here: int) -> float:
         """Return the share of a neighbour's weight that this text lacks: what both say counts once."""
         whole = self._worth_of(there)
-        return self._worth_of(there.difference(here)) / whole if whole > 0 else 0.0
+        return self._worth_of(there & ~here) / whole if whole > 0 else 0.0
 
-    def _worth_of(self, terms: Iterable[str]) -> float:
-        return sum(self._worth.get(term, 0.0) for term in terms)
+    def _worth_of(self, terms: int) -> float:
+        return sum(worth for term, worth in self._worth.items() if terms & self._bits[term])

@@ -33,7 +33,7 @@ from everlong.store.search.corpus import (
 )
 from everlong.store.search.index import Index, SearchPlace, SearchScope, Stretch
 from everlong.store.search.query import Matcher, Mode, Query, normal, read_query
-from everlong.store.search.rank import FIRST, WEIGHTS, Ranked, Ranking, Statistics, Weights
+from everlong.store.search.rank import FIRST, WEIGHTS, Ranking, Statistics, Weights
 from everlong.store.search.snippets import Snippet, snippet
 from everlong.store.search.text import passage_spans, required_terms
 from everlong.store.search.upkeep import IndexUpkeep, index_for
@@ -279,19 +279,19 @@ class ShownDocument(NamedTuple):
 
 
 def _take_page(
-    walk: SearchWalk, ranked: Sequence[Ranked], state: Cursor, limit: int
+    walk: SearchWalk, ranked: Sequence[int], state: Cursor, limit: int
 ) -> tuple[list[ShownDocument], Cursor]:
     """Return the documents of one page, and the state after it: first the ranked ones, then the others by time."""
     shown: list[ShownDocument] = []
     taken = state.taken
     while taken < len(ranked) and len(shown) < limit:
         part = ranked[taken : taken + min(limit, BATCH)]
-        walk.load(one.seq for one in part)
-        for one in part:
+        walk.load(part)
+        for seq in part:
             taken += 1
-            document = walk.loaded.get(one.seq)
+            document = walk.loaded.get(seq)
             if document is not None and walk.may_show(document):
-                shown.append(ShownDocument(document, one.is_match, one.place))
+                shown.append(ShownDocument(document, *walk.match_of(seq)))
                 if len(shown) == limit:
                     break
     state = replace(state, taken=taken, is_over=taken == len(ranked) and not walk.is_by_time)
@@ -334,6 +334,7 @@ class SearchWalk:
     ranking_weights: Weights
     meaning: Meaning | None = None
     """The search by meaning, for questions only: it would push exact words down."""
+    ranking: Ranking | None = None
     loaded: dict[int, SearchDocument] = field(default_factory=dict)
     is_partial: bool = False
     sorted_until: SearchPlace | None = None
@@ -344,7 +345,7 @@ class SearchWalk:
         """True if documents come by time after those that are ranked: by wish, or because their texts decide."""
         return self.order == "time" or self.query.is_literal
 
-    def rank(self) -> list[Ranked]:
+    def rank(self) -> list[int]:
         """Return the documents that come by relevance."""
         if self.order == "time":
             return []
@@ -357,12 +358,21 @@ class SearchWalk:
         newest = list(islice(self.find_required(None), SORTED))
         if newest:
             self.sorted_until = SearchPlace(newest[-1].ts, newest[-1].seq)
-        places = {one.seq: number for number, one in enumerate(ranked)}
+        places = {seq: number for number, seq in enumerate(ranked)}
         newest.sort(key=lambda one: places.get(one.seq, len(places)))
-        return [Ranked(one.seq, True, 0) for one in newest]
+        return [one.seq for one in newest]
 
-    def _rank_words(self) -> list[Ranked]:
-        ranking = Ranking(self.index, self.connection, self.query, self.scope, self.statistics, self.ranking_weights)
+    def match_of(self, seq: int) -> tuple[bool, int | None]:
+        """Return whether a ranked document matches itself, and the place of its best passage."""
+        if self.ranking is None or self.query.is_literal:
+            return True, None
+        place = self.ranking.place(seq)
+        return place is not None, place
+
+    def _rank_words(self) -> list[int]:
+        self.ranking = ranking = Ranking(
+            self.index, self.connection, self.query, self.scope, self.statistics, self.ranking_weights
+        )
         dense: dict[int, float] = {}
         if self.leave_out is not None or self.meaning is not None:
             first = ranking.best(FIRST)
@@ -374,9 +384,9 @@ class SearchWalk:
         ranked = ranking.sort(lambda seqs: self.corpus.neighbours(self.connection, seqs), dense)
         if self.query.literals and not self.query.is_question:  # only the text tells whether it stands there so
             best = ranked[:SORTED]
-            self.load(one.seq for one in best)
+            self.load(best)
             plain = {seq: normal(document.text) for seq, document in self.loaded.items()}
-            best.sort(key=lambda one: sum(name not in plain.get(one.seq, "") for name in self.query.literals))
+            best.sort(key=lambda seq: sum(name not in plain.get(seq, "") for name in self.query.literals))
             ranked[:SORTED] = best
         return ranked
 

@@ -12,15 +12,20 @@ from itertools import islice
 from typing import NamedTuple
 
 from everlong.store.search.query import Query, normal, read_query
-from everlong.store.search.text import DENSE, Span, folded, terms_of, terms_of_word
+from everlong.store.search.text import DENSE, Span, folded, terms_of
 
 ROUND = 160
 """The approximate number of characters of a snippet."""
 
 _WORD = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
 _DENSE_RUN = re.compile(f"[{DENSE}]+")
-_SCANNED = 200_000
+_SCANNED = 400_000
 _MATCHES = 2_000
+_WEIGHED = 40
+"""Matches that are weighed from each place on."""
+
+Match = tuple[int, int, float]
+"""The beginning, the end and the weight of a match."""
 
 
 class Snippet(NamedTuple):
@@ -40,70 +45,53 @@ class Snippet(NamedTuple):
 
 def snippet(text: str, query: Query, span: Span | None = None, length: int = ROUND) -> Snippet:
     """Return the stretch of a text, or of the surroundings of one passage, with the most of what was asked."""
-    if span is not None and len(text) > span.stop - span.start + 2 * length:
-        start = _word_edge(text, max(0, span.start - length // 2), -1)
-        stop = _word_edge(text, min(len(text), span.stop + length // 2), 1)
-        return _within(text, start, stop, snippet(text[start:stop].strip(), query, length=length))
-    text = text[:_SCANNED] if len(text) > 2 * _SCANNED and not query.is_literal else text
-    spans = _merged(_spans(text, query))
-    if not spans:
-        return _cut(text, 0, [], length)
-    best = max(range(len(spans)), key=lambda place: (_weight_within(spans, place, length), -place))
-    start = spans[best][0]
-    inside = [span for span in spans if span[0] >= start and span[1] <= start + length] or [spans[best]]
+    low, high = 0, len(text) if query.is_literal else min(len(text), _SCANNED)
+    if span is not None:
+        low = _word_edge(text, max(0, span.start - length // 2), -1)
+        high = _word_edge(text, min(len(text), span.stop + length // 2), 1)
+    found = _merged([(low + start, low + stop, weight) for start, stop, weight in _matches(text[low:high], query)])
+    if not found:
+        return _cut(text, low, [], length)
+    best = max(range(len(found)), key=lambda place: (_weight_within(found, place, length), -place))
+    start = found[best][0]
+    inside = [one for one in found if one[0] >= start and one[1] <= start + length] or [found[best]]
     middle = (start + inside[-1][1]) // 2
-    return _cut(text, max(0, min(middle - length // 2, start - 20)), spans, length)
+    return _cut(text, max(0, min(middle - length // 2, start - 20)), found, length)
 
 
-def _within(text: str, start: int, stop: int, part: Snippet) -> Snippet:
-    """Return the snippet of a part of a text, with dots where the text goes on."""
-    shown, marks = part
-    if text[:start].strip() and not shown.startswith("…"):
-        shown, marks = f"…{shown}", tuple((first + 1, last + 1) for first, last in marks)
-    if text[stop:].strip() and not shown.endswith("…"):
-        shown += "…"
-    return Snippet(shown, marks)
-
-
-def _spans(text: str, query: Query) -> list[tuple[int, int, float]]:
-    spans: list[tuple[int, int, float]] = []
+def _matches(text: str, query: Query) -> list[Match]:
     if query.pattern is not None:
         import regex  # noqa: PLC0415 - only for regular expressions
 
         try:
-            found = query.pattern.finditer(text, timeout=0.2)
-            spans += [
-                (m.start(), m.end(), 1.0) for m, _ in zip(found, range(_MATCHES), strict=False) if m.end() > m.start()
-            ]
+            found = [match.span() for match in islice(query.pattern.finditer(text, timeout=0.2), _MATCHES)]
         except (TimeoutError, regex.error):
-            return spans
-        return spans
+            return []
+        return [(start, stop, 1.0) for start, stop in found if stop > start]
+    matches: list[Match] = []
     if needles := (*query.required, *query.phrases, *query.literals):
         plain = _same_length(text)
-        spans += [(start, stop, 3.0) for needle in needles for start, stop in _places(plain, needle)]
+        matches = [(start, stop, 3.0) for needle in needles for start, stop in _places(plain, needle)]
     if query.is_ranked:
         for word in _WORD.finditer(text):
-            if len(spans) > _MATCHES:
+            if len(matches) > _MATCHES:
                 break
             written = word[0]
             if written > "\u0e00" and _DENSE_RUN.match(written):
-                spans += _dense_spans(word, query)
-            elif weight := max((query.terms.get(term, 0.0) for term in terms_of_word(written)), default=0.0):
-                spans.append((word.start(), word.end(), weight))
-    return spans
+                matches += _dense_matches(word, query)
+            elif weight := query.weight_of(written):
+                matches.append((word.start(), word.end(), weight))
+    return matches
 
 
-def _dense_spans(word: re.Match[str], query: Query) -> list[tuple[int, int, float]]:
-    start, written = word.start(), word[0]
-    run = folded(written)
-    if len(run) != len(written):
-        return []
-    pairs = [
-        (start + at, start + at + 2, query.terms[run[at : at + 2]])
-        for at in range(len(run) - 1)
-        if run[at : at + 2] in query.terms
+def _dense_matches(word: re.Match[str], query: Query) -> list[Match]:
+    start, run = word.start(), _same_length(word[0])
+    pieces = [(at, run[at : at + size]) for size in (1, 2) for at in range(len(run) - size + 1)]
+    return [
+        (start + at, start + at + len(piece), query.terms.get(piece, 1.0))
+        for at, piece in pieces
+        if piece in query.terms or piece in query.starts
     ]
-    return pairs + [(start + at, start + at + 1, 1.0) for at, sign in enumerate(run) if sign in query.starts]
 
 
 def _places(plain: str, needle: str) -> list[tuple[int, int]]:
@@ -118,8 +106,8 @@ def _same_length(text: str) -> str:
     return plain if len(plain) == len(text) else text
 
 
-def _merged(spans: list[tuple[int, int, float]]) -> list[tuple[int, int, float]]:
-    merged: list[tuple[int, int, float]] = []
+def _merged(spans: list[Match]) -> list[Match]:
+    merged: list[Match] = []
     for start, stop, weight in sorted(spans):
         if merged and start <= merged[-1][1]:
             last = merged[-1]
@@ -129,16 +117,12 @@ def _merged(spans: list[tuple[int, int, float]]) -> list[tuple[int, int, float]]
     return merged
 
 
-def _weight_within(spans: list[tuple[int, int, float]], place: int, length: int) -> float:
-    start, total = spans[place][0], 0.0
-    for span in spans[place : place + 40]:
-        if span[1] > start + length:
-            break
-        total += span[2]
-    return total
+def _weight_within(spans: list[Match], place: int, length: int) -> float:
+    end = spans[place][0] + length
+    return sum(weight for _, stop, weight in spans[place : place + _WEIGHED] if stop <= end)
 
 
-def _cut(text: str, start: int, spans: list[tuple[int, int, float]], length: int) -> Snippet:
+def _cut(text: str, start: int, spans: list[Match], length: int) -> Snippet:
     stop = min(len(text), start + length)
     start = _word_edge(text, start, -1) if start else 0
     stop = _word_edge(text, stop, 1) if stop < len(text) else stop

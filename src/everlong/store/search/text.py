@@ -75,7 +75,7 @@ LEMMAS: dict[str, str] = {
 LEMMAS["lives"], LEMMAS["leaves"], LEMMAS["data"] = "live", "leave", "data"
 LEMMAS["media"], LEMMAS["application"], LEMMAS["found"] = "media", "application", "find"
 
-INDEX_VERSION = 7
+INDEX_VERSION = 8
 """Raised whenever the same text gives other terms than before; an index of another version is made anew."""
 
 MAX_TERM = 64

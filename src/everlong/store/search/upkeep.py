@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 
 from everlong.store.database import Database, ShortWrites
 from everlong.store.search.corpus import Corpus, SearchDocument, answered_calls
-from everlong.store.search.index import PERSON, SPEAKER, SPOKEN, TOOL, WHOLE, Index, IndexText, passage_key
+from everlong.store.search.index import PERSON, SPEAKER, SPOKEN, WHOLE, Index, IndexText, passage_key
 from everlong.store.search.text import INDEX_VERSION, passage_terms, terms_of
 from everlong.store.search.vectors import VectorTable
 
@@ -119,9 +119,7 @@ def index_text(document: SearchDocument) -> IndexText:
     """Return a document as it is indexed; what a client wrapped around a person's words has passages of its own."""
     own = passage_terms(document.own_text)
     marks = SPOKEN * bool(document.speaker) + WHOLE * (len(own) == 1)
-    if answered_calls(document.message):
-        marks += TOOL
-    elif document.role == "user":
+    if document.role == "user" and not answered_calls(document.message):
         marks += PERSON
     told = [(terms, marks) for terms in own]
     if document.own_text != document.text:

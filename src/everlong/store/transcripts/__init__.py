@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from everlong.store.compaction import read_evidence
 from everlong.store.conversations import CompactionMark, Conversation, ConversationLine
-from everlong.store.evidence import read_evidence
 from everlong.store.search.corpus import called_tools
 from everlong.store.session_log import json_text
 from everlong.store.transcripts import html, markdown

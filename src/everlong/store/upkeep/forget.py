@@ -20,9 +20,9 @@ from sqlalchemy import Connection, Row, and_, delete, func, or_, select, union, 
 
 from everlong.errors import NotStored
 from everlong.model import blocks_of, title_from
+from everlong.store.compaction import drop_evidence
 from everlong.store.content import SLOWLY, decoded, digest_of, encoded, unpacked, value_of
 from everlong.store.database import in_batches
-from everlong.store.evidence import drop_evidence
 from everlong.store.outputs import drop_outputs
 from everlong.store.paths import Segment, leads_through, segments_to, sessions_along, stretch_of
 from everlong.store.schema import (

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import Column, Connection, delete, exists, func, select, union_all, update
 
 from everlong.store import leases
+from everlong.store.compaction import drop_evidence
 from everlong.store.database import ShortWrites, in_batches
-from everlong.store.evidence import drop_evidence
 from everlong.store.paths import segments_to
 from everlong.store.schema import (
     annex,

@@ -16,8 +16,8 @@ from sqlalchemy.exc import DatabaseError, DBAPIError
 from everlong.errors import StoreDamaged
 from everlong.model import HashChain
 from everlong.model.identity import Side
+from everlong.store.compaction import check_evidence
 from everlong.store.content import decoded, digest_of, unpacked
-from everlong.store.evidence import check_evidence
 from everlong.store.schema import (
     branch,
     content,

@@ -1,8 +1,4 @@
-"""The opening of a database: choice of the backend, and creation or upgrade of the schema.
-
-A new database gets the schema of `everlong.store.schema`. Alembic, which is loaded only when needed, runs the revisions
-since the baseline on an older one.
-"""
+"""The opening of a database: choice of the backend, and creation of the schema in a new one."""
 
 from __future__ import annotations
 
@@ -20,15 +16,11 @@ _log = logging.getLogger("everlong.store")
 
 VERSION_TABLE = "everlong_version"
 
-REVISIONS = ("0200",)
-"""All versions that this code can open, oldest first: the baseline, and Alembic's since then. They sort as strings."""
-
-HEAD = REVISIONS[-1]
+VERSION = "0200"
+"""The version of the schema that this code creates and opens."""
 
 _OPENING_ATTEMPTS = 12
-"""Attempts to get the lock while opening: a process that upgrades a large store holds it for minutes."""
-
-MIGRATIONS = Path(__file__).parent / "migrations"
+"""Attempts to get the lock while opening."""
 
 
 def open_database(url_or_path: str | Path, wait: float = 10.0, *, waits_for_disk: bool = True) -> Database:
@@ -39,7 +31,7 @@ def open_database(url_or_path: str | Path, wait: float = 10.0, *, waits_for_disk
     backend = backend_for(url_or_path, wait, waits_for_disk=waits_for_disk)
     database = Database(backend)
     try:
-        _bring_up_to_date(database)
+        _ensure_schema(database)
         with database.translating():
             missing = backend.check_end(database.engine)
         if missing:
@@ -80,14 +72,14 @@ def version_of(connection: Connection) -> str | None:
     return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - a constant
 
 
-def _bring_up_to_date(database: Database) -> None:
-    """Create or upgrade the schema; wait for another process that does so longer than for any other write."""
+def _ensure_schema(database: Database) -> None:
+    """Create the schema in a new database; wait for another process that does so longer than for any other write."""
     for attempt in range(1, _OPENING_ATTEMPTS + 1):
         with database.read() as connection:
-            if version_of(connection) == HEAD:
+            if version_of(connection) == VERSION:
                 return
         try:
-            database.write(partial(_create_or_upgrade, database))
+            database.write(partial(_create, database))
         except StoreBusy:
             if attempt == _OPENING_ATTEMPTS:
                 raise
@@ -95,41 +87,25 @@ def _bring_up_to_date(database: Database) -> None:
             return
 
 
-def _create_or_upgrade(database: Database, connection: Connection) -> None:
+def _create(database: Database, connection: Connection) -> None:
     database.backend.prepare(connection)
     version = version_of(connection)  # again: another process may have been quicker
-    if version == HEAD:
+    if version == VERSION:
         return
-    if version is None:
-        if not database.backend.is_empty(connection):
-            raise SchemaMismatch(
-                f"{database.backend.where} holds tables that are not Everlong's; "
-                "name another file or database in store.url"
-            )
-        create_tables(connection)
-        _stamp(connection, HEAD)
-    elif version in REVISIONS:
-        _run_revisions(connection)
-    else:
+    if version is not None:
         raise SchemaMismatch(
             f"{database.backend.where} was written by another version of Everlong (its schema is {version!r}, this "
-            f"version knows {', '.join(REVISIONS)}); update Everlong, or name another file or database in store.url"
+            f"version knows {VERSION}); update Everlong, or name another file or database in store.url"
         )
+    if not database.backend.is_empty(connection):
+        raise SchemaMismatch(
+            f"{database.backend.where} holds tables that are not Everlong's; name another file or database in store.url"
+        )
+    create_tables(connection)
+    _stamp(connection)
 
 
-def _run_revisions(connection: Connection) -> None:
-    """Run Alembic's revisions after the one that the database is stamped with, in the connection's transaction."""
-    from alembic import command  # noqa: PLC0415 - takes longer to load than opening a store
-    from alembic.config import Config  # noqa: PLC0415 - as above
-
-    config = Config()
-    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
-    config.set_main_option("path_separator", "os")
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
-
-
-def _stamp(connection: Connection, version: str) -> None:
+def _stamp(connection: Connection) -> None:
     """Write the version of the schema."""
     connection.execute(
         text(
@@ -138,4 +114,4 @@ def _stamp(connection: Connection, version: str) -> None:
         )
     )
     connection.execute(text(f"DELETE FROM {VERSION_TABLE}"))  # noqa: S608 - a constant
-    connection.execute(text(f"INSERT INTO {VERSION_TABLE} (version_num) VALUES (:version)"), {"version": version})  # noqa: S608
+    connection.execute(text(f"INSERT INTO {VERSION_TABLE} (version_num) VALUES (:version)"), {"version": VERSION})  # noqa: S608

@@ -1,1 +1,0 @@
-"""The Alembic revisions of the schema since 0.1."""
