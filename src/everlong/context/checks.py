@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_summary", "invented_names"]
 
-_LOOKED_AT = 400_000
+_LOOKED_AT = 100_000
 """Characters of the source in which recurring names are counted; of a longer one, a sample of its messages."""
 _TELLING = 0.3
 """The share of the telling words of a request that a summary must have to name it; one in other words has few."""
