@@ -66,18 +66,25 @@ _NAME = (
     r"(?P<name>key(?:[_-]?(?:id|data|base))?|secret(?:[_-]key[_-]base)?|token|credentials?|auth"
     r"|(?P<password>password|passwort|passwd|passphrase|passcode|pass|pwd))"
 )
-"""The end of a secret's name, which begins with one of `_STARTS`; `_NEEDED` says what has to stand before it."""
-_NEEDED = {
-    "k": re.compile(
-        r"(?:api|access|account|private|secret|auth|encryption|signing|master|service|client|subscription|pre-?shared)"
-        r"[_ -]?$|(?-i:[A-Z\d]_)$",
-        re.IGNORECASE,
-    ),
-    "pass": re.compile(r"(?:^|[^A-Za-z])$"),
-    "a": re.compile(r"(?:^|[^A-Za-z])$"),
-}
-"""By the name or its first letter: a primary key or a key of a mapping is no secret."""
-_LONGEST_NEEDED = 14
+"""The end of a secret's name, which begins with one of `_STARTS`; `_is_whole_name` looks at what stands before it."""
+_OWNERS = (
+    "api",
+    "access",
+    "account",
+    "private",
+    "secret",
+    "auth",
+    "encryption",
+    "signing",
+    "master",
+    "service",
+    "client",
+    "subscription",
+    "preshared",
+    "pre-shared",
+)
+"""The words before a secret key: a primary key or a key of a mapping is no secret."""
+_LONGEST_OWNER = 14
 _NAMED = re.compile(rf"{_NAME}$", re.IGNORECASE)
 _ASSIGNED = re.compile(
     rf"{_NAME}(?P<sign>\\?[\"'`]?(?:=|>|(?:\s?:\s?&?\w{{1,12}}(?= =))?[ \t]{{0,40}}"
@@ -92,10 +99,10 @@ _AUTHORIZATION = re.compile(
     re.IGNORECASE,
 )
 _ARGUMENT = re.compile(
-    r"(--(?:[a-z]+-)*(?:password|passwd|token|secret|api-?key|access-?key)[ =]\\?[\"']?"
-    r"|\blogin\s+\S{1,80}\s+password\s+)(?![$<\[{])[^\s\"'\\]{4,}",
+    r"(--(?:[a-z]+-)*(?:password|passwd|token|secret|api-?key|access-?key)[ =]\\?[\"']?)(?![$<\[{])[^\s\"'\\]{4,}",
     re.IGNORECASE,
 )
+_LOGIN = re.compile(r"(\blogin\s+\S{1,80}\s+password\s+)(?![$<\[{])[^\s\"'\\]{4,}", re.IGNORECASE)
 _PLACEHOLDER = re.compile(
     r"[.*_-]*(?:none|null|true|false|string|required|optional|undefined|self|this|str|bytes|text|value|secret|password"
     r"|token|todo|redacted|hidden|bool|varchar)[.*_-]*$|.*(?:your|example|placeholder|changeme|dummy|x{4}|\.\.\.|\*{3})",
@@ -121,7 +128,9 @@ def redact(text: str) -> str:
     places = [place for start in _STARTS for place in _places(lowered, start)]
     if places:
         text = _redact_assignments(text, sorted(places))
-        text = _ARGUMENT.sub(r"\1[redacted:secret]", text) if "--" in text or "login" in lowered else text
+        text = _ARGUMENT.sub(r"\1[redacted:secret]", text) if "--" in text else text
+        if "login" in lowered and "password" in lowered:
+            text = _LOGIN.sub(r"\1[redacted:secret]", text)
     return text
 
 
@@ -200,10 +209,12 @@ def _is_assigned_secret(match: re.Match[str]) -> bool:
 
 def _is_whole_name(match: re.Match[str]) -> bool:
     """Return whether what stands before the end of a name makes it the name of a secret."""
-    name = match["name"].lower()
-    needed = _NEEDED.get(name, _NEEDED.get(name[0]))
-    place = match.start()
-    return needed is None or needed.search(match.string, max(0, place - _LONGEST_NEEDED), place) is not None
+    name, place = match["name"].lower(), match.start()
+    before = match.string[max(0, place - _LONGEST_OWNER) : place]
+    if name[0] == "k":
+        is_constant = before[-1:] == "_" and (before[-2:-1].isupper() or before[-2:-1].isdigit())  # MY_KEY
+        return is_constant or before.lower().rstrip("_ -").endswith(_OWNERS)
+    return name not in ("pass", "auth") or not (before[-1:].isascii() and before[-1:].isalpha())
 
 
 def _mark(match: re.Match[str]) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["check_summary", "invented_names"]
 
-_LOOKED_AT = 400_000
+_LOOKED_AT = 60_000
 """Characters of the source in which recurring names are counted; of a longer one, a sample of its messages."""
 _TELLING = 0.3
 """The share of the telling words of a request that a summary must have to name it; one in other words has few."""
@@ -77,7 +77,7 @@ def _names_kept(text: str, request: SummaryRequest) -> float:
     later = set(entities("\n".join(map(whole_text, request.after))))
     wanted = [name for name, times in counted.most_common() if times > 1 or name in later][:_MOST_WANTED]
     wanted = wanted or list(counted)[:_MOST_WANTED]
-    return sum(name in text for name in wanted) / len(wanted) if wanted else 1.0
+    return len(set(wanted).intersection(entities(text))) / len(wanted) if wanted else 1.0
 
 
 def _source(request: SummaryRequest) -> str:

@@ -1,8 +1,8 @@
 """The digest: what a summarizing model reads of a conversation, redacted and made harmless.
 
-Spoken text is given whole, in pieces. A long tool output is reduced to its beginning, its end and the lines that
-matter. Marks between pieces carry a boundary that occurs nowhere in the material, so no message can close the
-transcript or pose as another turn or as instructions.
+Spoken text is given whole, in pieces. A long tool output is reduced to its beginning and its end. Marks between pieces
+carry a boundary that occurs nowhere in the material, so no message can close the transcript or pose as another turn or
+as instructions.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
-from everlong.context.names import names_by_line
-from everlong.context.text import TextCount, beginning, clip, one_line, shorten_text, without_middle
+from everlong.context.text import TextCount, beginning, clip, gap, one_line, shorten_text, without_middle
 from everlong.model import Message, calls_of, is_image, parts_of, readable_text
 from everlong.redaction import redact
 
 SPOKEN_TOKENS = 2_000
 """The most tokens of one piece."""
-_RESULT_TOKENS = 400
+_RESULT_TOKENS = 600
+"""Of the names that later turns take from outputs alone, .79 reach the model; with 400 it is .64, with 800 .84."""
 _ARGUMENT_TOKENS = 300
-_KEY_LINE_SHARE = 0.35
-"""Without such lines, .917 of the names that later turns take from outputs reach the model, with them .934."""
-_LOOK_AT = 24_000
-_LONGEST_LINE = 200
-_MOST_KEY_LINES = 24
+_LEAST_RESULT = 60
+_MOST_PROMPTS = 8
+"""Results get less room, down to ``_LEAST_RESULT`` tokens each, where they would fill more prompts than this."""
+_MARGIN = 300
+"""Characters beyond a cut that tell whether the next word is a secret."""
 _MARK_TOKENS = 14
 """The most tokens that the mark before a piece costs."""
 
@@ -97,26 +98,30 @@ def boundary(material: Iterable[str]) -> str:
 
 def turn_pieces(turns: Sequence[Message], room: int, count: TextCount) -> Iterator[DigestPiece]:
     """Yield every turn in pieces of at most ``room`` tokens, none left out; results are digested."""
+    results = sum(message["role"] == "tool" for message in turns)
+    shown = max(_LEAST_RESULT, min(_RESULT_TOKENS, _MOST_PROMPTS * room // max(1, results)))
     ran: dict[str, str] = {}
     for message in turns:
-        role = str(message["role"])
-        text = outgoing(readable_text(message))
+        role, said = str(message["role"]), readable_text(message)
         images = sum(map(is_image, parts_of(message)))
         extras = [f"[{images} image(s)]"] if images else []
+        tokens = count(said) + _MARK_TOKENS  # as it came: most texts were counted before
         for call in calls_of(message):
-            arguments, name = outgoing(call.arguments), clip(one_line(outgoing(call.name)), 60)
+            arguments, name = outgoing(call.arguments), _label(call.name)
             is_short = len(arguments) <= _ARGUMENT_TOKENS
-            shown = arguments if is_short else shorten_text(arguments, _ARGUMENT_TOKENS, count)
-            extras.append(f"[calls {name} with {shown}]")
+            given = arguments if is_short else shorten_text(arguments, _ARGUMENT_TOKENS, count)
+            extras.append(f"[calls {name} with {given}]")
+            tokens += min(count(call.arguments), _ARGUMENT_TOKENS) + _MARK_TOKENS
             ran[call.id] = f"{name} {beginning(arguments, 80)}"
-        label = clip(one_line(escaped(role)), 20)
-        tokens = count(text) + sum(map(count, extras))  # most texts were counted before
+        label = _label(role)
         if role == "tool":
             title = ran.pop(str(message.get("tool_call_id") or ""), "")
-            text, tokens = _digest(text, tokens)
+            text = escaped(redacted_ends(said, len(said) * shown // max(shown, tokens)))
+            tokens = min(tokens, shown + 2 * _MARK_TOKENS)
             text = f"(result of {title})\n{text}" if title else text
+        else:
+            text = outgoing(said)
         whole, most = "\n".join(filter(None, [text, *extras])), min(room, SPOKEN_TOKENS)
-        tokens += len(extras) + _MARK_TOKENS
         if whole and tokens <= most:
             yield DigestPiece(label, whole, tokens)
             continue
@@ -125,27 +130,20 @@ def turn_pieces(turns: Sequence[Message], room: int, count: TextCount) -> Iterat
             label = label if label.endswith("continued") else f"{label}, continued"
 
 
-def _digest(text: str, tokens: int) -> tuple[str, int]:
-    """Return the beginning, the end and the lines with the most names of a tool output, and about its tokens."""
-    if tokens <= _RESULT_TOKENS:
-        return text, tokens
-    characters = len(text) * _RESULT_TOKENS / tokens
-    ends = without_middle(text, int(characters * (1 - _KEY_LINE_SHARE)))
-    looked_at = text if len(text) <= _LOOK_AT else text[: _LOOK_AT // 2] + "\n" + text[-_LOOK_AT // 2 :]
-    seen = set(map(str.strip, ends.splitlines()))
-    lines = [line[:_LONGEST_LINE] for line in dict.fromkeys(map(str.strip, looked_at.splitlines())) if line not in seen]
-    worth = [len(names) / (len(line) + 40) for line, names in zip(lines, names_by_line(lines), strict=True)]
-    order = sorted(range(len(lines)), key=worth.__getitem__, reverse=True)[:_MOST_KEY_LINES]
-    room = characters * _KEY_LINE_SHARE
-    chosen: list[int] = []
-    for place in order:
-        room -= len(lines[place]) + 4
-        if room < 0:
-            break
-        chosen.append(place)
-    key_lines = [lines[place] for place in sorted(chosen)]
-    digested = "\n".join([ends, *(["(lines from the part left out:)", *key_lines] if key_lines else [])])
-    return digested, len(digested) * tokens // len(text) + _MARK_TOKENS
+@lru_cache
+def _label(word: str) -> str:
+    """Return the name of a role or a tool, which may be anything, on one short line."""
+    return clip(one_line(outgoing(word)), 60)
+
+
+def redacted_ends(text: str, keep: int) -> str:
+    """Return about so many characters of a text, without secrets; of a longer one its beginning and its end."""
+    front, back = keep * 2 // 3 + _MARGIN, keep // 3 + _MARGIN
+    if front + back < len(text) and "PRIVATE KEY" not in text:  # the one secret that may have spaces in it
+        first, last = text[:front].rsplit(None, 1), text[-back:].split(None, 1)
+        if len(first) == len(last) == 2:  # no word is halved
+            text = f"{first[0]}{gap(len(text) - len(first[0]) - len(last[1]))}{last[1]}"
+    return without_middle(redact(text), keep)
 
 
 def split(text: str, room: int, count: TextCount) -> Iterator[str]:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from everlong.context.digest import redacted_ends
 from everlong.model import Message, text_of
 from everlong.redaction import redact
 
@@ -31,8 +32,7 @@ LONGEST_ANSWER = 16_000
 """Characters of an answer that are kept."""
 MOST_EXCHANGES = 12
 """The exchanges of one summary that are kept; the last ones, which hold the finished text."""
-_MARGIN = 4_000
-"""Characters that are read beyond a cut, so that no secret is kept because it was cut in two."""
+_LONGEST_ERROR = 4_000
 
 
 class Complete(Protocol):
@@ -110,12 +110,12 @@ class SummaryExchanges:
         """Keep a question and its answer."""
         made = SummaryExchange(
             writer,
-            keep_ends(prompt, LONGEST_PROMPT),
+            redacted_ends(prompt, LONGEST_PROMPT),
             len(prompt),
             sent_before,
-            keep_ends(answer, LONGEST_ANSWER),
+            redacted_ends(answer, LONGEST_ANSWER),
             len(answer),
-            redact(error[:_MARGIN]),
+            redact(error[:_LONGEST_ERROR]),
         )
         with self._lock:
             self._kept.append(made)
@@ -144,15 +144,6 @@ class SummaryExchanges:
         """Return the exchanges that are kept, oldest first."""
         with self._lock:
             return tuple(self._kept)
-
-
-def keep_ends(text: str, most: int) -> str:
-    """Return a text without secrets; of one that is longer than ``most`` its beginning and its end."""
-    if len(text) <= most:
-        return redact(text)
-    first, last = 2 * most // 3, most - 2 * most // 3
-    beginning, end = redact(text[: first + _MARGIN])[:first], redact(text[-last - _MARGIN :])[-last:]
-    return f"{beginning}\n[… {len(text) - most:,} characters …]\n{end}"
 
 
 def _words(messages: Sequence[Message]) -> str:

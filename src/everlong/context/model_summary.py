@@ -12,8 +12,7 @@ import json
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Literal, NamedTuple
 
 from everlong.arguments import check_callable, refuse
@@ -343,8 +342,6 @@ class SummarizerChain:
 
 # -- parts of a long conversation --------------------------------------------------------------------------------------
 
-_MOST_KEPT = 8_192
-
 
 class CompletionTask(NamedTuple):
     """One prompt, and the room for its answer."""
@@ -355,17 +352,8 @@ class CompletionTask(NamedTuple):
     @property
     def key(self) -> str:
         """A hash of everything that the answer depends on."""
-        digest = hashlib.sha256(str(self.max_tokens).encode())
-        for message in self.messages:
-            others = {key: value for key, value in message.items() if key != "content"}
-            content = message.get("content")
-            told = json.dumps(
-                [others, len(content) if isinstance(content, str) else content], sort_keys=True, default=str
-            )
-            digest.update(told.encode())
-            if isinstance(content, str):  # as it is, because it may be long
-                digest.update(content.encode("utf-8", "surrogatepass"))
-        return digest.hexdigest()
+        told = json.dumps([self.messages, self.max_tokens], sort_keys=True, default=str)
+        return hashlib.sha256(told.encode()).hexdigest()
 
 
 class PartsRunner:
@@ -384,53 +372,30 @@ class PartsRunner:
 
     def run(self, tasks: Sequence[CompletionTask], level: int, complete: Complete) -> list[str]:
         """Return the answer to each task; raise once one has failed twice."""
-        answer = partial(self._answer, complete)
         keys = [task.key for task in tasks]
         waiting = [place for place, key in enumerate(keys) if key not in self._kept]
-        self._report(level, len(tasks) - len(waiting), len(tasks))
-        if self._concurrency == 1 or len(waiting) < 2:
-            for done, place in enumerate(waiting, len(tasks) - len(waiting) + 1):
-                self._keep(keys[place], self._name_failure(tasks, place, answer))
+        done, failure = len(tasks) - len(waiting), None
+        self._report(level, done, len(tasks))
+        with ThreadPoolExecutor(self._concurrency, thread_name_prefix="everlong-summary") as pool:
+            running = {pool.submit(self._answer, complete, tasks[place]): place for place in waiting}
+            for future in as_completed(running):
+                if future.cancelled():
+                    continue
+                if error := future.exception():
+                    failure = failure or (running[future], error)
+                    for other in running:
+                        other.cancel()
+                    continue
+                self._kept[keys[running[future]]] = future.result()
+                done += 1
                 self._report(level, done, len(tasks))
-        else:
-            self._run_together(tasks, keys, waiting, level, answer)
+        if failure is not None:
+            raise self._name_failure(len(tasks), *failure) from failure[1]
         return [self._kept[key] for key in keys]
 
     def forget(self) -> None:
         """Drop the kept answers: their summary is written."""
         self._kept.clear()
-
-    def _run_together(
-        self,
-        tasks: Sequence[CompletionTask],
-        keys: list[str],
-        waiting: list[int],
-        level: int,
-        answer: Callable[[CompletionTask], str],
-    ) -> None:
-        running: dict[Future[str], int] = {}
-        failure: SummarizerError | None = None
-        done, queue = len(tasks) - len(waiting), iter(waiting)
-        with ThreadPoolExecutor(self._concurrency, thread_name_prefix="everlong-summary") as pool:
-            while True:
-                while failure is None and len(running) < self._concurrency:
-                    place = next(queue, None)
-                    if place is None:
-                        break
-                    running[pool.submit(answer, tasks[place])] = place
-                if not running:
-                    break
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    place = running.pop(future)
-                    try:
-                        self._keep(keys[place], self._name_failure(tasks, place, lambda _, f=future: f.result()))  # type: ignore[misc]
-                    except SummarizerError as error:
-                        failure = failure or error
-                        continue
-                    done += 1
-                    self._report(level, done, len(tasks))
-        if failure is not None:
-            raise failure
 
     def _answer(self, complete: Complete, task: CompletionTask) -> str:
         try:
@@ -440,24 +405,14 @@ class PartsRunner:
                 raise
             return self._check(complete(task.messages, task.max_tokens))
 
-    def _name_failure(
-        self, tasks: Sequence[CompletionTask], place: int, answer: Callable[[CompletionTask], str]
-    ) -> str:
-        """Return an answer; if it fails, say which part it was."""
-        try:
-            return answer(tasks[place])
-        except Exception as error:
-            if len(tasks) == 1:
-                raise
-            raise SummarizerError(
-                f"part {place + 1} of {len(tasks)} failed twice, and {len(self._kept)} finished ones are kept for the "
-                f"next attempt: {type(error).__name__}: {error}"
-            ) from error
-
-    def _keep(self, key: str, answer: str) -> None:
-        if len(self._kept) >= _MOST_KEPT:
-            del self._kept[next(iter(self._kept))]
-        self._kept[key] = answer
+    def _name_failure(self, parts: int, place: int, error: BaseException) -> BaseException:
+        """Return an error that says which part failed."""
+        if parts == 1:
+            return error
+        return SummarizerError(
+            f"part {place + 1} of {parts} failed twice, and {len(self._kept)} finished ones are kept for the "
+            f"next attempt: {type(error).__name__}: {error}"
+        )
 
     def _report(self, level: int, done: int, total: int) -> None:
         if self._progress is not None:

@@ -87,9 +87,9 @@ class LineChoice:
             for number, line in enumerate(source.lines):
                 if len(line.text) > LONGEST_LINE or (topic and not any(word in line.text.casefold() for word in topic)):
                     continue
-                factor = recent * (1 + _PROSE * min(_MOST_WORDS, len(_PLAIN_WORD.findall(line.text))))
-                if worth := self._worth(place, line, factor):
-                    heap.append((-worth, place, number, factor))
+                if worth := self._worth(place, line, recent):
+                    words = 1 + _PROSE * min(_MOST_WORDS, len(_PLAIN_WORD.findall(line.text)))
+                    heap.append((-worth * words, place, number, recent * words))
         heapq.heapify(heap)
         while heap and room > 0:
             negative, place, number, factor = heapq.heappop(heap)

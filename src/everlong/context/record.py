@@ -37,16 +37,20 @@ _LONG_QUOTE = 60
 _EXIT_CODE = re.compile(
     r"(?:<(?:returncode|exit_code)>|\"exit_code\": ?|^(?:\w+ )?(?:process |command )?exit(?:ed with)?"
     r" (?:code|status):? )(-?\d+)",
-    re.IGNORECASE | re.MULTILINE,
+    re.MULTILINE,
 )
 _HARNESS_ERROR = re.compile(
     r"\s*(?:<tool_use_error>|<error>|\[?error\]?\s*:|\{\"error\": ?(?!null|false|\"\"))", re.IGNORECASE
 )
-_STOPPED = re.compile(
-    r"doesn't want to (?:proceed|take)|user (?:rejected|denied|declined|cancell?ed|aborted|interrupted)"
-    r"|tool use was rejected|\[Request interrupted by user|^Command aborted",
-    re.IGNORECASE | re.MULTILINE,
+_STOPPED = (
+    "doesn't want to proceed",
+    "doesn't want to take",
+    "tool use was rejected",
+    "[request interrupted by user",
+    *(f"user {did}" for did in ("rejected", "denied", "declined", "canceled", "cancelled", "aborted", "interrupted")),
+    "\ncommand aborted",
 )
+"""The words of a harness, in small letters, for a call that a person refused or stopped."""
 _SAYS_NOTHING = re.compile(
     r"\W*$|<(returncode|exit_code)>|</?\w+>$|\W*(?:\w+ )?exit(?:ed with)? (?:code|status)\b", re.IGNORECASE
 )
@@ -164,16 +168,23 @@ class Step:
         return not self.changes and _LOOKING_TOOL.search(self.call.name) is not None
 
     @cached_property
+    def _ends(self) -> str:
+        """The beginning and the end of the result, in small letters, where a harness tells how the call ended."""
+        text = self.result or ""
+        ends = text if len(text) <= 2 * _LOOK_AT else f"{text[:_LOOK_AT]}\n{text[-_LOOK_AT:]}"
+        return f"\n{ends}".lower()
+
+    @cached_property
     def was_stopped(self) -> bool:
         """True if a person refused or stopped the call."""
-        return self.result is not None and _STOPPED.search(_ends(self.result)) is not None
+        return any(map(self._ends.__contains__, _STOPPED))
 
     @cached_property
     def failed(self) -> bool:
         """True if the exit code or the harness says so; a search that finds nothing has not failed."""
         if self.result is None or self.was_stopped:
             return False
-        codes = _EXIT_CODE.findall(_ends(self.result))
+        codes = _EXIT_CODE.findall(self._ends) if "exit" in self._ends or "returncode" in self._ends else ()
         if codes:
             return int(codes[-1]) != 0 and not (self.command and self.only_looks)
         return self.is_error or (not self.command and _HARNESS_ERROR.match(self.result) is not None)
@@ -251,10 +262,6 @@ def without_heredocs(command: str) -> str:
 
 def _without_program(quoted: re.Match[str]) -> str:
     return quoted[0] if len(quoted[0]) < _LONG_QUOTE else "'…'"
-
-
-def _ends(text: str) -> str:
-    return text if len(text) <= 2 * _LOOK_AT else f"{text[:_LOOK_AT]}\n{text[-_LOOK_AT:]}"
 
 
 # -- shell commands ----------------------------------------------------------------------------------------------------

@@ -43,6 +43,8 @@ _ADDED_SHARE = 0.2
 _MOST_UNUSABLE = 3
 """The number of unusable answers in a row after which the summarizer cools down as after a failure."""
 _LONGEST_NEWEST = 400
+_NEWEST = 1_000
+"""Messages that tell the state which a model's summary may lack: files in hand and open errors are recent."""
 _CUT_OFF = re.compile(r"(?:[,;:(\[{/\\=&+<—–，、；：]|(?:^|\s)[-*•]|\b(?:the|an?|and|or|of|to|in|with|for|by|from))$")
 _THOUGHT = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
 
@@ -99,9 +101,9 @@ class SummaryRequest:
 
     @cached_property
     def state(self) -> Chronicle:
-        """The plan, files and errors of the whole conversation, without lines to quote."""
+        """The plan, files and errors as the newest messages tell them, without lines to quote."""
         before = Chronicle.carried_on(self.previous, reads_lines=False)
-        return before.extended([*self.before, *self.turns, *self._following()])
+        return before.extended([*self.before, *self.turns, *self._following()][-_NEWEST:])
 
     def _following(self) -> list[Message]:
         return [message for message in self.after if message is not self.latest_user]

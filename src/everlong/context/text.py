@@ -14,7 +14,7 @@ from everlong.model import Message, is_reasoning, part_text, parts_of, text_of, 
 
 TextCount = Callable[[str], int]
 
-_MARK = re.compile(r"\n\[… [\d,]+ characters left out …\]\n")
+_MARK = re.compile(r"\n\[… ([\d,]+) characters left out …\]\n")
 _BREAK_REACH = 80
 """The characters within which a cut looks for a place between words."""
 
@@ -41,8 +41,14 @@ def without_middle(text: str, keep: int) -> str:
         return text
     front = _break_before(text, keep * 2 // 3)
     back = _break_after(text, len(text) - (keep - keep * 2 // 3))
-    left_out = len(text[front:back]) - sum(map(len, _MARK.findall(text[front:back])))
-    return f"{text[:front].rstrip()}\n[… {left_out:,} characters left out …]\n{text[back:].lstrip()}"
+    earlier = sum(int(mark[1].replace(",", "")) - len(mark[0]) for mark in _MARK.finditer(text, front, back))
+    left_out = back - front + earlier
+    return f"{text[:front].rstrip()}{gap(left_out)}{text[back:].lstrip()}"
+
+
+def gap(characters: int) -> str:
+    """Return the mark that stands for so many characters."""
+    return f"\n[… {characters:,} characters left out …]\n"
 
 
 def _break_before(text: str, index: int) -> int:

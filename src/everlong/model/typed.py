@@ -432,6 +432,8 @@ _REMINDER = re.compile(r"<(system[-_]reminder)>")
 
 def _read_result(text: str) -> Reading:
     """Return the text of a tool result by author; clients put reminders behind or into it."""
+    if "<system" not in text:
+        return Reading(material=text)
     kept: list[str] = []
     added: list[str] = []
     done = 0
