@@ -51,6 +51,18 @@ def test_a_table_has_tokens_and_dollars_and_what_caching_saved(usage: Run, fille
     assert len(filled) == 2
 
 
+def test_requests_without_a_reported_usage_are_told(usage: Run, store_file: Path) -> None:
+    with Store.open(store_file) as store:
+        made = add_session(store, TALK, "Harbour")
+        asked(store, made, input_tokens=10, estimated=True)
+        assert made.branch is not None
+        number = store.turns.begin(store.branch(made.branch), model=SONNET, session=made.id).id
+        store.turns.finish(number, status="failed", error="it broke off")
+    shown = usage().out
+    assert "for 1 call the provider reported no usage; Everlong counted the tokens" in shown
+    assert "1 request failed; its cost is unknown" in shown
+
+
 def test_why_the_cache_was_missed_is_summed_up_by_reason(usage: Run, store_file: Path) -> None:
     with Store.open(store_file) as store:
         made = add_session(store, TALK, "Harbour")

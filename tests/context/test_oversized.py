@@ -79,6 +79,17 @@ def test_a_text_without_lines_shows_its_first_and_last_characters(text: str) -> 
     assert MessageCounter().count_text(shown) <= 3_000
 
 
+def test_what_the_user_has_just_sent_fills_half_of_the_room_and_a_result_only_so_much() -> None:
+    given = limits(10_000, newest_only=True)
+    count = MessageCounter().count
+    (question,) = spilled([{"role": "user", "content": LOG}], given)
+    assert is_stub(question)
+    assert 4_000 < count(question) <= 5_000
+    assert count(spilled(asked(LOG), given)[-1]) < 2_200
+    older: list[Message] = [{"role": "user", "content": LOG}, {"role": "assistant", "content": "Seen."}]
+    assert count(spilled([*older, {"role": "user", "content": "And?"}], limits(10_000))[0]) < 2_200
+
+
 def test_pictures_stay_and_thoughts_are_left_alone() -> None:
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
     thought = {"type": "thinking", "thinking": "Hm.", "signature": "signed"}

@@ -188,6 +188,25 @@ def test_a_providers_key_goes_to_the_providers_own_address_only(monkeypatch: pyt
     assert routes(keys=KEYS, upstream="https://eu.anthropic.com").default("anthropic").spare_key
 
 
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/chat/completions", "/v1/models", "/v1/messages/count_tokens"])
+def test_an_upstream_that_wants_a_key_beside_the_gateways_is_told_in_our_words(
+    path: str, upstream: Upstream, tmp_path: Path
+) -> None:
+    opaque = b'{"error":{"message":"no auth header"}}'
+    upstream.script = lambda exchange: exchange.answer(opaque, "401 Unauthorized")
+    with serving(upstream.url, tmp_path, {"keys": KEYS}) as hosted, raw(hosted.address) as client:
+        method = "GET" if path == "/v1/models" else "POST"
+        body = b"" if method == "GET" else ASKED
+        alone = client.ask(body, path, [("Authorization", f"Bearer {ADA}")], method)
+        beside = client.ask(body, path, [("x-everlong-key", ADA), ("Authorization", "Bearer own")], method)
+    assert (alone.status, beside.status, beside.body) == (401, 401, opaque)
+    said = alone.json()["error"]["message"]
+    assert upstream.url in said
+    assert "key_variable" in said
+    assert "x-everlong-key" in said
+    assert ADA not in said
+
+
 def test_other_paths_open_with_a_key_for_the_upstream_or_where_they_are_allowed(
     upstream: Upstream, tmp_path: Path
 ) -> None:

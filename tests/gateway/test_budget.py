@@ -15,6 +15,7 @@ import openai
 import pytest
 from hypothesis import given, strategies as st
 
+from everlong.agent.accounting import account
 from everlong.config import Settings
 from everlong.gateway.account import Budget, Charge, _check_priced
 from everlong.gateway.auth import Refused
@@ -182,6 +183,19 @@ def test_a_client_that_leaves_after_a_word_pays_for_what_was_sent(upstream: Upst
             assert client.head().status == 200
             client.chunk()
         until(lambda: spent(tmp_path) == pytest.approx(0.075, abs=0.04))  # until then the whole answer is reserved
+
+
+@pytest.mark.parametrize("fields", [{"model": "nobody-knows"}, {"max_tokens": 50_000}, {"user": "x" * 1_200_000}])
+def test_a_request_over_the_limit_is_no_conversation_and_no_failed_call(
+    fields: dict[str, Any], upstream: Upstream, tmp_path: Path
+) -> None:
+    with serving(upstream.url, tmp_path, capped(0.03), models=PRICES) as hosted, raw(hosted.address) as client:
+        for headers in (OWN, [*OWN, ("x-everlong-session", "mine")]):
+            assert client.ask(body(**fields), CHAT, headers).status in {403, 429}
+    assert not upstream.requests
+    with Store.open(tmp_path / "served.db", "ada") as store:
+        assert list(store.sessions.newest()) == []
+        assert account(store, Settings()).total.unanswered == 0
 
 
 @pytest.mark.parametrize(

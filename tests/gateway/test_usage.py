@@ -56,6 +56,15 @@ def test_an_odd_usage_keeps_nobody_from_an_answer(path: str, usage: str, upstrea
         assert not any(running.gateway._journal._folder.glob("*.broken"))
 
 
+def test_a_request_that_the_upstream_refused_cost_nothing(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.script = lambda exchange: exchange.answer(b'{"error":{"message":"no"}}', "401 Unauthorized")
+    with run_gateway(upstream.url, str(tmp_path / "store.db")) as running, running.raw() as raw:
+        assert raw.ask(b'{"model":"m","messages":[{"role":"user","content":"hi"}]}').status == 401
+        store = running.store()
+        assert [turn.status for turn in store.turns.since()] == ["failed"]
+        assert account(store, Settings()).total.unanswered == 0
+
+
 @pytest.mark.parametrize("writer", ["own model", "configured model", "lcm"])
 def test_every_screen_has_the_upstreams_account_to_the_cent(
     writer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

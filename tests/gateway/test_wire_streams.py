@@ -13,7 +13,10 @@ from tests.gateway.running import Raw, Running
 from tests.gateway.upstream import Exchange, Upstream
 from tests.waiting import PATIENCE
 
-ASKED = b'{"model":"m","max_tokens":9,"stream":true,"messages":[{"role":"user","content":"hi"}]}'
+ASKED = (
+    b'{"model":"m","max_tokens":9,"stream":true,"stream_options":{"include_usage":true},'
+    b'"messages":[{"role":"user","content":"hi"}]}'
+)
 
 
 def event(kind: str, **fields: Any) -> bytes:

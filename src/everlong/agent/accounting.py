@@ -75,6 +75,8 @@ class BookEntry:
     """The reason for the miss, one of `everlong.caching.misses`; empty where there was none."""
     calls: int = 1
     """Calls that the tokens are of; a client's log may only tell the sum of many."""
+    is_estimated: bool = False
+    """True if the provider reported no usage, so that the tokens are our own count."""
 
 
 @dataclass(slots=True)
@@ -102,6 +104,8 @@ class Account:
     uncached_cost: Decimal = _NOTHING
     unpriced_calls: int = 0
     """Calls to models without a known price; their tokens are counted, amounts leave them out."""
+    estimated_calls: int = 0
+    """Calls whose tokens are our own count."""
     unanswered: int = 0
     """Requests that brought no answer; their cost is unknown."""
     compactions: int = 0
@@ -135,6 +139,7 @@ class Account:
         mine = self.kinds[entry.kind]
         mine.calls += entry.calls
         mine.tokens += entry.tokens
+        self.estimated_calls += entry.is_estimated
         if entry.cost is None or entry.uncached_cost is None:
             self.unpriced_calls += entry.calls
         else:
@@ -176,6 +181,7 @@ class Account:
                 for reason, one in self.misses.items()
             },
             "unpriced_calls": self.unpriced_calls,
+            "estimated_calls": self.estimated_calls,
             "unanswered": self.unanswered,
         }
 
@@ -271,7 +277,7 @@ class _Bookkeeper:
 
     def _calls(self) -> Iterator[_Paid | Turn]:
         """Yield every call, oldest first; a request without an answer comes as its turn, and logs come last."""
-        turns: Iterator[_Paid | Turn] = (_paid_turn(turn) for turn in self._store.turns.since())
+        turns: Iterator[_Paid | Turn] = (_paid_turn(one) for one in self._store.turns.since() if one.usage != {})
         receipts: Iterator[_Paid | Turn] = (
             _Paid(one.at, one.model, one.session, read_usage(one.usage), receipt=one)
             for one in self._store.receipts.since()
@@ -300,6 +306,7 @@ class _Bookkeeper:
             *done,
             *_missed(call, rates),
             call.calls,
+            call.turn is not None and bool((call.turn.usage or {}).get("estimated")),
         )
         if entry.cost is None:
             self._prices.miss(entry.model)
@@ -356,7 +363,7 @@ def _paid_log(one: Session) -> _Paid:
 
 
 def _paid_turn(turn: Turn) -> _Paid | Turn:
-    if not turn.usage:
+    if turn.usage is None:
         return turn
     return _Paid(turn.began, turn.model, turn.session, read_usage(turn.usage), turn=turn)
 

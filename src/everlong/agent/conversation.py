@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from everlong.context.oversized import is_stub
-from everlong.errors import NotStored, StoreError
+from everlong.errors import NotStored, ProviderError, StoreError
 from everlong.model import Message, calls_of, find_groups, text_of
 from everlong.store.compaction import Occasion
 from everlong.store.tree import Branch
@@ -288,7 +288,9 @@ class AgentConversation:
         """Store that a request brought no answer."""
         if number is not None:
             status: Any = "cancelled" if is_cancelled else "failed"
-            self._try_note(lambda _: self.store.turns.finish(number, status=status, error=str(error)).id)
+            is_refused = isinstance(error, ProviderError) and (error.status or 0) >= 400
+            usage: dict[str, Any] | None = {} if is_refused else None
+            self._try_note(lambda _: self.store.turns.finish(number, status=status, error=str(error), usage=usage).id)
 
     def _try_note(self, work: Callable[[Branch], int]) -> int | None:
         """Store a note about a turn and return its number; a failure is only warned about."""

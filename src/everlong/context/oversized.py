@@ -32,7 +32,7 @@ from everlong.model import (
 from everlong.tokens import MessageCounter
 
 MOST_SHOWN = 2_000
-"""The most tokens of a text that its stub shows."""
+"""The most tokens of a text that its stub shows; what the user has just sent shows as many as there is room for."""
 LEAST_SHOWN = 100
 _FRAME = 120
 """Tokens of a stub besides the lines that it shows."""
@@ -80,16 +80,20 @@ def spill_oversized(messages: Sequence[Message], limits: SpillLimits, ident: Ide
     touched, so the result may still be too large.
     """
     shown = list(messages)
-    start = _newest_start(shown) if limits.newest_only else 0
+    newest = _newest_start(shown)
+    start = newest if limits.newest_only else 0
     sizes = {place: _size(shown[place], limits) for place in range(start, len(shown))}
     if sum(sizes.values()) <= limits.most_tokens:
         return shown
-    room = int(limits.most_tokens * _FILLED) if limits.newest_only else limits.most_tokens
+    filled = int(limits.most_tokens * _FILLED)
+    room = filled if limits.newest_only else limits.most_tokens
     names = {place: name for place in sizes if _may_spill(shown[place]) and (name := ident(shown[place]))}
     largest = sorted((place for place in names if sizes[place] > LEAST_SHOWN + _FRAME), key=lambda at: (-sizes[at], at))
     count, each = _shares([sizes[place] for place in largest], sum(sizes.values()), room)
     for place in largest[:count]:
-        shown[place] = _with_stub(shown[place], _describe(shown, place), names[place], limits, each)
+        is_asked = place >= newest and shown[place]["role"] == "user"
+        most = min(each, filled if is_asked else MOST_SHOWN)
+        shown[place] = _with_stub(shown[place], _describe(shown, place), names[place], limits, most)
     return shown
 
 
@@ -182,7 +186,7 @@ def _shares(sizes: Sequence[int], total: int, room: int) -> tuple[int, int]:
         rest -= size
         each = (room - rest) // count - _FRAME
         if each >= LEAST_SHOWN:
-            return count, min(MOST_SHOWN, each)
+            return count, each
     return len(sizes), LEAST_SHOWN
 
 

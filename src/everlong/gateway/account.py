@@ -29,12 +29,11 @@ from everlong.gateway.auth import Refused
 from everlong.gateway.body import BrokenBody, dump_json, read_fields
 from everlong.gateway.bounds import HeldMemory
 from everlong.gateway.formats import whole_number
-from everlong.gateway.window import read_request
+from everlong.gateway.window import count_request
 from everlong.model.long_texts import read_in_steps
 from everlong.providers.base import Usage
 from everlong.providers.endpoints import ENDPOINTS, Endpoint, ModelName
 from everlong.store.costs import Days, Reservation, Spending
-from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -97,12 +96,12 @@ class RequestAccount:
     problem: str = ""
     """The class of an error in the gateway."""
 
-    def note_usage(self, cost: Callable[[str, Usage], float], *used: Usage) -> None:
+    def note_usage(self, cost: Callable[[str, Usage], float], *used: Usage, is_estimated: bool = False) -> None:
         """Note the usage of its answers, of which all but the last only looked something up, and what they cost."""
         self.usage = sum(used[1:], used[0])
         dollars = [cost(self.model, one) for one in used]
         self.cost = sum(dollars)
-        if self.charge is not None:
+        if self.charge is not None and not is_estimated:  # a limit has a count of its own, on the high side
             self.charge.told(*dollars)
 
     @property
@@ -269,11 +268,7 @@ class _SentCost:
 
     def _counted(self, budget: Budget, said: Message | None) -> float:
         """Return the cost by our own count."""
-        try:
-            model, messages, tools = read_request(self.dialect, self.words)
-            prompt = MessageCounter(counter_for(model)).total(messages, tools)
-        except (BrokenBody, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            prompt = int(len(self.words) / _BYTES_PER_TOKEN)
+        prompt = count_request(self.dialect, self.words)
         written = len(dump_json(said)) / _BYTES_PER_TOKEN if said is not None else 0.0
         if said is None and self.upstream is not None:
             written = self.upstream.content.total_bytes / _BYTES_PER_TOKEN
@@ -297,23 +292,42 @@ class Budget:
             Refused: it cannot be read or priced, or there is not enough left of the day's dollars.
         """
         charge.budget = self
-        sent = await asyncio.to_thread(self._bounded, words, dialect, ModelName(route.provider, model))
-        dollars = await asyncio.to_thread(
-            self.cost, sent.name, Usage(sent.prompt_tokens, sent.answer_tokens), is_most=True
-        )
-        if dollars is None:
-            raise _no_price(model, route)
+        sent, dollars = await self._most(words, dialect, model, route)
         try:
             held = await asyncio.to_thread(self.spending.reserve, charge.tenant, dollars, charge.most)
-            left = (
-                0.0 if held is not None else charge.most - await asyncio.to_thread(self.spending.spent, charge.tenant)
-            )
         except StoreError as error:
-            raise Refused(503, "what this key has spent cannot be looked up; try again", 5) from error
+            raise _unknown_spending() from error
         if held is None:
+            await self._check_left(charge, dollars, is_refused=True)
+        else:
+            sent.held = held
+            charge.sends.append(sent)
+
+    async def check(self, charge: Charge, words: bytes | None, dialect: Dialect, model: str, route: Route) -> None:
+        """Refuse a request that cannot be reserved for, before anything of it is stored.
+
+        Raises:
+            Refused: as above.
+        """
+        _, dollars = await self._most(words, dialect, model, route)
+        await self._check_left(charge, dollars)
+
+    async def _most(self, words: bytes | None, dialect: Dialect, model: str, route: Route) -> tuple[_SentCost, float]:
+        """Return a request and the most that it may cost."""
+        sent = await asyncio.to_thread(self._bounded, words, dialect, ModelName(route.provider, model))
+        usage = Usage(sent.prompt_tokens, sent.answer_tokens)
+        dollars = await asyncio.to_thread(self.cost, sent.name, usage, is_most=True)
+        if dollars is None:
+            raise _no_price(model, route)
+        return sent, dollars
+
+    async def _check_left(self, charge: Charge, dollars: float, *, is_refused: bool = False) -> None:
+        try:
+            left = charge.most - await asyncio.to_thread(self.spending.spent, charge.tenant)
+        except StoreError as error:
+            raise _unknown_spending() from error
+        if is_refused or dollars > left:
             raise _too_dear(charge.most, left, dollars, self.spending.days.rest)
-        sent.held = held
-        charge.sends.append(sent)
 
     def add(self, charge: Charge, dollars: float) -> None:
         """Add what the gateway's own account paid for a client; nothing was reserved for it. Blocks."""
@@ -442,6 +456,10 @@ def _parse_once(data: bytes) -> Any:
 
 def _unpriced(why: str) -> Refused:
     return Refused(400, f"this key may spend so many US dollars a day, so what cannot be priced is refused: {why}")
+
+
+def _unknown_spending() -> Refused:
+    return Refused(503, "what this key has spent cannot be looked up; try again", 5)
 
 
 def _no_price(model: str, route: Route) -> Refused:

@@ -315,7 +315,9 @@ async def _send(
 ) -> ClientResponse:
     headers = forwarded_headers(request.headers.items(), is_read=False)
     route.authorize(headers, account.spoken)
-    return await relay.send(request.method, route.url(safe_target(request)), headers, body or None)
+    upstream = await relay.send(request.method, route.url(safe_target(request)), headers, body or None)
+    route.check_key(upstream.status, headers, account.spoken)
+    return upstream
 
 
 async def _nothing() -> None:

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from everlong.errors import EverlongError, TranscriptError
 from everlong.gateway.body import BrokenBody, Change, Read, dump_json, parse_json
@@ -24,6 +24,9 @@ from everlong.providers.client import StreamAssembler
 from everlong.providers.openai_api import FirstChoiceAssembler, ResponsesAssembler, openai_reply, responses_reply
 from everlong.store.identity import Sender
 from everlong.wire import from_items, sendable, to_anthropic, to_items, to_openai
+
+if TYPE_CHECKING:
+    from everlong.gateway.body import Draft
 
 __all__ = [
     "ANTHROPIC",
@@ -101,6 +104,10 @@ class Dialect(ABC):
     ) -> tuple[list[Any] | None, Change | None]:
         """Return a note put after the system prompt: the leading system entries with it, or a change of a field."""
 
+    def ask_usage(self, draft: Draft) -> Draft:
+        """Return a body whose streamed answer tells its usage; the same one if it does so anyway."""
+        return draft
+
     @abstractmethod
     def answer_tokens(self, read: Read) -> int:
         """Return the most tokens that the answer may take; 0 if the request does not say."""
@@ -143,6 +150,16 @@ class _OpenAIDialect(Dialect):
         if not leading:
             return None, None
         return [*leading[:-1], with_part_appended(leading[-1], note)], None
+
+    def ask_usage(self, draft: Draft) -> Draft:
+        stream, options = (draft.body[slice(*draft.fields.get(name, (0, 0)))] for name in ("stream", "stream_options"))
+        asked = parse_json(options or b"{}") or {}
+        if stream != b"true" or not isinstance(asked, dict) or asked.get("include_usage"):
+            return draft
+        wanted = dump_json({**asked, "include_usage": True})
+        if not options:
+            return draft.with_field("stream_options", wanted)
+        return draft.changed([(*draft.fields["stream_options"], wanted)])
 
     def answer_tokens(self, read: Read) -> int:
         return whole_number(read.field("max_completion_tokens")) or whole_number(read.field("max_tokens"))

@@ -78,13 +78,14 @@ from everlong.gateway.upstream import (
     whole_of,
     whole_response,
 )
-from everlong.gateway.window import Windows, tokens_of
+from everlong.gateway.window import Windows, count_request, tokens_of
 from everlong.gateway.writer import StoreWriter, Writer
+from everlong.providers.base import Usage
 from everlong.providers.embeddings import usable_embedder
 from everlong.providers.failures import classify_answer
 from everlong.store import Store
 from everlong.store.store import redacted_message
-from everlong.tokens import counter_for
+from everlong.tokens import MessageCounter, counter_for
 from everlong.wire.event_stream import MOST_ANSWER
 
 if TYPE_CHECKING:
@@ -159,6 +160,8 @@ class Gateway:
         self._marking = CacheMarkers(settings.prompt_caching)
         self._watch = CacheWatch()
         self._memory = ConversationMemory()
+        self._usage_refused: set[str] = set()
+        """Addresses of upstreams that refuse to be asked for the usage of a stream."""
         self._conversations: dict[tuple[str, str], TenantConversations] = {}
         self._expiring: asyncio.Task[None] | None = None
 
@@ -226,6 +229,7 @@ class Gateway:
     async def _relay(self, relayed: RelayedRequest) -> web.StreamResponse:
         """Find the conversation of a request, pass it on, and record how it ended."""
         dialect = relayed.dialect
+        await self._check_budget(relayed)
         if opted_out(relayed.request.headers):
             await self._stay_out(relayed)
         else:
@@ -238,7 +242,8 @@ class Gateway:
             self._abandon(relayed)
             return web.Response(status=499)  # to nobody
         except Refused as refused:
-            await self._finish(relayed, EndedRequest(error=f"status {refused.status}"))
+            is_unpaid = relayed.answering is None
+            await self._finish(relayed, EndedRequest(error=f"status {refused.status}", is_refused=is_unpaid))
             raise
         except (ClientError, TimeoutError, OSError) as error:
             said = failure(relayed.route.shown, error)
@@ -264,12 +269,26 @@ class Gateway:
             _log.warning("a body could not be put into the form of its view: %s", type(error).__name__)
             return body
 
+    async def _check_budget(self, relayed: RelayedRequest) -> None:
+        """Refuse a request that its key may not spend as much for; nothing of it is stored."""
+        account = relayed.account
+        if account.charge is None:
+            return
+        if relayed.words is None:
+            with suppress(Unreadable):
+                relayed.words = await unpack(relayed.body, relayed.encoding, account.held)
+        if relayed.words is not None:
+            await check_structure_apart(relayed.words)
+        account.model, route = await self.routes.find_for(relayed.dialect.api, relayed.words)
+        check_model(account.model)
+        await self.budget.check(account.charge, relayed.words, relayed.dialect, account.model, route)
+
     async def _stay_out(self, relayed: RelayedRequest) -> None:
         """Prepare a request whose client opted out: it goes on as it came, and nothing of it is stored."""
         account = relayed.account
         account.opted_out = True
         with suppress(Unreadable):  # the upstream says what is wrong with it
-            relayed.words = await unpack(relayed.body, relayed.encoding, account.held)
+            relayed.words = relayed.words or await unpack(relayed.body, relayed.encoding, account.held)
             await check_structure_apart(relayed.words)
         account.model, relayed.route = await self.routes.find_for(relayed.dialect.api, relayed.words)
         check_model(account.model)
@@ -331,6 +350,12 @@ class Gateway:
             sent = relayed.sent_body = self._make_body(relayed, turn)
             upstream = await self._send(relayed, sent)
             head = await self._read_head(relayed, upstream)
+            if relayed.hides_usage and "stream_options" in str(head.error):
+                upstream.close()
+                self._usage_refused.add(relayed.route.base_url)
+                sent = relayed.sent_body = self._make_body(relayed, turn)
+                upstream = await self._send(relayed, sent)
+                head = await self._read_head(relayed, upstream)
             error = head.error if is_ours and attempt < OVERFLOW_TRIES else None
             if error is not None and await self._shorten(relayed, turn, error, attempt, len(sent)):
                 upstream.close()
@@ -436,12 +461,14 @@ class Gateway:
         return self.summaries.now(relayed, asked, room, _CLIENT_SECONDS)
 
     async def _finish_refused(self, relayed: RelayedRequest, upstream: ClientResponse) -> None:
-        await self._finish(relayed, EndedRequest(error=f"status {upstream.status}"))
+        await self._finish(relayed, EndedRequest(error=f"status {upstream.status}", is_refused=True))
 
     async def _send(self, relayed: RelayedRequest, body: bytes, charge: Charge | None = None) -> ClientResponse:
         headers = forwarded_headers(relayed.request.headers.items())
         if body is not relayed.body or relayed.is_rewritten:
             headers.popall("Content-Encoding", None)  # it was unpacked
+        if relayed.hides_usage:
+            headers["Accept-Encoding"] = "identity"  # so that the usage can be taken out of the stream
         is_lent = relayed.route.authorize(headers, relayed.account.spoken)
         has_key = "Authorization" in headers or "x-api-key" in headers
         if relayed.turn is None and relayed.account.spoken and (is_lent or (relayed.is_unread and not has_key)):
@@ -453,6 +480,7 @@ class Gateway:
         upstream = await self.relay.send("POST", relayed.route.url(target_of(relayed.request)), headers, body)
         if charge is not None:
             charge.answered(upstream)
+        relayed.route.check_key(upstream.status, headers, relayed.account.spoken)
         return upstream
 
     async def _check_lent(self, relayed: RelayedRequest) -> None:
@@ -482,6 +510,11 @@ class Gateway:
         if tools:
             draft = offer_tools(relayed.dialect, draft, tools)
         draft = self._compactor.lower_answer(relayed, turn, draft)
+        if relayed.route.base_url not in self._usage_refused:
+            draft, before = relayed.dialect.ask_usage(draft), draft
+            relayed.hides_usage = draft is not before
+        else:
+            relayed.hides_usage = False
         body = draft.body
         if relayed.dialect.takes_markers:
             body = self._marking.marked(turn.conversation, draft, turn.model, relayed.route.cached_as)
@@ -538,6 +571,7 @@ class Gateway:
             lambda body: self._send(relayed, body),
             hidden=relayed.hidden,
             held=relayed.account.held,
+            hides_usage=relayed.hides_usage,
         )
         if relayed.account.charge is not None:
             relayed.account.charge.said = relayed.answering.unread
@@ -550,9 +584,11 @@ class Gateway:
         if relayed.is_over:  # clients hang up as soon as they have the last event
             return
         relayed.is_over = True
-        turn, account, reply = relayed.turn, relayed.account, ended.reply
+        ended = await self._counted(relayed, ended)
+        turn, account, reply, is_estimated = relayed.turn, relayed.account, ended.reply, ended.is_estimated
         if reply is not None and reply.usage.prompt_tokens:
-            account.note_usage(self._compactor.windows.cost, *ended.before, reply.usage)
+            cost = self._compactor.windows.cost
+            account.note_usage(cost, *ended.before, reply.usage, is_estimated=is_estimated)
             ended = replace(ended, cost=account.cost)
         if relayed.dialect is RESPONSES and (names := (turn or relayed.whole)):
             self.responses.note(relayed.tenant, names.names(ended))
@@ -562,7 +598,7 @@ class Gateway:
             return
         if turn.conversation.is_placed:
             account.session, account.branch = turn.conversation.session, turn.conversation.branch.id
-        if reply is not None and account.usage is not None:
+        if reply is not None and account.usage is not None and not is_estimated:
             await self._compactor.note_answer(relayed, turn, ended.sent_tokens, reply.usage.output_tokens, sent)
             account.miss = self._find_miss(relayed, turn, reply)
             ended = replace(ended, miss=account.miss)
@@ -571,6 +607,19 @@ class Gateway:
         self._compactor.tell_engine(relayed, turn, ended, sent)
         if problem := await self._backlog.finish(turn, ended):
             relayed.warning = header_text(problem)
+
+    async def _counted(self, relayed: RelayedRequest, ended: EndedRequest) -> EndedRequest:
+        """Return the end of a request with our own count of its tokens if the upstream told none."""
+        reply, answering = ended.reply, relayed.answering
+        if reply is None or reply.usage.prompt_tokens or answering is None or relayed.turn is None:
+            return ended
+
+        def count(body: bytes) -> Usage:
+            counter = MessageCounter(counter_for(relayed.account.model))
+            return Usage(count_request(relayed.dialect, body), counter.count(reply.message))
+
+        usage = await asyncio.to_thread(count, answering.sent)
+        return replace(ended, reply=replace(reply, usage=usage), is_estimated=True)
 
     def _find_miss(self, relayed: RelayedRequest, turn: ConversationTurn, reply: Reply) -> Miss | None:
         """Return why a request missed the provider's cache; None if it did not, or if nobody can tell."""

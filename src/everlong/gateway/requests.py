@@ -134,6 +134,8 @@ class RelayedRequest:
     """That body as the watch over the provider's cache needs it."""
     hidden: frozenset[str] = frozenset()
     """The names of the tools that the gateway offers with it and answers itself."""
+    hides_usage: bool = False
+    """True if the gateway asks for the usage of its stream, and the client does not."""
     engine: HostedEngine | None = None
     """The context engine of its conversation, if the user chose one that is not built in."""
     is_over: bool = False

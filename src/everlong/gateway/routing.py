@@ -80,6 +80,16 @@ class Route:
             headers["Authorization"] = f"Bearer {key}"
         return True
 
+    def check_key(self, status: int, headers: CIMultiDict[str], spoken: frozenset[str]) -> None:
+        """Refuse a request for which the upstream wants a key, though it came with a key of the gateway only."""
+        if status == 401 and spoken and not any(name in headers for name in _CREDENTIALS):
+            raise Refused(
+                401,
+                f"the upstream {self.shown} wants a key of its own, and this request has only one of the gateway's; "
+                "name it in gateway.routes.PATTERN.key_variable where the gateway runs, or send it as the "
+                "API's key and the gateway's in the header x-everlong-key",
+            )
+
 
 class Routes:
     """The routes of a gateway: they choose an upstream for each request.

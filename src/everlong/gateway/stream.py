@@ -31,6 +31,7 @@ from everlong.gateway.turn_queue import EndedRequest
 from everlong.gateway.upstream import (
     ReadAnswer,
     Stream,
+    UsageFilter,
     comes_whole,
     is_whole,
     next_chunk,
@@ -335,6 +336,8 @@ class Answering:
     """The names of the hidden tools that are offered."""
     held: HeldMemory | None = None
     """The memory of its request."""
+    hides_usage: bool = False
+    """True if the client did not ask for the usage of its stream."""
     used: list[Usage] = field(default_factory=list)
     """The usage of answers that called a hidden tool and were followed by another."""
 
@@ -406,7 +409,8 @@ class Answering:
                 is_finished = True
                 await self._end(upstream, tap)
 
-        return await stream_response(self.request, upstream, tap.take, before_end, self.extra(), ahead)
+        usage = UsageFilter() if self.hides_usage and not encoding_of(upstream.headers) else None
+        return await stream_response(self.request, upstream, tap.take, before_end, self.extra(), ahead, usage)
 
     async def _stream_with_lookups(self, upstream: ClientResponse, ahead: bytes) -> web.StreamResponse:
         tap, hiding = StreamTap(self.dialect, held=self.held), hiding_for(self.dialect.name, self.hidden)
@@ -415,7 +419,7 @@ class Answering:
         except Unreadable:
             return await self._stream(upstream, ahead)
         self.tap = tap
-        stream = Stream(self.request, upstream, self.extra())
+        stream = Stream(self.request, upstream, self.extra(), UsageFilter() if self.hides_usage else None)
         stream.unpacked()
         await stream.open()
         for left in reversed(range(ROUNDS)):

@@ -83,6 +83,10 @@ class EndedRequest:
     """The part of a cancelled or broken reply that arrived."""
     miss: Miss | None = None
     """The part of the prompt that was not read from the provider's cache, and the reason."""
+    is_estimated: bool = False
+    """True if the usage is our own count."""
+    is_refused: bool = False
+    """True if it was refused, so that it cost nothing."""
     before: tuple[Usage, ...] = ()
     """The usage of earlier answers that only looked something up, oldest first."""
     is_large: bool = False
@@ -119,10 +123,11 @@ class EndedRequest:
     def _usage(self) -> dict[str, Any] | None:
         used = self.used
         if used is None:
-            return None
+            return {} if self.is_refused else None
         missed = {} if self.miss is None else {"cache_miss": self.miss.to_dict()}
         looked_up = {"sent_tokens": self.sent_tokens} if self.before else {}
-        return {**used.to_dict(), **looked_up, **missed}
+        estimated = {"estimated": True} if self.is_estimated else {}
+        return {**used.to_dict(), **looked_up, **missed, **estimated}
 
 
 _last_time = 0.0

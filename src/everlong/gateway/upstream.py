@@ -8,6 +8,7 @@ import io
 import ipaddress
 import logging
 import os
+import re
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -35,7 +36,9 @@ from yarl import URL
 
 from everlong.errors import ConfigError
 from everlong.gateway.auth import is_loopback
-from everlong.gateway.bounds import readable_of
+from everlong.gateway.body import BrokenBody, parse_json
+from everlong.gateway.bounds import is_light, read_apart, readable_of
+from everlong.wire.event_stream import EventPiece, EventStream
 
 if TYPE_CHECKING:
     from asyncio import BaseTransport
@@ -56,6 +59,7 @@ __all__ = [
     "Relay",
     "Stream",
     "Tap",
+    "UsageFilter",
     "begin",
     "comes_whole",
     "failure",
@@ -415,16 +419,49 @@ def whole_response(
     return web.Response(status=upstream.status, reason=upstream.reason, headers=headers, body=None if is_head else data)
 
 
-class Stream:
-    """A stream to the client that begins and ends as the upstream's does."""
+_NO_CHOICE = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 
-    def __init__(self, request: web.Request, upstream: ClientResponse, extra: dict[str, str]) -> None:
+
+class UsageFilter:
+    """A filter that takes the last chunk of a stream of chat completions out: the one with nothing but the usage."""
+
+    def __init__(self) -> None:
+        self._events = EventStream()
+
+    def take(self, data: bytes) -> bytes:
+        """Return the events that end in some bytes, without the usage."""
+        return b"".join(map(self._shown, self._events.take(data)))
+
+    def end(self) -> bytes:
+        """Return the rest."""
+        return self._shown(self._events.end())
+
+    @staticmethod
+    def _shown(piece: EventPiece) -> bytes:
+        if piece.data is None or not _NO_CHOICE.search(piece.data):
+            return piece.raw
+        with suppress(BrokenBody):
+            event = parse_json(piece.data)
+            if isinstance(event, dict) and event.get("choices") == [] and event.get("usage"):
+                return b""
+        return piece.raw
+
+
+class Stream:
+    """A stream to the client that begins and ends as the upstream's does; a ``usage`` filter may take its usage out."""
+
+    def __init__(
+        self, request: web.Request, upstream: ClientResponse, extra: dict[str, str], usage: UsageFilter | None = None
+    ) -> None:
         headers = forwarded_headers(upstream.headers.items(), without=frozenset())
         headers.update(extra)
         self._request = request
         self.response = web.StreamResponse(status=upstream.status, reason=upstream.reason, headers=headers)
         self.is_cut = False
         """True if the upstream has broken off."""
+        self._usage = usage
+        if usage is not None:
+            self.unpacked()
 
     def unpacked(self) -> None:
         """Drop the encoding from the headers, because other bytes are sent than came."""
@@ -450,6 +487,11 @@ class Stream:
 
     async def write(self, data: bytes) -> None:
         """Send a piece."""
+        if self._usage is not None:
+            data = self._usage.take(data) if is_light(data) else await read_apart(self._usage.take, data)
+        await self._write(data)
+
+    async def _write(self, data: bytes) -> None:
         try:
             await self.response.write(data)
         except ConnectionError as error:
@@ -457,6 +499,8 @@ class Stream:
 
     async def end(self) -> web.StreamResponse:
         """End the stream, or break it off so that the client notices."""
+        if self._usage is not None:
+            await self._write(self._usage.end())
         if not self.is_cut:
             try:
                 await self.response.write_eof()
@@ -476,12 +520,13 @@ async def stream_response(
     before_end: Callable[[], Awaitable[None]],
     extra: dict[str, str],
     ahead: bytes = b"",
+    usage: UsageFilter | None = None,
 ) -> web.StreamResponse:
     """Pass a stream on, chunk by chunk; `before_end` is awaited before its last bytes.
 
-    ``ahead`` is what was read of it already.
+    ``ahead`` is what was read of it already; ``usage`` takes the usage out.
     """
-    stream = Stream(request, upstream, extra)
+    stream = Stream(request, upstream, extra, usage)
     left = upstream.content_length
     try:
         await stream.open()

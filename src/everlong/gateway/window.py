@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from everlong.caching.rules import prices_for
 from everlong.config import compression_values
 from everlong.context.policy import Budgets, Pace, adapt_budgets, compute_budgets, compute_pace
-from everlong.gateway.body import dump_json, parse_json, read_body
+from everlong.gateway.body import BrokenBody, dump_json, parse_json, read_body
 from everlong.providers.catalogue import Catalogue, ModelInfo, relative_prices
 from everlong.providers.endpoints import ENDPOINTS, Endpoint, ModelName, priced_as
-from everlong.tokens import Prices
+from everlong.tokens import MessageCounter, Prices, counter_for
 
 if TYPE_CHECKING:
     from everlong.config import Settings
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RequestSize",
     "Windows",
+    "count_request",
     "lower_answer",
     "read_request",
     "tokens_in",
@@ -231,3 +232,12 @@ def read_request(dialect: Dialect, body: bytes) -> tuple[str, list[Message], lis
     messages = [*system, *(message for one in said for message in one)]
     tools = read.field("tools")
     return str(read.field("model") or ""), messages, tools if isinstance(tools, list) else None
+
+
+def count_request(dialect: Dialect, body: bytes) -> int:
+    """Return our own count of the tokens of a body; blocks."""
+    try:
+        model, messages, tools = read_request(dialect, body)
+        return MessageCounter(counter_for(model)).total(messages, tools)
+    except (BrokenBody, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return int(len(body) / _BYTES_PER_TOKEN)

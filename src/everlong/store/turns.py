@@ -46,6 +46,7 @@ class FinishedTurn:
     model: str | None = None
     session: str | None = None
     usage: Mapping[str, Any] | None = None
+    """The tokens; empty if it is certain that there were none, None if nobody knows."""
     cost: float = 0.0
     status: TurnEnd = "done"
     error: str | None = None

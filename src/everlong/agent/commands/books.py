@@ -76,8 +76,13 @@ def _book_remarks(books: Books) -> list[str]:
             f"no price is known for {counted(total.unpriced_calls, 'call')} to {names}, so no amount includes them; "
             "set models.NAME.input_price and output_price"
         )
+    if total.estimated_calls:
+        lines.append(
+            f"for {counted(total.estimated_calls, 'call')} the provider reported no usage; Everlong counted the tokens"
+        )
     if total.unanswered:
-        lines.append(f"{counted(total.unanswered, 'request')} failed; their cost is unknown")
+        whose = "its" if total.unanswered == 1 else "their"
+        lines.append(f"{counted(total.unanswered, 'request')} failed; {whose} cost is unknown")
     return lines
 
 

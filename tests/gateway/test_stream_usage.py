@@ -1,0 +1,122 @@
+"""Streams of chat completions whose client did not ask for their usage: they are counted, and look as they came."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from everlong.agent.accounting import Account, account
+from everlong.config import Settings
+from everlong.testing import ModelServer
+from tests.gateway.running import Raw, Running, run_gateway
+from tests.gateway.test_wire_streams import GPT, HELLO, reply_in
+from tests.gateway.upstream import Exchange, Upstream
+
+CHAT = "/v1/chat/completions"
+USAGE = GPT[-2]
+SHOWN = [piece for piece in GPT if piece is not USAGE]
+
+
+def asked(**fields: Any) -> bytes:
+    return json.dumps(
+        {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}], **fields}
+    ).encode()
+
+
+def total(running: Running) -> Account:
+    return account(running.store(), Settings()).total
+
+
+def test_a_stream_is_counted_and_its_client_sees_no_more_than_it_asked_for(
+    raw: Raw, relay: Running, upstream: Upstream
+) -> None:
+    upstream.script = lambda exchange: exchange.stream(*GPT)
+    body = asked()
+    assert raw.ask(body, CHAT).body == b"".join(SHOWN)
+    assert upstream.last.body == body[:-1] + b',"stream_options":{"include_usage":true}}'
+    assert reply_in(relay) == HELLO
+    books = total(relay)
+    assert (books.calls, books.tokens.input_tokens, books.tokens.output_tokens) == (1, 3, 2)
+    assert (books.estimated_calls, books.unanswered) == (0, 0)
+
+
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
+def test_the_usage_is_hidden_however_the_stream_is_cut_into_pieces(
+    size: int, line_end: bytes, raw: Raw, upstream: Upstream
+) -> None:
+    whole, shown = (b"".join(pieces).replace(b"\n", line_end) for pieces in (GPT, SHOWN))
+    upstream.script = lambda exchange: exchange.stream(*(whole[at : at + size] for at in range(0, len(whole), size)))
+    assert raw.ask(asked(), CHAT).body == shown
+
+
+@pytest.mark.parametrize(
+    ("options", "sent", "shown"),
+    [
+        ({"include_usage": True}, {"include_usage": True}, GPT),
+        ({"include_usage": False}, {"include_usage": True}, SHOWN),
+        ({"include_obfuscation": False}, {"include_obfuscation": False, "include_usage": True}, SHOWN),
+        (None, {"include_usage": True}, SHOWN),
+        ("odd", "odd", GPT),
+    ],
+)
+def test_what_the_client_says_of_its_stream_stays(
+    options: Any, sent: Any, shown: list[bytes], raw: Raw, upstream: Upstream
+) -> None:
+    upstream.script = lambda exchange: exchange.stream(*GPT)
+    assert raw.ask(asked(stream_options=options), CHAT).body == b"".join(shown)
+    assert json.loads(upstream.last.body)["stream_options"] == sent
+
+
+def test_other_requests_are_not_asked_for_usage(raw: Raw, upstream: Upstream) -> None:
+    for body, path in ((asked(stream=False), CHAT), (asked(max_tokens=9), "/v1/messages")):
+        raw.ask(body, path)
+        assert upstream.last.body == body
+    raw.ask(asked(), CHAT, [("x-everlong", "off")])
+    assert upstream.last.body == asked()
+
+
+def test_an_upstream_that_tells_no_usage_is_counted_here(raw: Raw, relay: Running, upstream: Upstream) -> None:
+    upstream.script = lambda exchange: exchange.stream(*SHOWN)
+    long = [{"role": "user", "content": "the boats lie in the harbour " * 200}]
+    assert raw.ask(asked(messages=long), CHAT).body == b"".join(SHOWN)
+    books = total(relay)
+    assert (books.calls, books.estimated_calls) == (1, 1)
+    assert 1_000 < books.tokens.input_tokens < 1_500
+    assert 0 < books.tokens.output_tokens < 20
+
+
+@pytest.mark.parametrize("status", ["400 Bad Request", "422 Unprocessable Entity"])
+def test_an_upstream_that_refuses_to_be_asked_is_asked_no_more(
+    status: str, raw: Raw, relay: Running, upstream: Upstream
+) -> None:
+    def script(exchange: Exchange) -> None:
+        if b"stream_options" in exchange.received.body:
+            exchange.answer(b'{"error":{"message":"Unrecognized request argument: stream_options"}}', status)
+        else:
+            exchange.stream(*SHOWN)
+
+    upstream.script = script
+    for _ in range(2):
+        assert raw.ask(asked(), CHAT).body == b"".join(SHOWN)
+    assert [b"stream_options" in one.body for one in upstream.requests] == [True, False, False]
+    assert (total(relay).estimated_calls, total(relay).unanswered) == (2, 0)
+    refused = raw.ask(asked(stream_options={"include_usage": True}), CHAT)
+    assert (refused.status, len(upstream.requests)) == (int(status[:3]), 4)
+
+
+def test_a_request_with_look_ups_hides_the_usage_too(tmp_path: Path) -> None:
+    settings = {"gateway": {"routes": {"*": {"recall": True}}}}
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]
+    with ModelServer() as model, run_gateway(model.url, str(tmp_path / "g.db"), settings) as running:
+        with running.raw() as raw:
+            answer = raw.ask(asked(model="gpt-5", tools=tools), CHAT, [("authorization", "Bearer k")]).body
+        sent = model.requests[-1].body
+        assert any(tool["function"]["name"].startswith("everlong_") for tool in sent["tools"])
+        assert sent["stream_options"] == {"include_usage": True}
+        assert b'"choices":[]' not in answer.replace(b" ", b"")
+        assert answer.endswith(b"data: [DONE]\n\n")
+        assert total(running).tokens.input_tokens > 0
