@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,27 @@ def test_an_upstream_that_tells_no_usage_is_counted_here(raw: Raw, relay: Runnin
     assert (books.calls, books.estimated_calls) == (1, 1)
     assert 1_000 < books.tokens.input_tokens < 1_500
     assert 0 < books.tokens.output_tokens < 20
+
+
+@pytest.mark.parametrize("path", [CHAT, "/v1/messages"])
+def test_a_packed_request_without_a_reported_usage_is_counted_by_its_words(
+    path: str, raw: Raw, relay: Running, upstream: Upstream
+) -> None:
+    reply = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "hi"}]}
+    choice = {"index": 0, "message": {"role": "assistant", "content": "hi"}, "finish_reason": "stop"}
+    upstream.script = lambda exchange: exchange.answer(json.dumps({**reply, "choices": [choice]}).encode())
+    long = [{"role": "user", "content": "the boats lie in the harbour " * 200}]
+    packed = gzip.compress(asked(stream=False, max_tokens=9, messages=long))
+    assert raw.ask(packed, path, [("content-encoding", "gzip")]).status == 200
+    assert upstream.last.body == packed
+    assert 1_000 < total(relay).tokens.input_tokens < 1_500
+
+
+def test_an_answer_in_one_piece_stays_as_it_came(raw: Raw, upstream: Upstream) -> None:
+    whole = b'{"choices": [], "usage": {"prompt_tokens": 3}}'
+    upstream.script = lambda exchange: exchange.answer(whole)
+    answer = raw.ask(asked(), CHAT)
+    assert (answer.body, answer.header("content-length")) == (whole, str(len(whole)))
 
 
 @pytest.mark.parametrize("status", ["400 Bad Request", "422 Unprocessable Entity"])

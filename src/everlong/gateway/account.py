@@ -285,48 +285,43 @@ class Budget:
         self.spending = Spending(database, days or Days())
         self._windows = windows
 
-    async def reserve(self, charge: Charge, words: bytes | None, dialect: Dialect, model: str, route: Route) -> None:
+    async def reserve(
+        self,
+        charge: Charge,
+        words: bytes | None,
+        dialect: Dialect,
+        model: str,
+        route: Route,
+        *,
+        only_checks: bool = False,
+    ) -> None:
         """Reserve the most that a request may cost; ``words`` is its body without an encoding, if it can be read.
+
+        With ``only_checks`` nothing is reserved, and a request is refused for which there would not be enough.
 
         Raises:
             Refused: it cannot be read or priced, or there is not enough left of the day's dollars.
         """
         charge.budget = self
-        sent, dollars = await self._most(words, dialect, model, route)
-        try:
-            held = await asyncio.to_thread(self.spending.reserve, charge.tenant, dollars, charge.most)
-        except StoreError as error:
-            raise _unknown_spending() from error
-        if held is None:
-            await self._check_left(charge, dollars, is_refused=True)
-        else:
-            sent.held = held
-            charge.sends.append(sent)
-
-    async def check(self, charge: Charge, words: bytes | None, dialect: Dialect, model: str, route: Route) -> None:
-        """Refuse a request that cannot be reserved for, before anything of it is stored.
-
-        Raises:
-            Refused: as above.
-        """
-        _, dollars = await self._most(words, dialect, model, route)
-        await self._check_left(charge, dollars)
-
-    async def _most(self, words: bytes | None, dialect: Dialect, model: str, route: Route) -> tuple[_SentCost, float]:
-        """Return a request and the most that it may cost."""
         sent = await asyncio.to_thread(self._bounded, words, dialect, ModelName(route.provider, model))
-        usage = Usage(sent.prompt_tokens, sent.answer_tokens)
-        dollars = await asyncio.to_thread(self.cost, sent.name, usage, is_most=True)
+        dollars = await asyncio.to_thread(
+            self.cost, sent.name, Usage(sent.prompt_tokens, sent.answer_tokens), is_most=True
+        )
         if dollars is None:
             raise _no_price(model, route)
-        return sent, dollars
-
-    async def _check_left(self, charge: Charge, dollars: float, *, is_refused: bool = False) -> None:
+        held = None
         try:
-            left = charge.most - await asyncio.to_thread(self.spending.spent, charge.tenant)
+            if not only_checks:
+                held = await asyncio.to_thread(self.spending.reserve, charge.tenant, dollars, charge.most)
+            left = (
+                0.0 if held is not None else charge.most - await asyncio.to_thread(self.spending.spent, charge.tenant)
+            )
         except StoreError as error:
-            raise _unknown_spending() from error
-        if is_refused or dollars > left:
+            raise Refused(503, "what this key has spent cannot be looked up; try again", 5) from error
+        if held is not None:
+            sent.held = held
+            charge.sends.append(sent)
+        elif not only_checks or dollars > left:
             raise _too_dear(charge.most, left, dollars, self.spending.days.rest)
 
     def add(self, charge: Charge, dollars: float) -> None:
@@ -456,10 +451,6 @@ def _parse_once(data: bytes) -> Any:
 
 def _unpriced(why: str) -> Refused:
     return Refused(400, f"this key may spend so many US dollars a day, so what cannot be priced is refused: {why}")
-
-
-def _unknown_spending() -> Refused:
-    return Refused(503, "what this key has spent cannot be looked up; try again", 5)
 
 
 def _no_price(model: str, route: Route) -> Refused:

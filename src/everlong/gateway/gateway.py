@@ -270,29 +270,27 @@ class Gateway:
             return body
 
     async def _check_budget(self, relayed: RelayedRequest) -> None:
-        """Refuse a request that its key may not spend as much for; nothing of it is stored."""
+        """Refuse a request that may cost more than its key may spend, before anything of it is stored."""
         account = relayed.account
-        if account.charge is None:
-            return
-        if relayed.words is None:
-            with suppress(Unreadable):
-                relayed.words = await unpack(relayed.body, relayed.encoding, account.held)
-        if relayed.words is not None:
-            await check_structure_apart(relayed.words)
-        account.model, route = await self.routes.find_for(relayed.dialect.api, relayed.words)
-        check_model(account.model)
-        await self.budget.check(account.charge, relayed.words, relayed.dialect, account.model, route)
+        if account.charge is not None:
+            await self._find_route(relayed)
+            given = account.charge, relayed.words, relayed.dialect, account.model, relayed.route
+            await self.budget.reserve(*given, only_checks=True)
 
-    async def _stay_out(self, relayed: RelayedRequest) -> None:
-        """Prepare a request whose client opted out: it goes on as it came, and nothing of it is stored."""
+    async def _find_route(self, relayed: RelayedRequest) -> None:
+        """Find the model and the route of a request without its conversation."""
         account = relayed.account
-        account.opted_out = True
         with suppress(Unreadable):  # the upstream says what is wrong with it
             relayed.words = relayed.words or await unpack(relayed.body, relayed.encoding, account.held)
             await check_structure_apart(relayed.words)
         account.model, relayed.route = await self.routes.find_for(relayed.dialect.api, relayed.words)
         check_model(account.model)
-        relayed.is_unread = not account.model
+
+    async def _stay_out(self, relayed: RelayedRequest) -> None:
+        """Prepare a request whose client opted out: it goes on as it came, and nothing of it is stored."""
+        relayed.account.opted_out = True
+        await self._find_route(relayed)
+        relayed.is_unread = not relayed.account.model
 
     async def _find_conversation(self, relayed: RelayedRequest) -> None:
         """Find the conversation and the route of a request; if the request is broken, the upstream tells the client."""
@@ -461,7 +459,7 @@ class Gateway:
         return self.summaries.now(relayed, asked, room, _CLIENT_SECONDS)
 
     async def _finish_refused(self, relayed: RelayedRequest, upstream: ClientResponse) -> None:
-        await self._finish(relayed, EndedRequest(error=f"status {upstream.status}", is_refused=True))
+        await self._finish(relayed, EndedRequest(error=f"status {upstream.status}", is_refused=upstream.status >= 400))
 
     async def _send(self, relayed: RelayedRequest, body: bytes, charge: Charge | None = None) -> ClientResponse:
         headers = forwarded_headers(relayed.request.headers.items())
@@ -510,11 +508,8 @@ class Gateway:
         if tools:
             draft = offer_tools(relayed.dialect, draft, tools)
         draft = self._compactor.lower_answer(relayed, turn, draft)
-        if relayed.route.base_url not in self._usage_refused:
-            draft, before = relayed.dialect.ask_usage(draft), draft
-            relayed.hides_usage = draft is not before
-        else:
-            relayed.hides_usage = False
+        asked = draft if relayed.route.base_url in self._usage_refused else relayed.dialect.ask_usage(draft)
+        relayed.hides_usage, draft = asked is not draft, asked
         body = draft.body
         if relayed.dialect.takes_markers:
             body = self._marking.marked(turn.conversation, draft, turn.model, relayed.route.cached_as)
@@ -613,13 +608,10 @@ class Gateway:
         reply, answering = ended.reply, relayed.answering
         if reply is None or reply.usage.prompt_tokens or answering is None or relayed.turn is None:
             return ended
-
-        def count(body: bytes) -> Usage:
-            counter = MessageCounter(counter_for(relayed.account.model))
-            return Usage(count_request(relayed.dialect, body), counter.count(reply.message))
-
-        usage = await asyncio.to_thread(count, answering.sent)
-        return replace(ended, reply=replace(reply, usage=usage), is_estimated=True)
+        sent = relayed.words if answering.sent is relayed.body and relayed.words is not None else answering.sent
+        prompt = await asyncio.to_thread(count_request, relayed.dialect, sent)
+        written = await asyncio.to_thread(MessageCounter(counter_for(relayed.account.model)).count, reply.message)
+        return replace(ended, reply=replace(reply, usage=Usage(prompt, written)), is_estimated=True)
 
     def _find_miss(self, relayed: RelayedRequest, turn: ConversationTurn, reply: Reply) -> Miss | None:
         """Return why a request missed the provider's cache; None if it did not, or if nobody can tell."""

@@ -409,7 +409,8 @@ class Answering:
                 is_finished = True
                 await self._end(upstream, tap)
 
-        usage = UsageFilter() if self.hides_usage and not encoding_of(upstream.headers) else None
+        is_plain = not is_whole(upstream) and not encoding_of(upstream.headers)
+        usage = UsageFilter() if self.hides_usage and is_plain else None
         return await stream_response(self.request, upstream, tap.take, before_end, self.extra(), ahead, usage)
 
     async def _stream_with_lookups(self, upstream: ClientResponse, ahead: bytes) -> web.StreamResponse:

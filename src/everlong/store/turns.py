@@ -477,7 +477,7 @@ def answered_turns(core: StoreCore, parts: Sequence[str]) -> list[TurnMark]:
     for some in in_batches(list(parts)):
         marks = ",".join("?" * len(some))
         statement = core.database.sql(
-            f"SELECT id, view_id FROM turn WHERE tenant = ? AND session IN ({marks}) AND usage IS NOT NULL ORDER BY id"  # noqa: S608 - marks only
+            f"SELECT id, view_id FROM turn WHERE tenant = ? AND session IN ({marks}) AND usage <> '{{}}' ORDER BY id"  # noqa: S608 - marks only
         )
         with core.database.read() as connection:
             rows = connection.exec_driver_sql(statement, (core.tenant, *some)).all()
