@@ -39,14 +39,19 @@ _LONGEST_CLOSING = 600
 _MOST_OUTCOMES = 6
 """Outcomes of commands that are kept of one turn, the newest ones."""
 _MOST_FILES = 12
+"""Files that are added to a model's summary which does not name them."""
 _MOST_SOURCES = 4_000
 """Sources whose lines are kept; the oldest are forgotten first."""
 _LOOK_AT = 40_000
 """Characters of a message that are searched for lines, from its beginning and its end."""
 _BESIDE_LENGTH = 160
 """Characters that are quoted of a request that stands beside the summary as a whole."""
-_LEAST_WORDS = 60
-"""Characters of a turn's words that are quoted at least."""
+_LEAST_WORDS = 90
+"""Characters of a turn's words that are quoted at least.
+
+With 60 more single facts of chats are found (.77, not .68), but two thirds of the quotes break off too soon to be
+understood.
+"""
 _COURTESY_LENGTH = 40
 """A sentence of fewer characters without a name is mostly thanks or agreement."""
 _OPENING_WORTH = 3
@@ -58,7 +63,7 @@ _NAME_WORTH = 3
 """A cut that loses a name weighs as much as a cut this many times smaller that loses none."""
 _CUT_WORTH = 3
 """A cut inside a clause counts as so many names."""
-_LEAST_TOKENS = 25
+_LEAST_TOKENS = 35
 """Tokens that the shortest quote of a turn takes about."""
 _ENOUGH_NAMES = 3
 """Turns with so many names are all worth the same."""
@@ -93,6 +98,11 @@ _FILLERS = frozenset(
     """.split()  # noqa: SIM905 - words, as one reads them
 )
 """Words of turns that only thank, agree or say to go on."""
+_NEW_GOAL = re.compile(
+    r"\b(?:the|our|my|new|next) (?:\w+ )?(?:goal|task|aim|objective)(?: is)? now\b|\bnow (?:the|our|my) (?:goal|task)\b"
+    r"|\bnew (?:goal|task|objective):|(?:现在|新)的?(?:目标|任务)|\bdas (?:neue )?Ziel ist jetzt\b|\bnuevo objetivo\b",
+    re.IGNORECASE,
+)
 _FILE = re.compile(r"([^,]+?) \((created|edited)\)(?:, |$)")
 _QUOTED_TURN = re.compile(r'"(?P<words>.*)" \(turn (?P<number>\d+)\)$', re.DOTALL)
 _TURN_LINE = re.compile(
@@ -453,7 +463,9 @@ class _Writing:
         if not turns or self.document.items["Goal"]:
             return
         first = next((turn for turn in turns if not turn.words.startswith("/")), turns[0])  # no command of a client
-        self._add("Goal", f'- "{self._quote(first.words)}" (turn {first.number})')
+        named = [turn for turn in turns if turn is not first and _NEW_GOAL.search(turn.words)]
+        for turn in [first, *named[-1:]]:
+            self._add("Goal", f'- "{self._quote(turn.words)}" (turn {turn.number})')
 
     def _tell_files(self) -> None:
         by_folder: dict[str, list[str]] = {}
