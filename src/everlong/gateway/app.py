@@ -316,7 +316,7 @@ async def _send(
     headers = forwarded_headers(request.headers.items(), is_read=False)
     route.authorize(headers, account.spoken)
     upstream = await relay.send(request.method, route.url(safe_target(request)), headers, body or None)
-    route.check_key(upstream.status, headers, account.spoken)
+    route.check_key(upstream, headers, account.spoken)
     return upstream
 
 

@@ -476,7 +476,7 @@ class Gateway:
         upstream = await self.relay.send("POST", relayed.route.url(target_of(relayed.request)), headers, body)
         if charge is not None:
             charge.answered(upstream)
-        relayed.route.check_key(upstream.status, headers, relayed.account.spoken)
+        relayed.route.check_key(upstream, headers, relayed.account.spoken)
         return upstream
 
     async def _check_lent(self, relayed: RelayedRequest) -> None:

@@ -16,6 +16,7 @@ from everlong.gateway.body import model_in
 from everlong.providers.endpoints import ENDPOINTS, NO_KEY, endpoint_for, find_key
 
 if TYPE_CHECKING:
+    from aiohttp import ClientResponse
     from multidict import CIMultiDict
 
     from everlong.config import Settings
@@ -80,9 +81,10 @@ class Route:
             headers["Authorization"] = f"Bearer {key}"
         return True
 
-    def check_key(self, status: int, headers: CIMultiDict[str], spoken: frozenset[str]) -> None:
+    def check_key(self, upstream: ClientResponse, headers: CIMultiDict[str], spoken: frozenset[str]) -> None:
         """Refuse a request for which the upstream wants a key, though it came with a key of the gateway only."""
-        if status == 401 and spoken and not any(name in headers for name in _CREDENTIALS):
+        if upstream.status == 401 and spoken and not any(name in headers for name in _CREDENTIALS):
+            upstream.close()
             raise Refused(
                 401,
                 f"the upstream {self.shown} wants a key of its own, and this request has only one of the gateway's; "
