@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -35,7 +35,6 @@ from everlong.cli.main import LazyGroup
 from everlong.cli.output import counted, json_option, say
 from everlong.cli.picture import print_table
 from everlong.cli.screen import show_in_pager, styled
-from everlong.config import load_settings
 from everlong.errors import NotStored
 from everlong.model import typed_words
 from everlong.store import Conversation
@@ -215,7 +214,7 @@ def _conversation_json(store: Store, one: Conversation) -> dict[str, Any]:
             {"turn": line.turn, "at": request.began, "model": request.model, "error": request.error}
             for request in failed.get(line.entry.id, ())
         ]
-    facts = _add_all_costs(store, one).to_dict() | {"system_prompt": store.conversations.system_prompt(one.id)}
+    facts = one.to_dict() | {"system_prompt": store.conversations.system_prompt(one.id)}
     told = {"messages": messages, "compactions": compactions, "failures": failures}
     return {"session": facts, "parts": list(one.parts), **told}
 
@@ -227,24 +226,6 @@ def _failed_requests(store: Store, one: Conversation) -> dict[bytes | None, list
         if turn.status == "failed" and turn.reply is None:
             found.setdefault(turn.node, []).append(turn)
     return found
-
-
-def _add_all_costs(store: Store, one: Conversation) -> Conversation:
-    """Return a conversation with the tokens and cost of all its calls, as `everlong usage` reports them."""
-    from everlong.agent.accounting import account  # noqa: PLC0415 - `list` must be quick
-
-    total = account(store, load_settings().settings, session=one.parts[0]).total
-    if not total.calls:
-        return one
-    return replace(
-        one,
-        input_tokens=total.tokens.input_tokens,
-        output_tokens=total.tokens.output_tokens,
-        cache_read_tokens=total.tokens.cache_read_tokens,
-        cache_write_tokens=total.tokens.cache_write_tokens,
-        api_calls=total.calls,
-        cost=float(total.cost),
-    )
 
 
 def _line_json(line: ConversationLine) -> dict[str, Any]:
@@ -262,7 +243,7 @@ def _line_json(line: ConversationLine) -> dict[str, Any]:
 
 def _render(store: Store, one: Conversation) -> Iterator[str]:
     yield styled(name_of(one), bold=True) + "\n"
-    for name, value in facts_of(_add_all_costs(store, one)):
+    for name, value in facts_of(one):
         yield f"{name + ':':<11} {value}\n"
     prompt = store.conversations.system_prompt(one.id)
     if prompt:
