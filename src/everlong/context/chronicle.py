@@ -93,6 +93,11 @@ _FILLERS = frozenset(
     """.split()  # noqa: SIM905 - words, as one reads them
 )
 """Words of turns that only thank, agree or say to go on."""
+_NEW_GOAL = re.compile(
+    r"\b(?:the|our|my|new|next) (?:\w+ )?(?:goal|task|aim|objective)(?: is)? now\b|\bnow (?:the|our|my) (?:goal|task)\b"
+    r"|\bnew (?:goal|task|objective):|(?:现在|新)的?(?:目标|任务)|\bdas (?:neue )?Ziel ist jetzt\b|\bnuevo objetivo\b",
+    re.IGNORECASE,
+)
 _FILE = re.compile(r"([^,]+?) \((created|edited)\)(?:, |$)")
 _QUOTED_TURN = re.compile(r'"(?P<words>.*)" \(turn (?P<number>\d+)\)$', re.DOTALL)
 _TURN_LINE = re.compile(
@@ -453,7 +458,9 @@ class _Writing:
         if not turns or self.document.items["Goal"]:
             return
         first = next((turn for turn in turns if not turn.words.startswith("/")), turns[0])  # no command of a client
-        self._add("Goal", f'- "{self._quote(first.words)}" (turn {first.number})')
+        named = [turn for turn in turns if turn is not first and _NEW_GOAL.search(turn.words)]
+        for turn in [first, *named[-1:]]:
+            self._add("Goal", f'- "{self._quote(turn.words)}" (turn {turn.number})')
 
     def _tell_files(self) -> None:
         by_folder: dict[str, list[str]] = {}

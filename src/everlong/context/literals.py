@@ -51,13 +51,13 @@ SUMMARY_PREFIX = (
 """The first words of every summary message; a blank line and the summary follow."""
 MISSING_RESULT = "[No result: the call was interrupted, or its output is no longer part of this conversation]"
 """The result of a call whose own result is gone, because every call must have one."""
-ACKNOWLEDGEMENT = "Understood. I have read the summary and continue from there."
-"""The assistant message between a summary and a user message, so that roles alternate."""
+ACKNOWLEDGEMENT = "Understood. I continue from the summary."
+"""The assistant message between a summary and a user message, before or after it, so that roles alternate."""
 RULES_HEADING = "Standing rules of the user, in force:"
 """The first line of the block after a summary; unlike the summary, the block is to be obeyed."""
 _RULES_END = re.compile(
     re.escape(RULES_HEADING) + r"(?:\n- (?:\(none\)|older rules, by id: rule-.*|\".*\" \(turn \d+\)))+"
-    r"\n\(The user's own words; \d+ turns? so far\.\)\s*\Z"
+    r"\n\(The user's own words\. Turns behind this summary: \d+\.\)\s*\Z"
 )
 """The block of standing rules at the end of a text; a rule has no line break, so nothing in it can begin another."""
 _NOTE_START = "[Note: Some earlier conversation turns"

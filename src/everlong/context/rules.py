@@ -20,7 +20,7 @@ from everlong.model import ADDED, EPHEMERAL, Message, parts_of, text_of, typed_w
 
 _LINE = re.compile(
     r'- "(?P<text>.*)" \(turn (?P<turn>\d+)\)|- older rules, by id: (?P<ids>rule-[\da-f]{8}(?:, rule-[\da-f]{8})*)'
-    r"(?: and \d+ more)?|\(The user's own words; (?P<turns>\d+) turns? so far\.\)"
+    r"(?: and \d+ more)?|\(The user's own words\. Turns behind this summary: (?P<turns>\d+)\.\)"
 )
 _MOST_IDS = 40
 _EDIT_START = "<user_rules>\nEdited by the user with /rules:"
@@ -64,7 +64,7 @@ class StandingRules:
         shown, more = self.older[-_MOST_IDS:], len(self.older) - _MOST_IDS
         ids = f"- older rules, by id: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}"
         body = [*((ids,) if shown else ()), *(rule.render() for rule in self.lines)]
-        count = f"(The user's own words; {self.turns} turn{'' if self.turns == 1 else 's'} so far.)"
+        count = f"(The user's own words. Turns behind this summary: {self.turns}.)"
         return "\n".join([RULES_HEADING, *(body or ["- (none)"]), count])
 
     def beside(self, after: Sequence[Message]) -> StandingRules:

@@ -23,7 +23,8 @@ from everlong.context.oversized import SpillLimits
 from everlong.context.policy import CACHE_SECONDS, HYGIENE_MESSAGES, NEAR_THRESHOLD, Habits, Waiting, overflow_target
 from everlong.context.summarizers import ExtractiveSummarizer
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, TargetUnreachable
-from everlong.gateway.requests import AWAY_SECONDS, RelayedRequest, can_hide, header_text, reader_of, recall_tools
+from everlong.gateway.recall import can_hide, reader_of, recall_tools
+from everlong.gateway.requests import AWAY_SECONDS, RelayedRequest, header_text
 from everlong.gateway.summaries import Earlier, PreparedSummary, Summaries, spent_by
 from everlong.gateway.window import RequestSize, Windows, lower_answer, read_request, tokens_in, tokens_of
 from everlong.lossless import LosslessEngine

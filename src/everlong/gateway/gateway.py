@@ -37,14 +37,12 @@ from everlong.gateway.engines import Engines, GatewayPlugins
 from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless
 from everlong.gateway.journal import Journal
 from everlong.gateway.prompt_caching import CacheMarkers, CacheWatch, Sent
+from everlong.gateway.recall import can_offer, choose_tools, offer_tools
 from everlong.gateway.recorder import NEW_BLOCKS, ConversationRecorder, ResponseRecorder
 from everlong.gateway.requests import (
     RelayedRequest,
     TenantConversations,
-    can_offer,
-    choose_tools,
     header_text,
-    offer_tools,
     opted_out,
 )
 from everlong.gateway.responses_api import (

@@ -26,7 +26,7 @@ from everlong.agent.tools.hidden_tools import (
 from everlong.errors import EverlongError
 from everlong.gateway.body import Overgrown, dump_json, parse_json
 from everlong.gateway.bounds import TooLarge, Unpacking, Unreadable, encoding_of, is_light, plain, read_apart
-from everlong.gateway.requests import answer_lookups, take_tools_away
+from everlong.gateway.recall import answer_lookups, take_tools_away
 from everlong.gateway.turn_queue import EndedRequest
 from everlong.gateway.upstream import (
     ReadAnswer,

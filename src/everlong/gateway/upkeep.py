@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from sqlalchemy import func, select
 
@@ -24,12 +24,13 @@ from everlong.gateway.recorder import RESPONSES_API, ConversationRecorder, Respo
 from everlong.store.schema import tombstone
 
 if TYPE_CHECKING:
-    from everlong.gateway.writer import StoreWriter
     from everlong.store import Store
 
 __all__ = ["GatewayUpkeep", "Indexing", "Recorders", "clean_journal", "journal_folder", "store_left_behind"]
 
 _log = logging.getLogger("everlong.gateway")
+
+T = TypeVar("T")
 
 _REPLAY_SECONDS = 5.0
 """Seconds between two looks for entries that were left behind."""
@@ -42,10 +43,22 @@ _AT_ONCE = 100
 """Messages that are read at once to be indexed."""
 
 
+class _Writer(Protocol):
+    """The part of a writer that the upkeep needs: `everlong.gateway.writer` has both."""
+
+    @property
+    def waiting(self) -> int: ...
+
+    @property
+    def writes_index(self) -> bool: ...
+
+    def submit(self, work: Callable[[], T]) -> asyncio.Future[T]: ...
+
+
 class GatewayUpkeep:
     """The upkeep of one gateway's database."""
 
-    def __init__(self, journal: Journal, store_of: Callable[[str], Store], writer: StoreWriter) -> None:
+    def __init__(self, journal: Journal, store_of: Callable[[str], Store], writer: _Writer) -> None:
         self._journal = journal
         self._store_of = store_of
         self._writer = writer
