@@ -82,8 +82,8 @@ def write_handover(store: Store, one: Conversation, room: int, count: TextCount,
     """
     messages = _tail(store, one)
     rules = _rules(store, one, messages) if is_trusted(one) else StandingRules()
-    messages_in_all = counted(one.messages, "message")
-    opening = f"{_HEADING}\nFrom {source_of(one)}, {messages_in_all}, last active {when(one.active)}.\n{_NOTE}"
+    size = counted(one.messages, "message")
+    opening = f"{_HEADING}\nFrom {source_of(one)}, {size}, last active {when(one.active)}.\n{_NOTE}"
     parts = list(_parts(messages, rules))
     told = [[part] for part in parts]
     text, shown = fit_quotations(told, room, count, opening=opening, closing=closing, shortens=True)

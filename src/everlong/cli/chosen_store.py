@@ -172,9 +172,9 @@ def chosen_tenant() -> str:
 
 def chosen_options() -> str:
     """Return the options that choose the same store and tenant in another command, with a space before each."""
-    meta = click.get_current_context().meta
-    chosen = {"--store": meta.get(_STORE), "--tenant": meta.get(_TENANT)}
-    return "".join(f" {name} {shlex.quote(value)}" for name, value in chosen.items() if value is not None)
+    named, tenant = click.get_current_context().meta.get(_STORE), chosen_tenant()
+    store = "" if named is None else f" --store {shlex.quote(named)}"
+    return store if tenant == "local" else f"{store} --tenant {shlex.quote(tenant)}"
 
 
 def other_tenants(store: Store) -> str:

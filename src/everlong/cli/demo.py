@@ -332,7 +332,7 @@ _WIDEST = 80
 _STYLES = ("red", "magenta", "green")
 _SOURCES = ("context", "recall", "lost")
 _NEXT = (
-    ("source .venv/bin/activate", "puts everlong on your path"),
+    ("source .venv/bin/activate", "so that your shell finds the program"),
     ("everlong", "a chat that goes on past its window"),
     ("everlong wrap -- claude", "the same for Claude Code, Codex and others"),
     ("everlong compress FILE --diff", "try it on a transcript of your own"),

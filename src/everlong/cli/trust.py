@@ -48,7 +48,7 @@ def list_(as_json: bool) -> None:
         print_values(rows)
         return
     if not rows:
-        say("no folder is in the list yet; everlong trust add PATH trusts one")
+        say("no folder is in the list yet; everlong trust add trusts the one you are in")
     for row in rows:
         changed = "  (its settings have changed since: they ask again)" if row["changed"] else ""
         click.echo(f"{'trusted' if row['trusted'] else 'not trusted':<13}{row['folder']}{changed}")

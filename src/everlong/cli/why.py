@@ -83,7 +83,10 @@ def why_command(words: tuple[str, ...], session: str | None, limit: int, as_json
 
 def _not_found(asked: str, forgotten: int, *, is_narrow: bool) -> str:
     """Return what to try if nothing was found."""
-    tries = ["fewer or other words", f'`{_sessions()} search --substring "{asked}"` for parts of words']
+    tries = [
+        "fewer or other words",
+        f'`everlong sessions{chosen_options()} search --substring "{asked}"` for parts of words',
+    ]
     if is_narrow:
         tries.insert(0, "all conversations, without --session")
     lines = [f"nothing was found for {asked!r}; try {', or '.join(tries)}"]
@@ -139,9 +142,9 @@ def _ways_back(one: Whereabouts, asked: str) -> Iterator[str]:
     if one.state == "forgotten":
         return
     if one.conversation is None:
-        yield f'{_sessions()} search "{asked}" shows the words around it'
+        yield f'everlong sessions{chosen_options()} search "{asked}" shows the words around it'
         return
-    yield f"{_sessions()} show {one.conversation} --message {one.turn}"
+    yield f"everlong sessions{chosen_options()} show {one.conversation} --message {one.turn}"
     if one.state == "in context":
         return
     web = f"everlong inspect --web{chosen_options()}, then"
@@ -155,8 +158,3 @@ def _ways_back(one: Whereabouts, asked: str) -> Iterator[str]:
             yield f"{chat} /undo compaction"
         yield f"{chat} /search {asked} and /pin with its number"
     yield f'the model: read_turn(id="{one.id}"), or everlong_read_turn in the gateway'
-
-
-def _sessions() -> str:
-    """Return the group of commands over the same store."""
-    return f"everlong sessions{chosen_options()}"
