@@ -39,14 +39,19 @@ _LONGEST_CLOSING = 600
 _MOST_OUTCOMES = 6
 """Outcomes of commands that are kept of one turn, the newest ones."""
 _MOST_FILES = 12
+"""Files that are added to a model's summary which does not name them."""
 _MOST_SOURCES = 4_000
 """Sources whose lines are kept; the oldest are forgotten first."""
 _LOOK_AT = 40_000
 """Characters of a message that are searched for lines, from its beginning and its end."""
 _BESIDE_LENGTH = 160
 """Characters that are quoted of a request that stands beside the summary as a whole."""
-_LEAST_WORDS = 60
-"""Characters of a turn's words that are quoted at least."""
+_LEAST_WORDS = 90
+"""Characters of a turn's words that are quoted at least.
+
+With 60 more single facts of chats are found (.77, not .68), but two thirds of the quotes break off too soon to be
+understood.
+"""
 _COURTESY_LENGTH = 40
 """A sentence of fewer characters without a name is mostly thanks or agreement."""
 _OPENING_WORTH = 3
@@ -58,7 +63,7 @@ _NAME_WORTH = 3
 """A cut that loses a name weighs as much as a cut this many times smaller that loses none."""
 _CUT_WORTH = 3
 """A cut inside a clause counts as so many names."""
-_LEAST_TOKENS = 25
+_LEAST_TOKENS = 35
 """Tokens that the shortest quote of a turn takes about."""
 _ENOUGH_NAMES = 3
 """Turns with so many names are all worth the same."""

@@ -30,7 +30,7 @@ class _Language(NamedTuple):
 
     lead: str  # words before an order that do not change it
     verb: str  # orders about answers and work
-    always: str  # adverbs that make an order stand, before it or (but for English) behind it
+    always: str  # always, never: adverbs that make an order stand, before it or (but for English) behind it
     order: str  # other orders that may follow such an adverb, but no statement
     since: str  # "from now on"
     rule: str  # beginnings that make a sentence a rule: prohibitions, duties, limits

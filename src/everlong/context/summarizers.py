@@ -34,10 +34,10 @@ __all__ = [
 ]
 
 ADDED_HEADING = "Added from the conversation itself:"
+"""The line between a model's summary and what was added after it."""
 _TOLD_SINCE = ("Done", "Critical Context")
 SINCE_HEADING = "After that, before the messages below:"
 """The heading of what came between the time when a model wrote its summary and the first message that is kept."""
-"""The line between a model's summary and what was added after it."""
 _ADDED_SHARE = 0.2
 """A model's summary grows at most by this share."""
 _MOST_UNUSABLE = 3

@@ -1,4 +1,4 @@
-"""Authentication: keys, tenants, limits on requests, refusals, and the proof of who listens."""
+"""Authentication: keys, tenants, limits on requests and on wrong keys, refusals, and the proof of who listens."""
 
 from __future__ import annotations
 
