@@ -28,6 +28,7 @@ END = re.compile(
 INSTEAD = {
     r"\{one\.(?:id|conversation)\}|\{session\}|\{talk_id\}|\bID\b": "SESSION",
     r"\{(?:line|one)\.turn\}": "3",
+    r"\{chosen_options\(\)\}": "",
     r"\{asked\}|\{text\}": "port",
     r"\{root\}|\{folder\}": ".",
     r"\{client(?:\.name)?\}": "claude-code",

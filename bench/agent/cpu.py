@@ -91,7 +91,8 @@ def connection_to(provider: Any, window: int = WINDOW) -> Connection:
     """Return a connection to a provider of this process."""
     name = ModelName("custom", str(provider.model))
     catalogue = Catalogue(settings_for(window, str(provider.model)).models)
-    return Connection(provider, name, Endpoint("custom"), catalogue)
+    endpoint = Endpoint("custom")
+    return Connection(provider, name, endpoint, catalogue, (name, endpoint))
 
 
 class Measured:

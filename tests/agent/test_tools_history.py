@@ -76,13 +76,14 @@ def test_every_fact_comes_back_in_its_own_words(compacted: Desk, query: str, fac
 def test_a_hit_says_who_when_and_where_and_its_id_opens_the_whole_message(compacted: Desk) -> None:
     said = compacted.done("recall", query="checksum of the chart")
     found = re.search(
-        r"\[tool, 20\d\d-\d\d-\d\d \d\d:\d\d UTC, session (\d{8}_\d{6}_\w{6}) \(Harbour\), turn 6, id (\w{12})\]", said
+        r"\[tool, 20\d\d-\d\d-\d\d \d\d:\d\d UTC, session (\d{8}_\d{6}_\w{6}) \(Harbour\), message 6, id (\w{12})\]",
+        said,
     )
     assert found, said
     assert "characters in all; read_turn gives the rest]" in said
     first = compacted.done("read_turn", id=found[2])
     heading, _, text = first.partition("\n")
-    assert re.fullmatch(rf"\[tool, .* UTC, session {found[1]}, turn 6, page 1 of 3; page=2 goes on\]", heading)
+    assert re.fullmatch(rf"\[tool, .* UTC, session {found[1]}, message 6, page 1 of 3; page=2 goes on\]", heading)
     pages = [text] + [compacted.done("read_turn", id=found[2], page=page).partition("\n")[2] for page in (2, 3)]
     assert "".join(pages) == conversation()[6]["content"]
     assert compacted.failed("read_turn", id=found[2], page=4) == "there is no page 4; it has 3"
@@ -93,7 +94,7 @@ def test_recall_stays_in_this_conversation_and_search_sessions_does_not(compacte
     session = compacted.store.sessions.start(other, from_depth=0, title="Airfield")
     assert "nothing found" in compacted.done("recall", query="zeppelin")
     said = compacted.done("search_sessions", query="zeppelin")
-    assert f"session {session.id} (Airfield), turn 1, id " in said
+    assert f"session {session.id} (Airfield), message 1, id " in said
     assert "The zeppelin lands at noon." in said
     assert "nothing found" in compacted.done("search_sessions", query="zeppelin", role="assistant")
     assert "nothing found" in compacted.done("search_sessions", query="pilot", session=session.id)
@@ -118,7 +119,7 @@ def test_the_id_of_a_rule_that_had_no_room_opens_its_words(compacted: Desk) -> N
 
 
 def test_what_was_forgotten_does_not_come_back(compacted: Desk) -> None:
-    found = re.search(r"turn 6, id (\w{12})", compacted.done("recall", query="checksum of the chart"))
+    found = re.search(r"message 6, id (\w{12})", compacted.done("recall", query="checksum of the chart"))
     assert found
     node = next(
         entry.id

@@ -53,6 +53,8 @@ def test_usage_counts_what_archived_logs_tell(run: Run, home: Path) -> None:
     listed = run("sessions", "list", "--json").json
     assert logged["calls"] == sum(one["api_calls"] for one in listed) > 0
     assert logged["tokens"]["output_tokens"] == sum(one["output_tokens"] for one in listed) > 0
+    assert [one["cost"] > 0 for one in listed] == [True, True]
+    assert float(logged["cost"]) == pytest.approx(sum(one["cost"] for one in listed))
     assert home.exists()
 
 

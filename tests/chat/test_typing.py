@@ -42,7 +42,7 @@ def test_a_paste_of_100_kb_is_one_prompt_and_the_chat_stays_usable(serve: Serve,
     server = serve(echo, window=200_000)
     found = chat(server)
     found.paste(text)
-    found.wait("❯ [pasted 1,601 lines]")
+    found.wait("❯ [pasted 1,600 lines]")
     assert "The quick brown fox" not in found.everything()
     found.enter("What is this?")
     found.wait(f"{len(text) + len('What is this?')} signs, 1601 lines.")

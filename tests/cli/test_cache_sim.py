@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,14 @@ def test_strategies_that_cost_the_same_are_one_row(run: Run, session_file: Path)
     rows = [line for line in run("cache-sim", str(session_file)).out.splitlines() if "$" in line]
     amounts = [line.split("$")[1].split()[0] for line in rows]
     assert len(amounts) == len(set(amounts))
+
+
+@pytest.mark.parametrize("model", ["claude-sonnet-4-6", "gpt-4o"])
+def test_nothing_is_cheaper_than_the_best_possible(run: Run, tmp_path: Path, model: str) -> None:
+    talk = [{"role": role, "content": f"The tide at pier {n}. " * 900} for n, role in enumerate(["user", "assistant"])]
+    file = tmp_path / "talk.json"
+    file.write_text(json.dumps(talk))
+    rows = [line for line in run("cache-sim", str(file), "--model", model).out.splitlines() if "$" in line]
+    costs = {line.split("  ")[0]: float(line.split("$")[1].split()[0]) for line in rows}
+    (best,) = [cost for names, cost in costs.items() if "best possible" in names]
+    assert best == min(costs.values())

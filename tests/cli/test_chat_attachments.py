@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from everlong.cli.chat.attachments import attach_files
+from everlong.cli.chat.terminal import PastedTexts
 
 
 def attached(text: str, root: Path) -> tuple[Any, list[str]]:
@@ -37,3 +38,7 @@ def test_a_link_of_the_folder_takes_no_file_of_another_one_along(tmp_path: Path)
     assert "harmless" in str(parts)
     assert f"README.md leads out of the folder, to {tmp_path / 'key'}; name that file itself" in notes[0]
     assert "pelican" in str(attached(f"explain @{tmp_path / 'key'}", root)[0])
+
+
+def test_a_long_paste_is_counted_in_whole_lines() -> None:
+    assert PastedTexts().take("The tide is out.\n" * 100) == "[pasted 100 lines]"

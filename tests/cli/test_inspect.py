@@ -34,3 +34,9 @@ def test_calls_and_results_that_stand_alone_are_counted(run: Run, tmp_path: Path
     figure = run("inspect", str(path), "--json").json["conversations"][0]
     assert (figure["unanswered_calls"], figure["orphaned_results"]) == (1, 1)
     assert "1 call without a result" in run("inspect", str(path)).out
+
+
+def test_a_binary_file_is_called_no_text_file(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "bin.dat"
+    file.write_bytes(bytes(range(256)) * 4 + b"\xd8\x00\x00")
+    assert "bin.dat: the input is no text file" in run("inspect", str(file)).err

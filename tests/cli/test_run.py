@@ -6,6 +6,9 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from everlong.testing import Answer, Ask, Call, ModelServer
 from tests.program import everlong_program
@@ -21,7 +24,7 @@ def everlong(
     env = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY")}
     env |= {"EVERLONG_HOME": str(folder / "home")}
     command = [*everlong_program(), "run", *arguments]
-    address = ["-m", "some-model", "--base-url", server.openai_url]
+    address = [*([] if "-m" in arguments else ["-m", "some-model"]), "--base-url", server.openai_url]
     return subprocess.run(
         [*command, *address],
         env=env,
@@ -82,3 +85,23 @@ def test_continue_goes_on_with_the_newest_conversation_of_the_folder_it_is_in(se
     assert f"there is no session to go on with in {there}" in " ".join(elsewhere.stderr.split())
     assert everlong(server, tmp_path, "Other.", cwd=there).stdout == "2 turns.\n"
     assert everlong(server, tmp_path, "Second.", "--continue", cwd=here).stdout == "4 turns.\n"
+
+
+def test_a_file_that_is_not_there_is_said(serve: Serve, tmp_path: Path) -> None:
+    done = everlong(serve("I see."), tmp_path, "see @nope.txt, and ask @ada")
+    assert "there is no file nope.txt" in done.stderr
+    assert "no file ada" not in done.stderr
+
+
+def test_a_cost_is_the_same_in_the_events_the_list_and_the_usage(serve: Serve, tmp_path: Path) -> None:
+    done = everlong(serve("It opens at seven. " * 900), tmp_path, "When?", "--json", "-m", "openai:gpt-4o")
+    cost = json.loads(done.stdout.splitlines()[-1])["cost"]
+    env = os.environ | {"EVERLONG_HOME": str(tmp_path / "home")}
+
+    def told(*command: str) -> Any:
+        ran = subprocess.run([*everlong_program(), *command, "--json"], env=env, capture_output=True, check=True)
+        return json.loads(ran.stdout)
+
+    assert cost > 0
+    assert told("sessions", "list")[0]["cost"] == pytest.approx(cost)
+    assert float(told("usage")["total"]["cost"]) == pytest.approx(cost)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from sqlalchemy import Connection, update
 
 from everlong import Message, Store
-from everlong.store import schema
+from everlong.store import Occasion, schema
 from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, user
 from tests.store.engines import ScriptedEngine, summarizing
@@ -106,6 +107,27 @@ def test_the_compaction_history_of_a_lineage_is_shown(compacted: Run) -> None:
     assert {*wanted, "seconds", "cost", "fallback", "quality", "session", "child"} <= entry.keys()
 
 
+def test_an_undone_compaction_is_marked_in_columns_that_fit_80(
+    sessions: Run, store_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(store_file) as store:
+        first = add_session(store, HARBOUR, "Harbour", time.time())
+        at = store.branch(first.branch or 0)
+        for reason in ("model switch", "manual"):
+            engine = ScriptedEngine(summarizing(1, 3, "the ferry lands at a pier"))
+            store.compact(at, engine, Occasion(reason, first.id), current_tokens=187_654)
+        store.undo(at)
+    first_entry, second = sessions("compactions", "Harbour", "--json").json
+    assert [(one["number"], one["is_undone"]) for one in (first_entry, second)] == [(1, False), (2, True)]
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    heads, *lines = re.sub(r"\x1b\[[0-9;]*m", "", sessions("compactions", "Harbour").out).splitlines()
+    assert heads.split()[:5] == ["#", "when", "why", "tokens", "cost"]
+    assert [line.split()[0] for line in lines] == ["1", "2"]
+    assert "manual, undone  187,654 → " in lines[1]
+    assert max(map(len, (heads, *lines))) <= 80
+
+
 WORDS = ["Where does the ferry land?", "It lands at pier nine.", "And the tide?", "It is ri", "It is rising."]
 
 
@@ -156,7 +178,7 @@ def test_hits_name_the_conversation_with_turns_of_its_own(compacted: Run) -> Non
     assert "(cancelled)" in compacted("search", "--substring", "It is ri").out
     assert compacted("search", "ferry", "--role", "summary", "--json").json["hits"][0]["node"] is None
     with_id = compacted("show", "Harbour", "--json").json["messages"][4]["node"]
-    forgotten = compacted("forget", "--turn", f"{second}:5", "-y", "--json").json
+    forgotten = compacted("forget", "--message", f"{second}:5", "-y", "--json").json
     assert forgotten["messages"] == 1
     assert compacted("show", "Harbour", "--json").json["messages"][4] | {"message": None} == {
         "turn": 5, "node": with_id, "forgotten": True, "message": None,

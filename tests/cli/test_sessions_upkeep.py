@@ -93,7 +93,7 @@ def test_a_text_that_only_a_whole_output_holds_is_forgotten_too(filled: Run, sto
 
 
 def test_messages_are_forgotten_by_turn_and_by_session(filled: Run) -> None:
-    assert filled("forget", "--turn", "Key:3", "--turn", "Key:4", "--yes", "--json").json["messages"] == 2
+    assert filled("forget", "--message", "Key:3", "--message", "Key:4", "--yes", "--json").json["messages"] == 2
     shown = filled("show", "Key", "--json").json["messages"]
     assert [entry["forgotten"] for entry in shown] == [False, False, True, True]
     ident = next(one["id"] for one in filled("list", "--json").json if one["title"] == "Key")

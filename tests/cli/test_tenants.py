@@ -48,7 +48,7 @@ def test_all_tenants_are_listed_one_after_the_other(run: Run) -> None:
     assert all(f"The word of {tenant}" in said.output for tenant in ("local", "ada", "bob"))
 
 
-@pytest.mark.parametrize("words", [["sessions", "list"], ["sessions", "search", "heron"], ["usage"]])
+@pytest.mark.parametrize("words", [["sessions", "list"], ["sessions", "search", "heron"], ["usage"], ["why", "heron"]])
 def test_the_name_of_each_tenant_stands_above_its_rows_in_the_output(run: Run, words: list[str]) -> None:
     found = run(words[0], "--all-tenants", *words[1:])
     parts = re.split(r"^(local|ada|bob):\n", found.stdout, flags=re.MULTILINE)
@@ -77,3 +77,17 @@ def test_words_are_forgotten_for_all_tenants(run: Run) -> None:
     assert found.exit_code == 0
     after = run("sessions", "--all-tenants", "search", "heron", "--json")
     assert all(not page["hits"] for page in json.loads(after.stdout).values())
+
+
+def test_where_a_tenant_has_nothing_the_others_are_named(tmp_path: Path) -> None:
+    where = tmp_path / "store.db"
+    with Store.open(where, "ada") as store:
+        store.sessions.start(store.record([{"role": "user", "content": "The heron."}]), title="Talk")
+    for words in (["sessions", "--store", str(where), "list"], ["usage", "--store", str(where)]):
+        assert "--all-tenants shows those of ada" in CliRunner().invoke(cli, words).stderr
+
+
+def test_why_looks_at_one_tenant_and_names_it_in_the_commands_that_it_prints(path: Path) -> None:
+    found = CliRunner().invoke(cli, ["why", "--store", str(path), "--tenant", "ada", "heron"]).stdout
+    assert "The word of ada is heron." in found
+    assert f"everlong sessions --store {path} --tenant ada search " in found

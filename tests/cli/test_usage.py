@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from everlong import Message, Session, Store
+from everlong.store import Occasion
 from tests.cli.conftest import Run, add_session
+from tests.store.engines import ScriptedEngine, summarizing
 
 SONNET = "anthropic:claude-sonnet-5"
 TALK: list[Message] = [{"role": "user", "content": "Which berth is free?"}]
@@ -61,6 +63,16 @@ def test_requests_without_a_reported_usage_are_told(usage: Run, store_file: Path
     shown = usage().out
     assert "for 1 call the provider reported no usage; Everlong counted the tokens" in shown
     assert "1 request failed; its cost is unknown" in shown
+
+
+def test_a_compaction_without_a_call_is_no_row(usage: Run, store_file: Path) -> None:
+    with Store.open(store_file) as store:
+        made = add_session(store, [*TALK, {"role": "assistant", "content": "Berth 4."}] * 3, "Harbour")
+        asked(store, made, input_tokens=1_000)
+        store.compact(store.branch(made.branch or 0), ScriptedEngine(summarizing(1, 4)), Occasion("manual", made.id))
+    told = usage("--json").json
+    assert [one["model"] for one in told["groups"]] == [SONNET]
+    assert told["total"]["compaction"]["count"] == 1
 
 
 def test_why_the_cache_was_missed_is_summed_up_by_reason(usage: Run, store_file: Path) -> None:

@@ -55,7 +55,7 @@ def states(store: Store, words: str, **more: Any) -> list[tuple[str, str]]:
     return [(one.role, one.state) for one in find_whereabouts(store, words, **more)]
 
 
-def test_a_compaction_that_dropped_it_is_named_with_its_figures(store: Store, why: Run) -> None:
+def test_a_compaction_that_dropped_it_is_named_with_its_figures(store: Store, why: Run, store_file: Path) -> None:
     session = add_session(store, TALK, "Proxy")
     compact(store, session, summarizing(0, 1, "a proxy"), "manual")  # the first one leaves it alone
     compact(store, session, summarizing(0, 4, "a proxy was wanted"))
@@ -72,8 +72,11 @@ def test_a_compaction_that_dropped_it_is_named_with_its_figures(store: Store, wh
     shown = why("port", "8443").out
     assert "now    summarized away by compaction #2 on " in shown
     assert "(scripted, threshold, 9,500 → " not in shown  # this engine counts nothing afterwards
-    assert f"everlong chat --resume {session.id}, then /undo compaction takes that compaction back" in shown
-    assert "/search port 8443 finds it, and /pin with its number" in shown
+    asked = f"--store {store_file}"
+    assert f"everlong sessions {asked} show {session.id} --message " in shown
+    assert f"everlong inspect --web {asked}, then Undo this compaction" in shown
+    assert f"everlong chat {asked} --resume {session.id}, then /undo compaction" in shown
+    assert "/search port 8443 and /pin with its number" in shown
     assert f'read_turn(id="{one.id}")' in shown
 
 

@@ -219,3 +219,8 @@ def test_a_page_of_a_long_conversation_reads_only_that_page(store: Store, monkey
     ]
     assert [line.turn for line in lines] == list(range(1_401, 1_601))
     assert read == 200
+
+
+def test_an_address_with_a_slash_at_its_end_leads_to_the_page(site: Site, ferry: Ferry) -> None:
+    found = site.get(f"{ferry.link}/")
+    assert (found.status, found.headers["Location"]) == (308, ferry.link)

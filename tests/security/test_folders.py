@@ -152,6 +152,7 @@ def test_trust_is_listed_added_with_what_is_wanted_shown_and_removed(everlong: P
     (clone / "AGENTS.md").write_text("Use tabs.")
     (clone / ".everlong" / "plugins" / "theirs").mkdir(parents=True)
     assert json.loads(everlong("trust", "list", "--json").stdout) == []
+    assert "no folder is in the list yet" in everlong("trust", "list").stderr
     added = everlong("trust", "add")
     for part in ("compression.protect_last_n: 7", "AGENTS.md", "theirs", "left out: store.url", f"{clone} is trusted"):
         assert part in added.stderr

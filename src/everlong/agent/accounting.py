@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from everlong.providers.catalogue import Rates
     from everlong.store import Compaction, Session, Store, Turn
     from everlong.store.costs import Receipt
+    from everlong.wire.logs import LogUsage
 
 CallKind = Literal["conversation", "summary", "memory", "plugin"]
 KINDS: tuple[CallKind, ...] = ("conversation", "summary", "memory", "plugin")
@@ -271,6 +272,7 @@ class _Bookkeeper:
                 for one in self._accounts(done.model, done.session, done.at):
                     one.compactions += 1
         books.unpriced = self._prices.missing
+        books.groups = {name: one for name, one in books.groups.items() if one.calls or one.unanswered}
         if books.by != "session":  # sessions stay in order of appearance
             books.groups = dict(sorted(books.groups.items()))
         return books
@@ -407,6 +409,13 @@ class AccountPrices:
         """Note a model without a known price."""
         if model not in self.missing:
             self.missing.append(model)
+
+
+def price_log(settings: Settings, model: str | None, usage: LogUsage, at: float) -> float:
+    """Return the US dollars for what a client's log tells, as `account` has them; 0 where no price is known."""
+    tokens = Usage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
+    rates = AccountPrices(settings).of(model, tokens.prompt_tokens // max(1, usage.api_calls), at)
+    return 0.0 if rates is None else float(rates.cost(tokens))
 
 
 # -- effects of compactions --------------------------------------------------------------------------------------------

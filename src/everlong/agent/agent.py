@@ -23,7 +23,7 @@ from everlong.agent.watch import OutOfTime, WorkWatch, ctrl_c_sets
 from everlong.context.literals import summary_indices
 from everlong.context.rules import EDIT_ANSWER, StandingRules, edit_message, standing_rules
 from everlong.errors import ContextOverflow, ProviderError, StoreError, ToolError
-from everlong.model import added_parts, typed_words
+from everlong.model import added_parts, counted, typed_words
 from everlong.plugins.guard import GuardedEngine, compressors_in
 from everlong.plugins.host import home as plugin_home
 from everlong.providers.catalogue import relative_prices
@@ -293,7 +293,7 @@ class Agent(Loop):
 
     def _approve_notes(self, changes: Sequence[str]) -> bool:
         """Ask the user whether the notes that a model wrote may be saved, and return the answer."""
-        count = f"{len(changes)} change{'' if len(changes) == 1 else 's'} of what is remembered"
+        count = f"{counted(len(changes), 'change')} of what is remembered"
         request = ApprovalRequest(NOTES_TOOL, "writes", count, "\n".join(changes), "all that is kept at compactions")
         return self.tools.approvals.decide(NOTES_TOOL, request).is_allowed
 

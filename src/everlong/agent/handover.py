@@ -23,7 +23,7 @@ from everlong.context.chronicle import Chronicle
 from everlong.context.literals import summary_indices
 from everlong.context.rules import StandingRules, standing_rules
 from everlong.context.text import TextCount, clip, shorten_text
-from everlong.model import Message, newest_request, text_of, typed_words
+from everlong.model import Message, counted, newest_request, text_of, typed_words
 from everlong.store.conversations import ConversationFilters, ConversationLine, ListCursor
 from everlong.store.imports import FOUND_IN
 from everlong.store.transcripts.parts import plain
@@ -82,7 +82,8 @@ def write_handover(store: Store, one: Conversation, room: int, count: TextCount,
     """
     messages = _tail(store, one)
     rules = _rules(store, one, messages) if is_trusted(one) else StandingRules()
-    opening = f"{_HEADING}\nFrom {source_of(one)}, {one.messages:,} messages, last active {when(one.active)}.\n{_NOTE}"
+    size = counted(one.messages, "message")
+    opening = f"{_HEADING}\nFrom {source_of(one)}, {size}, last active {when(one.active)}.\n{_NOTE}"
     parts = list(_parts(messages, rules))
     told = [[part] for part in parts]
     text, shown = fit_quotations(told, room, count, opening=opening, closing=closing, shortens=True)

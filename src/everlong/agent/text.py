@@ -63,8 +63,3 @@ def one_line(text: str, most: int = 200) -> str:
 def outside_name(text: str, most: int = 80) -> str:
     """Return a name that somebody else chose, fit to stand in a line of our own: without brackets and quotes."""
     return one_line(text, most).translate(_MARKS)
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, such as ``2 messages``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

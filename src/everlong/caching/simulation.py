@@ -2,7 +2,8 @@
 
 It reads the markers of each request as sent and does not know which strategy put them there. Costs are in units of one
 fresh input token. Two reference costs stand beside each request's own: without any caching, and the oracle's. The
-oracle reads every token that an earlier request of the session sent in the same position, and writes each new one once.
+oracle reads every token that an earlier request of the session sent in the same position, and writes each new one once,
+which costs nothing extra where the provider caches by itself.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ __all__ = [
 
 Measure: TypeAlias = Callable[[Mapping[str, Any]], Sequence[int]]
 """A function that returns the tokens of every block of a request in order: tools, system, messages."""
-_ORACLE_WRITE = 1.25
 MODEL = "claude-sonnet-4-6"
 """The model whose rules hold for a conversation that names none."""
 
@@ -278,7 +278,9 @@ class CacheSimulator:
         fresh = prompt.tokens - read - sum(written.values())
         paid = read * prices.read + sum(tokens * prices.write[ttl] for ttl, tokens in written.items()) + fresh
         known = prompt.tokens_to(self._find_sent(prompt))
-        oracle = scale * (known * prices.read + (prompt.tokens - known) * _ORACLE_WRITE)
+        is_free = self.rules.style == "automatic" and not self.rules.implicit_breakpoint
+        write = 1.0 if is_free else prices.write["5m"]
+        oracle = scale * (known * prices.read + (prompt.tokens - known) * write)
         return CacheOutcome(at, prompt.tokens, read, written, fresh, paid * scale, oracle, prompt.tokens * scale)
 
 

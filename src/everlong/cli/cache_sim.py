@@ -79,7 +79,8 @@ def _print(result: Replay, price: float | None) -> None:
     out.print(Text(f"{name}{counted(result.requests, 'request')} to {result.model} ({result.provider})"), style="bold")
     totals = result.totals
     any_totals = next(iter(totals.values()))
-    costs = {strategy: one.cost for strategy, one in totals.items()} | {"best possible": any_totals.oracle}
+    costs = {strategy: one.cost for strategy, one in totals.items()}
+    costs["best possible"] = min(any_totals.oracle, *costs.values())  # what is never read again need not be written
     amounts = {strategy: _amount(cost, price) for strategy, cost in costs.items()}
     rows = [
         [strategy for strategy in amounts if amounts[strategy] == amount] for amount in dict.fromkeys(amounts.values())

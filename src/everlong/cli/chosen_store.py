@@ -7,6 +7,7 @@ Commands that do not touch the store import this module too: it loads the databa
 from __future__ import annotations
 
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -167,6 +168,23 @@ def use_store(name: str) -> None:
 def chosen_tenant() -> str:
     """Return the tenant that ``--tenant`` names."""
     return str(click.get_current_context().meta.get(_TENANT, "local"))
+
+
+def chosen_options() -> str:
+    """Return the options that choose the same store and tenant in another command, with a space before each."""
+    named, tenant = click.get_current_context().meta.get(_STORE), chosen_tenant()
+    store = "" if named is None else f" --store {shlex.quote(named)}"
+    return store if tenant == "local" else f"{store} --tenant {shlex.quote(tenant)}"
+
+
+def other_tenants(store: Store) -> str:
+    """Return how to see what other tenants have; empty if they have nothing, or are shown already."""
+    from everlong.store.upkeep.maintenance import tenants  # noqa: PLC0415 - loads the database
+
+    others = [name for name in tenants(store.database) if name not in {"local", store.tenant}]
+    if not others or is_for_all_tenants():
+        return ""
+    return f"--all-tenants shows those of {', '.join(others)} too"
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 import textwrap
 import time
@@ -331,6 +332,7 @@ _WIDEST = 80
 _STYLES = ("red", "magenta", "green")
 _SOURCES = ("context", "recall", "lost")
 _NEXT = (
+    ("source .venv/bin/activate", "so that your shell finds the program"),
     ("everlong", "a chat that goes on past its window"),
     ("everlong wrap -- claude", "the same for Claude Code, Codex and others"),
     ("everlong compress FILE --diff", "try it on a transcript of your own"),
@@ -344,7 +346,8 @@ def _print_heading(out: Console, text: str) -> None:
 
 def _print_next(out: Console) -> None:
     _print_heading(out, "What to run next")
-    for command, about in _NEXT:
+    is_apart = shutil.which("everlong") is None and Path(".venv/bin/activate").is_file()
+    for command, about in _NEXT if is_apart else _NEXT[1:]:
         out.print(Text.assemble("  ", (f"{command:<31}", "bold"), about))
 
 

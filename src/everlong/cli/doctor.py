@@ -124,7 +124,8 @@ def check_packages(_: DoctorSituation) -> Iterator[Finding]:
     """Check which extras are installed."""
     yield Finding("ok", f"Everlong {__version__}, Python {platform.python_version()} on {platform.system()}")
     there = [extra for extra in list_extras() if not _missing_packages(extra)]
-    absent = [extra for extra in list_extras() if extra not in there]
+    about = {"testing": "testing (only for tests of your own engines)"}
+    absent = [about.get(extra, extra) for extra in list_extras() if extra not in there]
     text = f"extras: {', '.join(there) or 'none'}; not installed: {', '.join(absent) or 'none'}"
     if {"anthropic", "openai"} & {*there}:
         yield Finding("ok", text)
@@ -187,7 +188,10 @@ def check_keys(situation: DoctorSituation) -> Iterator[Finding]:
     if there:
         yield Finding("ok", there)
     else:
-        advice = "set a variable such as ANTHROPIC_API_KEY, or store a key: everlong auth set PROVIDER"
+        advice = (
+            "set a variable such as ANTHROPIC_API_KEY, or store a key: everlong auth set PROVIDER; to try things out, "
+            "python -m everlong.testing is a stand-in model on this machine that needs none"
+        )
         yield Finding("warn", "no provider has a key; only servers of your own can be used", advice)
 
 

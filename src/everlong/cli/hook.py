@@ -13,6 +13,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ import click
 from everlong.cli.chosen_store import index_pending, open_chosen_store, store_option
 from everlong.cli.clients.client import ConfigurationFile, Setting, folder_of
 from everlong.cli.clients.formats import JSON, TEXT, value_at
+from everlong.config import load_settings
 from everlong.errors import TranscriptError
 from everlong.processes import own_command
 
@@ -153,13 +155,15 @@ def _store_told(store: Store, event: HookEvent) -> None:
     """Store the session that a client hands over with its messages."""
     import time  # noqa: PLC0415 - as above
 
+    from everlong.agent.accounting import price_log  # noqa: PLC0415 - loads the database
     from everlong.store.imports import Importer, ImportOrigin  # noqa: PLC0415 - as above
     from everlong.wire.logs.opencode import read_opencode_session  # noqa: PLC0415 - as above
 
     told = event.told or {}
     run = read_opencode_session(told.get("session") or {}, list(_messages(told.get("messages"))))
     if run.messages:
-        Importer(store).add_run(run, ImportOrigin("opencode", time.time()))
+        importer = Importer(store, partial(price_log, load_settings().settings))
+        importer.add_run(run, ImportOrigin("opencode", time.time()))
 
 
 def _messages(told: Any) -> Iterator[tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]]:

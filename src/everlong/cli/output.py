@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar
 
 import click
 
-from everlong.agent.text import counted as counted  # noqa: PLC0414 - commands take it from here
 from everlong.cli.screen import console
 from everlong.config.files import write_whole
 from everlong.errors import TranscriptError
+from everlong.model import counted as counted  # noqa: PLC0414 - commands take it from here
 
 if TYPE_CHECKING:
     from everlong.wire import Transcript

@@ -73,10 +73,8 @@ def print_table(heads: list[str], rows: list[list[str]], right: set[int], spare:
     widths = [max(cell_len(row[at]) for row in [heads, *rows]) for at in range(len(heads))]
     kept = [at for at in range(len(heads)) if at not in spare or any(row[at] for row in rows)]
     for at in spare:
-        if (
-            not out.is_terminal
-            or sum(widths[one] + 2 for one in kept[:-1]) + min(_TITLE_CELLS, widths[-1]) <= out.width
-        ):
+        needed = sum(widths[one] + 2 for one in kept[:-1]) + min(_TITLE_CELLS, widths[kept[-1]])
+        if not out.is_terminal or needed <= out.width:
             break
         kept = [one for one in kept if one != at]
     if not out.is_terminal:  # a file or pipe has no width

@@ -41,6 +41,8 @@ def serve_command(until_eof: bool, as_json: bool, **given: Any) -> None:
 
     It speaks the OpenAI and the Anthropic API and passes on the keys of its clients. Ctrl-C, SIGTERM or a hang-up stops
     it when the requests under way are done; a second signal stops it at once.
+
+    Without a key, try it with the stand-in model of `python -m everlong.testing`: --upstream takes its address.
     """
     check_installed()
     overrides = {f"gateway.{name}": value for name, value in given.items() if value is not None}

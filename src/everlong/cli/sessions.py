@@ -8,20 +8,24 @@ import and export; ``session_graph.py`` does what they do with the graphs of the
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from everlong.agent.commands.books import money
 from everlong.cli.chosen_store import (
     all_tenants_option,
+    chosen_options,
     command,
     find_conversation,
     index_pending,
     open_chosen_store,
+    other_tenants,
     parse_time,
     print_json,
     store_option,
@@ -31,7 +35,6 @@ from everlong.cli.main import LazyGroup
 from everlong.cli.output import counted, json_option, say
 from everlong.cli.picture import print_table
 from everlong.cli.screen import show_in_pager, styled
-from everlong.config import load_settings
 from everlong.errors import NotStored
 from everlong.model import typed_words
 from everlong.store import Conversation
@@ -40,6 +43,7 @@ from everlong.store.search import Filters
 from everlong.store.search.corpus import called_tools
 from everlong.store.transcripts import one_line, pieces_of, plain
 from everlong.store.transcripts.parts import broken_words, compaction_line, facts_of, moment, name_of
+from everlong.store.whereabouts import is_undone, standing_views
 
 if TYPE_CHECKING:
     from everlong.store import Compaction, Store, Turn
@@ -112,15 +116,16 @@ def list_(limit: int, as_json: bool, side: bool, **given: Any) -> None:
             print_json([one.to_dict() for one in found[:limit]])
             return
         rows = [_conversation_row(store, one) for one in found[:limit]]
-    _print_rows(rows, is_filtered=any(value is not None for value in given.values()))
+        elsewhere = "" if rows else other_tenants(store)
+    _print_rows(rows, elsewhere, is_filtered=any(value is not None for value in given.values()))
     if len(found) > limit:
         say(f"there are more; --limit {limit * 5} shows more of them")
 
 
-def _print_rows(rows: list[list[str]], *, is_filtered: bool) -> None:
+def _print_rows(rows: list[list[str]], elsewhere: str, *, is_filtered: bool) -> None:
     if not rows:
-        nothing = "no conversations yet; `everlong sessions import FILE` adds some"
-        say("no conversation matches these options" if is_filtered else nothing)
+        nothing = f"no conversations yet; {elsewhere or '`everlong sessions import FILE` adds some'}"
+        say("; ".join(filter(None, ("no conversation matches these options", elsewhere))) if is_filtered else nothing)
         return
     heads = ["session", "active", "messages", "compactions", "model", "cost", "from", "title or first words"]
     print_table(heads, rows, right={2, 3, 5}, spare=(4, 5, 3, 6))
@@ -136,7 +141,7 @@ def _conversation_row(store: Store, one: Conversation) -> list[str]:
     where = [one_line(one.client or one.source)]
     if one.folder:
         where.append(_short_folder(one_line(one.folder)))
-    cost = f"${one.cost:,.2f}" if one.cost >= 1 else f"${one.cost:,.4f}" if one.cost else ""
+    cost = money(one.cost) if one.cost else ""
     return [
         *(one.id, moment(one.active)[:16], f"{one.messages:,}", f"{one.compactions:,}" if one.compactions else ""),
         *(one_line(one.model or ""), cost, " ".join(where), name),
@@ -164,11 +169,14 @@ def _first_words(store: Store, one: Conversation) -> str:
 @command("show")
 @click.argument("session")
 @click.option(
-    "--turn", type=click.IntRange(min=1), help="Only this message, in full, by the number that show and search print."
+    "--message",
+    "number",
+    type=click.IntRange(min=1),
+    help="Only this message, in full, by the number that show and search print.",
 )
 @click.option("--graph", is_flag=True, help="Instead, draw the summaries that the lossless engine keeps.")
 @json_option
-def show(session: str, turn: int | None, graph: bool, as_json: bool) -> None:
+def show(session: str, number: int | None, graph: bool, as_json: bool) -> None:
     """Show a conversation, named by its title, or by the id (or its beginning) of any of its parts.
 
     Marks show where it was compacted, which replies broke off and which requests failed. The id of a summary (s-…)
@@ -184,8 +192,8 @@ def show(session: str, turn: int | None, graph: bool, as_json: bool) -> None:
                 show_summary(store, session, as_json=as_json)
             return
         one = find_conversation(store, session)
-        if turn is not None:
-            _show_turn(store, one, turn, as_json=as_json)
+        if number is not None:
+            _show_message(store, one, number, as_json=as_json)
         elif as_json:
             print_json(_conversation_json(store, one))
         else:
@@ -206,7 +214,7 @@ def _conversation_json(store: Store, one: Conversation) -> dict[str, Any]:
             {"turn": line.turn, "at": request.began, "model": request.model, "error": request.error}
             for request in failed.get(line.entry.id, ())
         ]
-    facts = _add_all_costs(store, one).to_dict() | {"system_prompt": store.conversations.system_prompt(one.id)}
+    facts = one.to_dict() | {"system_prompt": store.conversations.system_prompt(one.id)}
     told = {"messages": messages, "compactions": compactions, "failures": failures}
     return {"session": facts, "parts": list(one.parts), **told}
 
@@ -218,24 +226,6 @@ def _failed_requests(store: Store, one: Conversation) -> dict[bytes | None, list
         if turn.status == "failed" and turn.reply is None:
             found.setdefault(turn.node, []).append(turn)
     return found
-
-
-def _add_all_costs(store: Store, one: Conversation) -> Conversation:
-    """Return a conversation with the tokens and cost of all its calls, as `everlong usage` reports them."""
-    from everlong.agent.accounting import account  # noqa: PLC0415 - `list` must be quick
-
-    total = account(store, load_settings().settings, session=one.parts[0]).total
-    if not total.calls:
-        return one
-    return replace(
-        one,
-        input_tokens=total.tokens.input_tokens,
-        output_tokens=total.tokens.output_tokens,
-        cache_read_tokens=total.tokens.cache_read_tokens,
-        cache_write_tokens=total.tokens.cache_write_tokens,
-        api_calls=total.calls,
-        cost=float(total.cost),
-    )
 
 
 def _line_json(line: ConversationLine) -> dict[str, Any]:
@@ -253,7 +243,7 @@ def _line_json(line: ConversationLine) -> dict[str, Any]:
 
 def _render(store: Store, one: Conversation) -> Iterator[str]:
     yield styled(name_of(one), bold=True) + "\n"
-    for name, value in facts_of(_add_all_costs(store, one)):
+    for name, value in facts_of(one):
         yield f"{name + ':':<11} {value}\n"
     prompt = store.conversations.system_prompt(one.id)
     if prompt:
@@ -279,7 +269,8 @@ def _render_message(one: Conversation, line: ConversationLine, chars: int, tools
     who = styled(f"{number}{role}", bold=True, fg=_ROLE_COLOURS.get(role))
     broken = f"  {styled(broken_words(line), fg='red')}" if line.status else ""
     yield f"\n{who}  {styled(moment(entry.ts), dim=True)}{broken}\n"
-    rest = f"; everlong sessions show {one.id} --turn {line.turn}" if line.turn is not None else ""
+    more = f"; everlong sessions{chosen_options()} show {one.id} --message {line.turn}"
+    rest = more if line.turn is not None else ""
     for piece in pieces_of(entry.message, tools):
         label = one_line(piece.label)
         if piece.kind == "image":
@@ -299,12 +290,12 @@ def _shorten(text: str, chars: int, rest: str) -> str:
     return plain(text[:chars]) + "\n" + styled(more, dim=True)
 
 
-def _show_turn(store: Store, one: Conversation, turn: int, *, as_json: bool) -> None:
+def _show_message(store: Store, one: Conversation, number: int, *, as_json: bool) -> None:
     listed = [line for line in store.conversations.entries(one.id) if isinstance(line, ConversationLine)]
-    place = next((at for at, line in enumerate(listed) if (line.turn or 0) >= turn), None)
+    place = next((at for at, line in enumerate(listed) if (line.turn or 0) >= number), None)
     if place is None:
         last = max((line.turn or 0 for line in listed), default=0)
-        raise NotStored(f"session {one.id} has no turn {turn}; its last is {last}")
+        raise NotStored(f"session {one.id} has no message {number}; its last is {last}")
     end = place + 1
     while end < len(listed) and listed[end].status is not None:  # replies to it that broke off have its number
         end += 1
@@ -408,32 +399,60 @@ def compactions(session: str | None, as_json: bool) -> None:
     """Show the compaction history of a conversation, or of all: when, why, how much, how good."""
     with open_chosen_store() as store:
         named = None if session is None else find_conversation(store, session).id
-        history = store.compactions() if named is None else store.conversations.compactions(named)
-        whole = {one.id: one.conversation for one in store.sessions.newest()} if named is None else {}
+        history = list(_read_history(store, named))
     if as_json:
-        print_json([asdict(one) for one in history])
+        print_json([asdict(row.of) | {"number": row.number, "is_undone": row.is_undone} for row in history])
         return
     if not history:
         say("no compaction yet")
         return
-    heads = ["when", "session", "why", "engine", "tokens", "messages", "seconds", "cost", "quality"]
-    rows = [_compaction_row(one, named or whole.get(one.session or "", "")) for one in history]
-    print_table(heads, rows, right={6, 7})
+    heads = ["#", "when", "session", "why", "tokens", "cost", "messages", "seconds", "engine", "quality"]
+    rows = [_compaction_row(row, "" if named is not None else row.conversation) for row in history]
+    print_table(heads, rows, right={0, 5, 7}, spare=(9, 7, 6, 8, 0, 2))
 
 
-def _compaction_row(one: Compaction, conversation: str) -> list[str]:
+class _HistoryRow(NamedTuple):
+    """A compaction and its place in the history of its conversation."""
+
+    of: Compaction
+    conversation: str
+    number: int | None
+    """Its number, from 1, by which `/history` and `/summary` show it; None if it is in no conversation."""
+    is_undone: bool
+
+
+def _read_history(store: Store, named: str | None) -> Iterator[_HistoryRow]:
+    """Yield the compactions of a conversation, or of all, oldest first."""
+    whole = {one.id: one.conversation for one in store.sessions.newest()}
+    numbers: Counter[str] = Counter()
+    standing: dict[str, set[int]] = {}
+    for one in store.compactions() if named is None else store.conversations.compactions(named):
+        name = whole.get(one.session or "")
+        if name is None:
+            yield _HistoryRow(one, "", None, is_undone=False)
+            continue
+        if name not in standing:
+            standing[name] = standing_views(store, store.conversations.path(name))
+        numbers[name] += 1
+        yield _HistoryRow(one, name, numbers[name], is_undone(one, standing[name]))
+
+
+def _compaction_row(row: _HistoryRow, session: str) -> list[str]:
+    one = row.of
+
     def figure(value: float | None, form: str) -> str:
         return "?" if value is None else format(value, form)
 
     writers = dict.fromkeys(one_line(name) for name in (one.engine, one.summarizer, one.model) if name)
     return [
+        str(row.number or ""),
         moment(one.at)[:16],
-        conversation,
-        one_line(one.reason),
-        ", ".join(writers),
+        session,
+        one_line(one.reason) + (", undone" if row.is_undone else ""),
         f"{figure(one.tokens_before, ',')} → {figure(one.tokens_after, ',')}",
+        "" if one.cost is None else money(one.cost),
         f"{one.messages_before:,} → {one.messages_after:,}",
         f"{one.seconds:.1f}",
-        figure(one.cost, ".4f"),
+        ", ".join(writers),
         one_line("; ".join(filter(None, (f"fell back: {one.fallback}" if one.fallback else "", one.findings)))),
     ]

@@ -90,23 +90,23 @@ def delete(sessions: tuple[str, ...], yes: bool, as_json: bool) -> None:
 @command("forget", "each")
 @click.argument("text", required=False)
 @click.option(
-    "--turn",
-    "turns",
+    "--message",
+    "places",
     multiple=True,
-    metavar="SESSION:TURN",
-    help="Forget this message, by the numbers that search and show print.",
+    metavar="SESSION:NUMBER",
+    help="Forget this message, by the number that search and show print.",
 )
 @click.option("--session", help="Forget all messages of this conversation that no other conversation shows.")
 @yes_option
 @json_option
-def forget(text: str | None, turns: tuple[str, ...], session: str | None, yes: bool, as_json: bool) -> None:
+def forget(text: str | None, places: tuple[str, ...], session: str | None, yes: bool, as_json: bool) -> None:
     """Forget messages for good: all that contain TEXT, in upper or lower case, or the ones you name.
 
     They are removed from the store, the search, titles, system prompts, logs, the gateway's journal and the chat's
     history, with every summary that was made from them, and are not stored again. This cannot be undone. Exported
     files, backups and notes are not touched.
     """
-    _check_target(text, turns, session)
+    _check_target(text, places, session)
 
     with open_chosen_store() as store:
         _store_journals(store)
@@ -115,7 +115,7 @@ def forget(text: str | None, turns: tuple[str, ...], session: str | None, yes: b
             confirm(f"Forget all messages of {one.id} for good?", yes)
             gone = store.conversations.forget(one.id)
         else:
-            chosen = _find_nodes(store, text) if text else [_node_at(store, turn) for turn in turns]
+            chosen = _find_nodes(store, text) if text else [_node_at(store, place) for place in places]
             titled = [one.id for one in store.conversations.newest(title=text)] if text else []
             prompts = find_prompts(store, text) if text else []
             if not chosen and not titled and not prompts:
@@ -140,16 +140,16 @@ def forget(text: str | None, turns: tuple[str, ...], session: str | None, yes: b
     say(f"forgot {counted(gone.messages, 'message')}{voided}")
     if gone.spared:
         kept = counted(gone.spared, "message")
-        say(f"kept {kept} that other conversations show too; to forget them, name them with --turn, or a TEXT")
+        say(f"kept {kept} that other conversations show too; to forget them, name them with --message, or a TEXT")
     say("`everlong sessions maintain` removes their last traces from the file")
 
 
-def _check_target(text: str | None, messages: tuple[str, ...], session: str | None) -> None:
+def _check_target(text: str | None, places: tuple[str, ...], session: str | None) -> None:
     """Raise a usage error unless exactly one kind of thing to forget is named."""
-    if sum(bool(given) for given in (text, messages, session)) != 1:
-        raise click.UsageError("name what to forget: a TEXT, or messages with --turn, or one --session")
+    if sum(bool(given) for given in (text, places, session)) != 1:
+        raise click.UsageError("name what to forget: a TEXT, or messages with --message, or one --session")
     if not text and is_for_all_tenants():
-        raise click.UsageError("--all-tenants needs a TEXT; --turn and --session name messages of one tenant")
+        raise click.UsageError("--all-tenants needs a TEXT; --message and --session name messages of one tenant")
 
 
 def _find_nodes(store: Store, text: str) -> list[bytes]:
@@ -176,13 +176,11 @@ def _find_nodes(store: Store, text: str) -> list[bytes]:
 def _node_at(store: Store, place: str) -> bytes:
     name, colon, number = place.rpartition(":")
     if not colon or not number.isdecimal():
-        raise click.UsageError(f"--turn {place}: write SESSION:TURN, such as 20260131_142501_a1b2c3:57")
+        raise click.UsageError(f"--message {place}: write SESSION:NUMBER, such as 20260131_142501_a1b2c3:57")
     one = find_conversation(store, name)
     node = store.conversations.node_at(one.id, int(number))
     if node is None:
-        raise NotStored(
-            f"session {one.id} has no message that ends at turn {number}; `everlong sessions show {one.id}` lists them"
-        )
+        raise NotStored(f"session {one.id} has no message {number}; `everlong sessions show {one.id}` lists them")
     return node
 
 

@@ -159,7 +159,7 @@ def import_(paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
         figures = {name: outcomes[name] for name in ("new", "grown", "known", "empty")}
         print_json({"files": len(files), "messages": added, **figures, "skipped": skipped})
     read, fresh = counted(len(files) - len(skipped), "file"), counted(added, "new message")
-    say(f"read {read}: {describe_outcomes(outcomes)}; {fresh}")
+    say(f"read {read}: {describe_outcomes(outcomes)}; {fresh}, not counting system prompts")
     if skipped:
         raise click.exceptions.Exit(1)
 

@@ -47,6 +47,8 @@ def list_(as_json: bool) -> None:
     if as_json:
         print_values(rows)
         return
+    if not rows:
+        say("no folder is in the list yet; everlong trust add trusts the one you are in")
     for row in rows:
         changed = "  (its settings have changed since: they ask again)" if row["changed"] else ""
         click.echo(f"{'trusted' if row['trusted'] else 'not trusted':<13}{row['folder']}{changed}")

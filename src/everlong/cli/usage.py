@@ -15,6 +15,7 @@ from everlong.cli.chosen_store import (
     all_tenants_option,
     find_conversation,
     open_chosen_store,
+    other_tenants,
     parse_time,
     print_json,
     run_for_each_tenant,
@@ -49,11 +50,13 @@ def usage_command(since: float | None, by: By, session: str | None, as_json: boo
     with open_chosen_store() as store:
         only = None if session is None else find_conversation(store, session).parts[0]
         books = account(store, settings, by=by, since=since, session=only)
+        elsewhere = other_tenants(store)
     if as_json:
         print_json({**books.to_dict(), "session": only})
         return
     if not books.total.calls and not books.total.unanswered:
-        say("no model was called" + (" in that time" if since is not None else " yet"))
+        nothing = "no model was called" + (" in that time" if since is not None else " yet")
+        say(f"{nothing}; {elsewhere}" if elsewhere else nothing)
         return
     from everlong.cli.picture import console  # noqa: PLC0415 - --json needs no rich
 

@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from everlong.cli.chosen_store import find_conversation, index_pending, open_chosen_store, print_json, store_option
+from everlong.cli.chosen_store import (
+    all_tenants_option,
+    chosen_options,
+    chosen_tenant,
+    find_conversation,
+    index_pending,
+    open_chosen_store,
+    other_tenants,
+    print_json,
+    run_for_each_tenant,
+    store_option,
+    tenant_option,
+)
 from everlong.cli.output import counted, json_option, say
 from everlong.cli.screen import styled
 from everlong.store.transcripts import one_line, plain
@@ -44,6 +56,9 @@ _STATES = {
 @click.option("-n", "--limit", type=click.IntRange(1, 100), default=5, show_default=True, help="The most places.")
 @json_option
 @store_option
+@tenant_option
+@all_tenants_option
+@run_for_each_tenant
 def why_command(words: tuple[str, ...], session: str | None, limit: int, as_json: bool) -> None:
     """Show where WORDS were said, what has become of them since, and how to get them back.
 
@@ -54,7 +69,7 @@ def why_command(words: tuple[str, ...], session: str | None, limit: int, as_json
         index_pending(store, _INDEX_SECONDS)
         named = None if session is None else find_conversation(store, session).id
         found = find_whereabouts(store, asked, session=named, limit=limit)
-        forgotten = 0 if found else count_forgotten(store)
+        forgotten, elsewhere = (0, "") if found else (count_forgotten(store), other_tenants(store))
         named_in = {one.conversation for one in found if one.conversation}
         ended = {name for name in named_in if store.conversations.get(name).ended is not None}
     if as_json:
@@ -63,12 +78,15 @@ def why_command(words: tuple[str, ...], session: str | None, limit: int, as_json
     for number, one in enumerate(found, 1):
         click.echo("\n".join(_describe(number, one, asked, has_ended=one.conversation in ended)))
     if not found:
-        say(_not_found(asked, forgotten, is_narrow=session is not None))
+        say("; ".join(filter(None, (_not_found(asked, forgotten, is_narrow=session is not None), elsewhere))))
 
 
 def _not_found(asked: str, forgotten: int, *, is_narrow: bool) -> str:
     """Return what to try if nothing was found."""
-    tries = ["fewer or other words", f'`everlong sessions search --substring "{asked}"` for parts of words']
+    tries = [
+        "fewer or other words",
+        f'`everlong sessions{chosen_options()} search --substring "{asked}"` for parts of words',
+    ]
     if is_narrow:
         tries.insert(0, "all conversations, without --session")
     lines = [f"nothing was found for {asked!r}; try {', or '.join(tries)}"]
@@ -79,9 +97,9 @@ def _not_found(asked: str, forgotten: int, *, is_narrow: bool) -> str:
 
 def _describe(number: int, one: Whereabouts, asked: str, *, has_ended: bool) -> Iterator[str]:
     title = f"{one_line(one.title)} " if one.title else ""
-    where = f"{title}({one.conversation}), turn {one.turn}" if one.conversation else "(in no conversation)"
+    where = f"{title}({one.conversation}), message {one.turn}" if one.conversation else "(in no conversation)"
     role = styled(one_line(one.role), bold=True)
-    yield f"{number:>3}  {where}: {role}, {moment(one.at)}, message {one.id}"
+    yield f"{number:>3}  {where}: {role}, {moment(one.at)}, id {one.id}"
     if one.text:
         yield f"     said   {plain(one.text)}"
     for place, line in enumerate(_now(one, has_ended=has_ended)):
@@ -124,13 +142,19 @@ def _ways_back(one: Whereabouts, asked: str) -> Iterator[str]:
     if one.state == "forgotten":
         return
     if one.conversation is None:
-        yield f'everlong sessions search "{asked}" shows the words around it'
+        yield f'everlong sessions{chosen_options()} search "{asked}" shows the words around it'
         return
-    yield f"everlong sessions show {one.conversation} --turn {one.turn}"
+    yield f"everlong sessions{chosen_options()} show {one.conversation} --message {one.turn}"
     if one.state == "in context":
         return
-    chat = f"everlong chat --resume {one.conversation}, then"
-    if one.changes and one.changes[-1].is_newest:
-        yield f"{chat} /undo compaction takes that compaction back"
-    yield f"{chat} /search {asked} finds it, and /pin with its number keeps it in every request"
+    web = f"everlong inspect --web{chosen_options()}, then"
+    is_undoable = bool(one.changes and one.changes[-1].is_newest)
+    if is_undoable:
+        yield f"{web} Undo this compaction, on its page, takes that compaction back"
+    yield f"{web} Pin, on the page of the message, keeps it in every request"
+    if chosen_tenant() == "local":  # the chat has conversations of its own only
+        chat = f"with a model: everlong chat{chosen_options()} --resume {one.conversation}, then"
+        if is_undoable:
+            yield f"{chat} /undo compaction"
+        yield f"{chat} /search {asked} and /pin with its number"
     yield f'the model: read_turn(id="{one.id}"), or everlong_read_turn in the gateway'

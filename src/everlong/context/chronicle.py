@@ -64,7 +64,7 @@ _NAME_WORTH = 3
 _CUT_WORTH = 3
 """A cut inside a clause counts as so many names."""
 _LEAST_TOKENS = 35
-"""Tokens that the shortest quote of a turn takes about."""
+"""Tokens that the shortest quote of a longer turn takes about."""
 _ENOUGH_NAMES = 3
 """Turns with so many names are all worth the same."""
 _ITEM_TOKENS = 8
@@ -577,15 +577,19 @@ def _share_room(quotes: Iterable[Iterator[tuple[str, int]]], room: int, count: T
     """
     versions = list(quotes)
     told = [next(quote)[0] for quote in versions]
-    # Where not even the shortest versions fit, what names little is left out, the oldest first.
-    gone = max(0, len(told) - max(0, room) // _LEAST_TOKENS)
-    for place in sorted(range(len(told)), key=lambda place: (_worth(told[place]), place))[:gone]:
-        told[place] = ""
     per_character = count("\n".join(told)) / max(1, sum(map(len, told)))
 
     def cost(text: str) -> float:
         return len(text) * per_character + _ITEM_TOKENS if text else 0.0
 
+    # Where not even the shortest versions fit, what names little is left out, the oldest first.
+    least = [min(cost(text), _LEAST_TOKENS) for text in told]
+    excess = sum(least) - room
+    for place in sorted(range(len(told)), key=lambda place: (_worth(told[place]), place)):
+        if excess <= 0:
+            break
+        excess -= least[place]
+        told[place] = ""
     over = sum(map(cost, told)) - room
     heap: list[tuple[float, int, str]] = []
 
@@ -633,7 +637,7 @@ def _word_versions(text: str) -> Iterator[tuple[str, int]]:
     for part in (*others, *([place] for place in poorest_first[:-1])):
         kept.difference_update(part)
         shorter = _joined(clauses, kept)
-        if len(shorter) < _LEAST_WORDS:
+        if len(shorter) < (_COURTESY_LENGTH if part in others else _LEAST_WORDS):
             break
         yield shorter, worth(part)[0]
         text = shorter

@@ -46,7 +46,8 @@ Page: TypeAlias = Callable[[Visit], Answer]
 
 def make_app(reader: Reader, watch: Watch) -> web.Application:
     """Return the application over a store."""
-    app = web.Application(client_max_size=_BODY_BYTES, middlewares=[_guarded(watch)])
+    without_slash = web.normalize_path_middleware(append_slash=False, remove_slash=True)
+    app = web.Application(client_max_size=_BODY_BYTES, middlewares=[_guarded(watch), without_slash])
     pages = _Pages(watch, reader)
     store, conversation = StoreHandlers(reader), ConversationHandlers(reader)
     one = f"{BASE}/c/{{ident}}"

@@ -17,7 +17,7 @@ from everlong.context.invariants import allows_cut
 from everlong.context.text import TextCount, shorten_text
 from everlong.errors import EverlongError
 from everlong.lossless.graph import ROOT, SummaryNode
-from everlong.model import Message
+from everlong.model import Message, counted
 
 FAN_IN = 4
 """Summaries of one level that are condensed into one of the next."""
@@ -130,7 +130,7 @@ def render_node(node: SummaryNode, text: str | None = None) -> str:
 def heading_of(node: SummaryNode) -> str:
     """Return the line that names a summary: its id, its size and its time."""
     made = node.made
-    count = f"{made.messages:,} message{'' if made.messages == 1 else 's'}"
+    count = counted(made.messages, "message")
     when = "" if node.started is None or node.ended is None else f", {_span(node.started, node.ended)}"
     return f"# Summary {node.id} ({count}{when})"
 

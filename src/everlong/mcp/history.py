@@ -27,7 +27,7 @@ from everlong.agent.handover import (
 )
 from everlong.context.text import shorten_text
 from everlong.errors import AmbiguousName, NotStored, QueryError, ToolError
-from everlong.model import without_reminders
+from everlong.model import counted, without_reminders
 from everlong.store.conversations import CompactionMark, ConversationLine, ListCursor
 from everlong.store.outputs import page_of_text
 from everlong.store.paths import read_message
@@ -229,22 +229,22 @@ class History:
         facts = [source_of(one)]
         if self.folders is None and one.folder:
             facts.append(f"folder {name_quoted(one.folder, 200)}")
-        return ", ".join([*facts, f"{one.messages:,} messages", when(one.active)])
+        return ", ".join([*facts, counted(one.messages, "message"), when(one.active)])
 
     def _place(self, session: str | None, turn: int | None) -> str:
         if not session:
             return "in no conversation any more"
         try:
-            return f"turn {turn} of {source_of(self.store.conversations.get(session))}"
+            return f"message {turn} of {source_of(self.store.conversations.get(session))}"
         except NotStored:  # deleted in this moment
-            return f"turn {turn} of conversation {session}"
+            return f"message {turn} of conversation {session}"
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def read(self, ident: str, *, after: int = 0, page: int = 1) -> str:
-        """Return a page of a conversation after a turn, or a page of one message by its id.
+        """Return a page of a conversation after a message, or a page of one message by its id.
 
-        A negative ``after`` counts from the end: -10 gives the last ten turns.
+        A negative ``after`` counts from the end: -10 gives the last ten.
         """
         if _is_message_id(ident):
             try:
@@ -255,8 +255,8 @@ class History:
         total = self.store.conversations.count_turns(one.id)
         start = max(0, total + after if after < 0 else after)
         if start >= total > 0:
-            raise ToolError(f"there is no turn after {start:,}; the conversation has {total:,}")
-        heading = f"[{self._line(one)}; turns {start + 1:,} and on, of {total:,}]"
+            raise ToolError(f"there is no message after {start:,}; the conversation has {total:,}")
+        heading = f"[{self._line(one)}; messages {start + 1:,} and on, of {total:,}]"
         found: list[tuple[int, Quotation]] = []
         spent = 0
         for line in self.store.conversations.entries(one.id, after=start):
@@ -295,7 +295,7 @@ class History:
         one = next(filter(is_trusted, self.newest()), None) if name is None else self.conversation(name)
         if one is None:
             return ""
-        closing = f'[recall finds more; read_conversation(id="{one.id}", after=-20) gives the last turns]'
+        closing = f'[recall finds more; read_conversation(id="{one.id}", after=-20) gives the last messages]'
         return write_handover(self.store, one, room or self.answer_tokens, _count, closing)
 
 
@@ -355,6 +355,6 @@ def _shown_line(line: ConversationLine | CompactionMark) -> Quotation:
     more = f", {len(words):,} characters in all" if len(words) > MESSAGE else ""
     broken = f", {line.status}" if line.status else ""
     heading = (
-        f"[{role_named(line.entry.message.get('role'))}, turn {line.turn}, id {_short(line.entry.id)}{more}{broken}]"
+        f"[{role_named(line.entry.message.get('role'))}, message {line.turn}, id {_short(line.entry.id)}{more}{broken}]"
     )
     return [Quote(heading, shorten_text(words, MESSAGE, len, otherwise="") if more else words)]

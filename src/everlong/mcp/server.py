@@ -121,7 +121,7 @@ class HistoryServer(MCPServer[Any]):
 
         def read_conversation(
             id: Annotated[str, Field(description="The id of a conversation, or of one message.")],  # noqa: A002 - what the model calls it
-            after: Annotated[int, Field(description="Begin after this turn; -20 for the last twenty.")] = 0,
+            after: Annotated[int, Field(description="Begin after this message; -20 for the last twenty.")] = 0,
             page: Annotated[int, Field(ge=1, description="The page of one long message.")] = 1,
         ) -> str:
             with _refuse_with_reason():

@@ -114,3 +114,8 @@ def without_thinking(message: Message, *, entirely: bool = False) -> Message:
         return with_content(message, kept or None)
     leads_to_call = bool(calls_of(message)) or any(part.get("type") == "tool_use" for part in parts)
     return message if leads_to_call or not kept else with_content(message, kept)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as ``2 messages``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

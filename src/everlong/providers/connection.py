@@ -23,6 +23,7 @@ from everlong.providers.endpoints import (
     find_key,
     parameters_in,
     parse_model_name,
+    priced_as,
 )
 
 if TYPE_CHECKING:
@@ -150,9 +151,11 @@ class Connection(Retrying):
         model_name: ModelName,
         endpoint: Endpoint,
         catalogue: Catalogue,
+        priced: tuple[ModelName, Endpoint],
         policy: RetryPolicy | None = None,
     ) -> None:
         super().__init__(inner, policy)
+        self._priced = priced
         self.model_name = model_name
         self.endpoint = endpoint
         self.catalogue = catalogue
@@ -170,8 +173,8 @@ class Connection(Retrying):
         return self.parameters is not None and self.parameters < SMALL
 
     def cost(self, usage: Usage) -> float | None:
-        """Return the US dollars that a call costs; None if prices are not known."""
-        return self.catalogue.cost(self.model_name, self.endpoint, usage)
+        """Return the US dollars that a call costs, as `everlong usage` has it; None if prices are not known."""
+        return self.catalogue.cost(*self._priced, usage)
 
 
 def connect(  # noqa: PLR0913 - each is one thing a caller may want otherwise
@@ -206,7 +209,8 @@ def connect(  # noqa: PLR0913 - each is one thing a caller may want otherwise
         catalogue = Catalogue(settings.models if settings is not None else None)
     endpoint, parsed = _resolved(name, base_url, own)
     key = api_key or find_key(endpoint, env)
-    return Connection(_provider(endpoint, parsed.model, key, timeout), parsed, endpoint, catalogue, policy)
+    provider = _provider(endpoint, parsed.model, key, timeout)
+    return Connection(provider, parsed, endpoint, catalogue, priced_as(str(parsed), own), policy)
 
 
 def _resolved(name: str, base_url: str | None, own: Mapping[str, ProviderSettings]) -> tuple[Endpoint, ModelName]:

@@ -83,10 +83,16 @@ class ImportOrigin:
 
 
 class Importer:
-    """The importer of conversations into one store."""
+    """The importer of conversations into one store.
 
-    def __init__(self, store: Store) -> None:
+    Args:
+        store: the store.
+        price: returns the US dollars for what a log used, of a model at a time; for logs that state no cost.
+    """
+
+    def __init__(self, store: Store, price: Callable[[str | None, LogUsage, float], float] | None = None) -> None:
         self._store = store
+        self._price = price
         self._parents: dict[str, str | None] = {}
 
     def add(self, conversation: TranscriptConversation, origin: ImportOrigin) -> Imported:
@@ -238,7 +244,10 @@ class Importer:
         name = _named(client_session_of(facts), origin)
         at = store.record(said, times=times, ext_id=name, conversation=origin.root)
         key = log_key(facts, trace)
-        columns = self._columns(facts, origin, key, times, run.usage)
+        usage = run.usage
+        if self._price is not None and usage.api_calls and not usage.cost:
+            usage = usage._replace(cost=self._price(facts.model, usage, max(times)))
+        columns = self._columns(facts, origin, key, times, usage)
         first = next((n for n, one in enumerate(said[lead:]) if one.get("role") == "assistant"), len(trace.ends))
         columns["opened"] = trace.ends[first - 1] if first else 0
         if named is not None:
@@ -256,7 +265,7 @@ class Importer:
 
         done = self._give_session(at, key, columns, prompt_blob(store, prompt or None), None, find=find)
         if done.outcome in {"known", "grown"}:
-            self._update(at, done, facts, run.usage, max(times))
+            self._update(at, done, facts, usage, max(times))
         return done
 
     def _columns(

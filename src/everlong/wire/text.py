@@ -39,6 +39,8 @@ def decode_text(data: bytes | str) -> str:
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
+        if b"\0" in data:
+            raise TranscriptError("the input is no text file; name one with a conversation in it") from error
         line = data.count(b"\n", 0, error.start) + 1
         raise TranscriptError(
             f"the input is not valid {encoding.upper()} text: byte {error.start} (line {line}) is wrong; "

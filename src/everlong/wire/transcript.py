@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from everlong.errors import MessageError, TranscriptError
+from everlong.model.content import counted
 from everlong.model.message import Message, checked_messages
 from everlong.wire.anthropic import sendable, to_anthropic, to_openai
 from everlong.wire.logs.claude_code import is_log, read_claude_code
@@ -145,11 +146,11 @@ class Transcript:
     def describe(self) -> str:
         """Return a phrase for people on what the file was taken for."""
         count = len(self.conversations)
-        messages = _count_phrase(sum(len(conversation.messages) for conversation in self.conversations), "message")
+        messages = counted(sum(len(conversation.messages) for conversation in self.conversations), "message")
         shape = _OPENAI.get(self.kind, self.kind)
         anthropic = "Anthropic-format " if shape != self.kind else ""
         if shape == "claude-code":
-            return f"a Claude Code session log of {_count_phrase(count, 'conversation')} with {messages}"
+            return f"a Claude Code session log of {counted(count, 'conversation')} with {messages}"
         if shape == "messages":
             return f"an {'Anthropic' if anthropic else 'OpenAI'} message list of {messages}"
         if shape == "request":
@@ -159,7 +160,7 @@ class Transcript:
         if shape == "jsonl-messages":
             return f"a JSONL file of {messages}{' in the Anthropic format' if anthropic else ''}"
         file = "a JSONL file" if shape == "jsonl-conversations" else "a JSON list"
-        return f"{file} of {_count_phrase(count, f'{anthropic}conversation')} with {messages}"
+        return f"{file} of {counted(count, f'{anthropic}conversation')} with {messages}"
 
     def render(self, conversations_messages: Sequence[Sequence[Message]]) -> str:
         """Return the file in the format that came in, with these messages for each conversation.
@@ -342,10 +343,6 @@ def _describe_kind(value: object) -> str:
         return "null"
     names = {str: "text", bool: "true or false", list: "a list", dict: "an object"}
     return names.get(type(value), "a number")
-
-
-def _count_phrase(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _text_or_none(value: object) -> str | None:

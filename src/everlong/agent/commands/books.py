@@ -5,7 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from everlong.agent.text import counted, one_line
+from everlong.agent.text import one_line
+from everlong.model import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,7 +23,7 @@ _SIDE_CALLS = {
 }
 
 
-def money(value: Decimal) -> str:
+def money(value: Decimal | float) -> str:
     """Return US dollars, rounded to the cent, or to a hundredth of a cent below one dollar."""
     return f"${value:,.2f}" if value >= 1 else f"${value:,.4f}"
 
@@ -119,4 +120,4 @@ def _miss_remarks(total: Account) -> list[str]:
 
 
 def _amount(one: Account, value: Decimal) -> str:
-    return money(value) if one.has_prices else "$?"
+    return money(value) if one.has_prices else "an unknown amount"

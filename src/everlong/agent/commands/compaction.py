@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import everlong.context
 from everlong.agent.commands.registry import ChatError, Desk, pick
-from everlong.agent.text import counted
-from everlong.model import Message, calls_of, is_system, text_of
+from everlong.model import Message, calls_of, counted, is_system, text_of
 
 if TYPE_CHECKING:
     from everlong.agent import Agent

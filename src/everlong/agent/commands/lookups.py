@@ -7,9 +7,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
 from everlong.agent.commands.registry import ChatError, Desk, pick
-from everlong.agent.text import counted
 from everlong.errors import NotStored
-from everlong.model import is_system, text_of
+from everlong.model import counted, is_system, text_of
 
 if TYPE_CHECKING:
     from everlong.agent import Agent

@@ -185,4 +185,4 @@ def _place(role: str, at: float, session: str | None, turn: int, title: str | No
     when = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
     where = f", session {session}" if session else ""
     named = f" ({outside_name(title)})" if title else ""
-    return f"{role}, {when}{where}{named}, turn {turn}"
+    return f"{role}, {when}{where}{named}, message {turn}"

@@ -15,11 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqlalchemy import select
 
+from everlong.agent.accounting import price_log
 from everlong.cli.archive.formats import (
     LogFormat,
     check_database,
@@ -29,6 +31,7 @@ from everlong.cli.archive.formats import (
     read_opencode,
 )
 from everlong.cli.output import counted
+from everlong.config import load_settings
 from everlong.config.files import is_regular
 from everlong.errors import TranscriptError
 from everlong.store.imports import FileStamp, Imported, Importer, ImportOrigin, KnownLog, LogFiles
@@ -222,7 +225,7 @@ class LogImport:
         self.files = LogFiles(store)
         self.source = source
         self._is_own, self._is_named = is_own, is_named
-        self._importer = Importer(store)
+        self._importer = Importer(store, partial(price_log, load_settings().settings))
         self._clock = clock
 
     def origin(self, path: Path, written: float) -> ImportOrigin:

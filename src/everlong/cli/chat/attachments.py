@@ -25,7 +25,10 @@ def attach_files(text: str, root: Path, note: Callable[[str], None]) -> str | li
     parts: list[dict[str, Any]] = []
     for found in dict.fromkeys(match.strip('"') for match in _MENTION.findall(text)):
         path = _find(found, root)
-        if path is not None:
+        if path is None:
+            if Path(found).suffix or "/" in found:  # others are names, as of people
+                note(f"there is no file {found}; the model gets only these words")
+        else:
             part = _read(path, found, root, note)
             parts += [] if part is None else [part]
     return [{"type": "text", "text": text}, *parts] if parts else text

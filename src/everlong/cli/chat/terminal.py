@@ -103,7 +103,7 @@ class PastedTexts:
 
     def take(self, text: str) -> str:
         """Return what stands in the line for a paste: a short text itself, or a mark."""
-        lines = text.count("\n") + 1
+        lines = len(text.splitlines())
         if lines <= _MOST_PASTED_LINES:
             return text
         mark = f"[pasted {lines:,} lines]"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from everlong.model import Message, calls_of, is_image, is_reasoning, part_text, parts_of, text_of
+from everlong.model import Message, calls_of, counted, is_image, is_reasoning, part_text, parts_of, text_of
 from everlong.store.conversations import Conversation
 
 if TYPE_CHECKING:
@@ -66,13 +66,13 @@ def facts_of(one: Conversation) -> Iterator[tuple[str, str]]:
         yield "ended", f"{moment(one.ended)} ({one_line(one.end_reason or 'no reason given')})"
     if one.works_for:
         yield "forked from" if one.kind == "main" else "works for", one.works_for
-    agents = f", {one.agents:,} {'agent' if one.agents == 1 else 'agents'} worked for it" if one.agents else ""
+    agents = f", {counted(one.agents, 'agent')} worked for it" if one.agents else ""
     yield "messages", f"{one.messages:,}{agents}"
     if one.compactions:
-        yield "compacted", f"{one.compactions:,} {'time' if one.compactions == 1 else 'times'}"
+        yield "compacted", counted(one.compactions, "time")
     if one.api_calls:
         used = f"{one.input_tokens:,} in, {one.output_tokens:,} out, {one.cache_read_tokens:,} from caches"
-        yield "tokens", f"{used}, {one.api_calls:,} calls"
+        yield "tokens", f"{used}, {counted(one.api_calls, 'call')}"
     if one.cost:
         yield "cost", f"${one.cost:,.2f}" if one.cost >= 1 else f"${one.cost:,.4f}"
 
@@ -84,7 +84,7 @@ def compaction_line(mark: CompactionMark) -> str:
     if done is not None:
         if done.tokens_before is not None and done.tokens_after is not None:
             pieces.append(f"{done.tokens_before:,} → {done.tokens_after:,} tokens")
-        pieces += [f"{done.messages_before:,} → {done.messages_after:,} messages", one_line(done.engine)]
+        pieces += [f"{done.messages_before:,} → {counted(done.messages_after, 'message')}", one_line(done.engine)]
         if done.fallback:
             pieces.append(f"fell back: {one_line(done.fallback)}")
     return " · ".join(pieces)
@@ -96,7 +96,7 @@ def broken_words(line: ConversationLine) -> str:
         return ""
     count = len(text_of(line.entry.message).split())
     reason = f": {one_line(line.error)[:200]}" if line.status == "failed" and line.error else ""
-    return f"{line.status} after {count:,} {'word' if count == 1 else 'words'}{reason}"
+    return f"{line.status} after {counted(count, 'word')}{reason}"
 
 
 Kind: TypeAlias = Literal["text", "thinking", "call", "result", "image", "other"]
