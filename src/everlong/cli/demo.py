@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 import zstandard
+from rich.cells import cell_len
 from rich.padding import Padding
 from rich.text import Text
 
@@ -382,7 +383,7 @@ def _print_table(out: Console, played: Sequence[Contender], answers: Sequence[Se
         out.print(row)
     told = (
         "By search: the question as it stands finds it in the store, which has it all.\n"
-        "Cost: $3 per million tokens; to write the cache a quarter more, to read it a tenth."
+        "Cost: $3 per million tokens; 1.25 times that to cache them, .1 from the cache."
     )
     out.print(Text(told, "dim"))
 
@@ -396,7 +397,9 @@ def _print_summary(out: Console, held: Contender, messages: int) -> None:
     _print_heading(
         out, f"Everlong's summary: {tokens:,} tokens for {counted(hidden, 'message')} (one line of each part)"
     )
-    shown = [(title, items[0]) for title, items in _sections(text_of(summary)) if items]
+    # A line of letters of one cell each comes first, because it fits.
+    sections = [(title, items) for title, items in _sections(text_of(summary)) if items]
+    shown = [(title, min(items, key=lambda item: cell_len(item) > len(item))) for title, items in sections]
     for title, item in shown[:_SUMMARY_SECTIONS]:
         out.print(Text(f"  {title}", "cyan"))
         out.print(Padding(Text(textwrap.shorten(item, _ITEM_CHARS, placeholder=" …")), (0, 0, 0, 2), expand=False))

@@ -44,7 +44,7 @@ _MOST_SOURCES = 4_000
 """Sources whose lines are kept; the oldest are forgotten first."""
 _LOOK_AT = 40_000
 """Characters of a message that are searched for lines, from its beginning and its end."""
-_BESIDE_LENGTH = 160
+_BESIDE_LENGTH = 240
 """Characters that are quoted of a request that stands beside the summary as a whole."""
 _LEAST_WORDS = 90
 """Characters of a turn's words that are quoted at least.
