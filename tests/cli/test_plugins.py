@@ -64,6 +64,9 @@ def test_a_projects_plugin_is_trusted_by_command(run: Run, home: Path) -> None:
     ran = run("trust", "add", ".everlong/plugins/context_engine/theirs")
     assert (ran.code, "is trusted as it is now" in ran.err) == (0, True)
     assert "in use: theirs" in run("doctor").out
+    ran = run("trust", "remove", ".everlong/plugins/context_engine/theirs")
+    assert (ran.code, f"{folder} is no longer trusted" in ran.err) == (0, True)
+    assert "is not trusted" in run("doctor").out
 
 
 def test_a_new_engine_is_written_used_and_well(run: Run, home: Path) -> None:

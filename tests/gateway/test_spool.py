@@ -207,6 +207,29 @@ def test_room_for_answers_is_kept_while_the_disk_fills(tmp_path: Path, monkeypat
     assert list((tmp_path / FOLDER).iterdir()) == []
 
 
+@pytest.mark.parametrize("large", [1, 2])
+def test_room_for_answers_is_kept_beside_a_request_with_a_file_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int
+) -> None:
+    journal = Journal(tmp_path / FOLDER)
+    for number in (1, 2):
+        body = "fog " * 1_200_000 if number == large else None
+        journal.put_request(entry(number)._replace(body=body))
+    (reserve,) = (tmp_path / FOLDER).glob("*.reserve")
+    write = os.write
+
+    def full(file: int, data: bytes) -> int:
+        if reserve.exists():
+            raise OSError(28, "No space left on device")
+        return write(file, data)
+
+    monkeypatch.setattr(os, "write", full)
+    for number in (journal.put(entry(3)), 1, 2):
+        journal.done(number)
+    journal.close()
+    assert list((tmp_path / FOLDER).iterdir()) == []
+
+
 @pytest.mark.spec("12.8")
 def test_what_is_stored_leaves_the_journal_also_while_something_else_waits(tmp_path: Path) -> None:
     journal = Journal(tmp_path / FOLDER)

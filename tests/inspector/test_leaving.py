@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 import struct
+import threading
 
 import pytest
 
@@ -35,6 +36,25 @@ def test_closed_pages_do_not_count_as_open_ones(site: Site, monkeypatch: pytest.
     for page in open_pages:
         page.close()
     until(lambda: is_let_in(site))
+
+
+def test_open_pages_take_one_thread_while_the_store_hangs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    looking, goes_on = list[int](), threading.Event()
+
+    def hang(_: object) -> tuple[int, int, int]:
+        looking.append(1)
+        goes_on.wait(10.0)
+        return 1, 1, 1
+
+    monkeypatch.setattr(app, "newest_change", hang)
+    open_pages = [ask(site, "/inspector/live") for _ in range(6)]
+    for page in open_pages:
+        assert page.recv(12) == b"HTTP/1.1 200"
+    assert site.get("/inspector/").status == 200
+    assert len(looking) == 1
+    goes_on.set()
+    for page in open_pages:
+        page.close()
 
 
 @pytest.mark.parametrize("path", ["/inspector/", "/inspector/search?q=ferry", "/inspector/cost"])

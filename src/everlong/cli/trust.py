@@ -80,9 +80,13 @@ def add(path: Path) -> None:
 @trust_group.command("remove")
 @click.argument("path", type=click.Path(path_type=Path), default=".")
 def remove(path: Path) -> None:
-    """Stop trusting the folder at PATH; the next chat there asks again."""
+    """Stop trusting the folder, or the project's plugin, at PATH; the next chat there asks again."""
     from everlong.config.trust import folders_at, forget_folder  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.plugins import trust  # noqa: PLC0415 - as above
 
+    if trust.forget(path):
+        say(f"{path.resolve()} is no longer trusted")
+        return
     folders = [path.absolute(), *(folders_at(path) if path.is_dir() else [])]
     if not sum(forget_folder(folder) for folder in folders):
         raise ConfigError(f"{path.absolute()} is not in the list; everlong trust list shows the folders that are")

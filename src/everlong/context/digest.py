@@ -26,7 +26,7 @@ _LEAST_RESULT = 60
 _MOST_PROMPTS = 8
 """Results get less room, down to ``_LEAST_RESULT`` tokens each, where they would fill more prompts than this."""
 _MARGIN = 300
-"""Characters beyond a cut that tell whether the next word is a secret."""
+"""Characters before a cut that tell whether the next word is a secret."""
 _MARK_TOKENS = 14
 """The most tokens that the mark before a piece costs."""
 
@@ -138,11 +138,13 @@ def _label(word: str) -> str:
 
 def redacted_ends(text: str, keep: int) -> str:
     """Return about so many characters of a text, without secrets; of a longer one its beginning and its end."""
-    front, back = keep * 2 // 3 + _MARGIN, keep // 3 + _MARGIN
-    if front + back < len(text) and "PRIVATE KEY" not in text:  # the one secret that may have spaces in it
+    front, back = keep * 2 // 3, keep - keep * 2 // 3
+    if keep + _MARGIN < len(text) and "PRIVATE KEY" not in text:  # the one secret that may have spaces in it
         first, last = text[:front].rsplit(None, 1), text[-back:].split(None, 1)
         if len(first) == len(last) == 2:  # no word is halved
-            text = f"{first[0]}{gap(len(text) - len(first[0]) - len(last[1]))}{last[1]}"
+            start, end = len(text) - len(last[1]), redact(last[1])
+            if redact(text[max(0, start - _MARGIN) : start] + last[1]).endswith(end):  # no name of it is cut off
+                return without_middle(f"{redact(first[0])}{gap(start - len(first[0]))}{end}", keep)
     return without_middle(redact(text), keep)
 
 

@@ -131,6 +131,14 @@ class _JournalFile:
             _allocate(self.reserve, _RESERVE)
             self.has_reserve = True
 
+    def pass_reserve(self, other: _JournalFile) -> None:
+        """Give the reserved space to another file."""
+        if self.has_reserve:
+            with suppress(OSError):
+                self.reserve.rename(other.reserve)
+                other.has_reserve = True
+        self.drop_reserve()
+
     def drop_reserve(self) -> None:
         """Release the reserved space."""
         self.reserve.unlink(missing_ok=True)
@@ -282,14 +290,8 @@ class Journal:
             if not file.waiting:
                 self._empty(file)
                 return
-            self._file = None  # it goes away with the last entry that waits
-            try:
-                self._open_file().make_reserve()
-                file.drop_reserve()
-            except OSError:  # there is no room for another one
-                if self._file is not None:
-                    self._file.close(is_stored=True)
-                self._file = file
+            with suppress(OSError):  # there is no room for another one
+                self._begin_file()  # it goes away with the last entry that waits
 
     def keep(self, number: int) -> None:
         """Keep an entry that could not be stored, to be tried again."""
@@ -344,18 +346,16 @@ class Journal:
         """Return the file to write to: a new one, locked, if there is none or it is full."""
         if self._file is not None and self._file.size <= _FULL:
             return self._file
-        made = self._new_file()
-        self._end_file()
-        self._file = made
-        return made
+        return self._begin_file()
 
-    def _end_file(self) -> None:
-        """Write no more to the file that is written to."""
-        before, self._file = self._file, None
-        if before is not None and not before.waiting:
-            before.close(is_stored=True)
-        elif before is not None:
-            before.drop_reserve()
+    def _begin_file(self) -> _JournalFile:
+        """Begin a new file, which gets the disk space that was reserved with the one before."""
+        before, self._file = self._file, self._new_file()
+        if before is not None:
+            before.pass_reserve(self._file)
+            if not before.waiting:
+                before.close(is_stored=True)
+        return self._file
 
     def _new_file(self) -> _JournalFile:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -374,8 +374,9 @@ class Journal:
                 return self._note(file, len(line), tenant)
         with self._lock:
             file = self._new_file()
-            self._end_file()  # later entries stand in later files
         try:
+            with self._lock:
+                self._begin_file()  # later entries stand in later files
             _append(file, line)  # without the lock, because it takes long, and the loop would wait
         except OSError:
             file.close(is_stored=True)

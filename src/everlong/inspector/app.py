@@ -276,6 +276,8 @@ class LiveHandler:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._readers = 0
+        self._looking = asyncio.Lock()
+        """Locked while one page looks: a database that hangs takes one thread; clients need the others."""
         self._closing = asyncio.Event()
 
     async def close(self, _app: web.Application) -> None:
@@ -315,9 +317,10 @@ class LiveHandler:
 
     async def _look(self, tenant: str) -> tuple[int, int, int] | None:
         """Return the numbers of the newest change; None where the store cannot be read just now."""
-        with suppress(StoreError):
-            return await asyncio.to_thread(newest_change, self._reader.store(tenant))
-        return None
+        async with self._looking:
+            with suppress(StoreError):
+                return await asyncio.to_thread(newest_change, self._reader.store(tenant))
+            return None
 
 
 def _has_left(request: web.Request) -> bool:

@@ -16,7 +16,7 @@ from everlong.config.files import write_whole
 from everlong.config.paths import data_home
 from everlong.errors import PluginError
 
-__all__ = ["content_hash", "is_trusted", "trust", "trust_file"]
+__all__ = ["content_hash", "forget", "is_trusted", "trust", "trust_file"]
 
 _MOST_FILES = 5_000
 _MOST_BYTES = 100 * 1024 * 1024
@@ -76,15 +76,28 @@ def trust(folder: Path) -> str:
         raise PluginError(
             f"{folder} cannot be read as a whole: {error.strerror or error}; mend its permissions"
         ) from error
+    _write({**_read(), str(folder): found})
+    return found
+
+
+def forget(folder: Path) -> bool:
+    """Take a folder off the list; return whether it was there."""
+    known = _read()
+    was_there = known.pop(str(folder.resolve()), None) is not None
+    if was_there:
+        _write(known)
+    return was_there
+
+
+def _write(known: dict[str, str]) -> None:
     path = trust_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps({**_read(), str(folder): found}, indent=2, sort_keys=True) + "\n")
+        write_whole(path, json.dumps(known, indent=2, sort_keys=True) + "\n")
     except OSError as error:
         raise PluginError(
             f"{path} cannot be written: {error.strerror or error}; check the folder's permissions"
         ) from error
-    return found
 
 
 def _read() -> dict[str, str]:
