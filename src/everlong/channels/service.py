@@ -74,6 +74,7 @@ _STORE_WAIT = 5.0
 """Seconds before something is tried again that the database refused."""
 _BUG_WAIT = 60.0
 """Seconds before something is tried again that failed in the program itself."""
+_PRUNE_SECONDS = 86_400.0
 _DRAIN_SECONDS = 10.0
 """Seconds that turns under way get when the service stops; the next start goes on with those that take longer."""
 _CUT_SHORT = "I was restarted while I did this, and do not know how far it came. Look, and say it again if needed."
@@ -138,6 +139,7 @@ class Channel:
         self._turns = ChatTurns(self.outbox, self.places, self._clock.now, COMPACTION_SECONDS)
         self._lanes: dict[Place, _Lane] = {}
         self._inbox = Inbox(store, platform.name, clock=self._clock.now)
+        self._prune_at = 0.0
         self.is_connected = False
         """True once the channel has started."""
 
@@ -148,8 +150,6 @@ class Channel:
         identity = await self.delivery.persist(self.platform.identify)
         self._inbox.bot = identity.id
         _log.info("%s: connected as %s", self.platform.name, identity.name)
-        for prune in (self._inbox.prune, self.outbox.prune):
-            await asyncio.to_thread(prune, self._clock.now() - KEPT_SECONDS)
         for place in await asyncio.to_thread(self._unfinished_places):
             self.wake(place)
         self.is_connected = True
@@ -161,8 +161,12 @@ class Channel:
         await self.platform.run(self.receive, self.places.last_seen, self._known_places)
 
     async def tick(self) -> None:
-        """Do what is due: questions that ran out, and answers that wait for a chat."""
+        """Do what is due: questions that ran out, answers that wait for a chat, and once a day old rows."""
         self.questions.expire()
+        if (now := self._clock.now()) >= self._prune_at:
+            self._prune_at = now + _PRUNE_SECONDS
+            for prune in (self._inbox.prune, self.outbox.prune):
+                await asyncio.to_thread(prune, now - KEPT_SECONDS)
         for place in await asyncio.to_thread(self.outbox.places):
             self.wake(place)
 
