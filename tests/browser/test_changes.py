@@ -41,7 +41,6 @@ def test_pages_follow_a_conversation_that_runs_through_a_gateway(
     page, head = listed.go("/inspector/"), opened.go(f"/inspector/c/{ident}/timeline")
     page.locator("[data-live-note]:visible").wait_for()
     row = page.locator("tr", has_text="Where are the ferries?")
-    row.locator(".live").wait_for()
     row.locator("td[data-label=Messages]", has_text="2").wait_for()
     page.wait_for_timeout(1_500)  # until both pages have had their first look at the store
     talk.say("And when do they go?")
