@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -196,6 +197,31 @@ def test_the_latest_request_is_repeated_after_the_summary_and_does_not_stretch_t
     assert len(result) < 60
     assert engine.last_report is not None
     assert engine.last_report.latest_user_repeated
+
+
+@pytest.mark.spec("5.2")
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param('{"status": "ok", "items": [1, 2, 3]}', id="data"),
+        pytest.param([{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}], id="image"),
+    ],
+)
+def test_a_newest_message_without_typed_words_is_repeated_though_an_empty_one_follows(content: Any) -> None:
+    newest: Message = {"role": "user", "content": content}
+    session = [*long_session(40), newest, {"role": "user", "content": None}]
+    for number in range(40, 80):
+        session += step(number, output(400))
+    result = ContextCompressor(8_000).compress(session)
+    assert newest in result[place_of_summary(result) :]
+
+
+@pytest.mark.spec("5.9")
+def test_a_result_just_below_the_threshold_is_not_shortened_again() -> None:
+    session = [user("Fix the login test."), {"role": "user", "content": None}, assistant(output(900))]
+    engine = ContextCompressor(2_000, settings=CompressionSettings(protect_first_n=0, protect_last_n=1))
+    once = engine.compress(session, force=True)
+    assert engine.compress(once, force=True) == once
 
 
 @pytest.mark.spec("5.2")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from everlong.context.invariants import allows_cut, latest_user_index
 from everlong.context.literals import is_acknowledgement, is_summary
 from everlong.context.pruning import least_tail_tokens
-from everlong.model import Message, leading_system_count, read_message, typed_words
+from everlong.model import Message, leading_system_count, part_text, parts_of, read_message, typed_words
 
 LEAST_SUMMARY = 40
 """The least tokens that a summary's text gets."""
@@ -131,8 +131,11 @@ def survey(messages: Sequence[Message], summaries: tuple[int, ...], protect_firs
 def _in_doubt(messages: Sequence[Message], latest: int | None) -> int | None:
     """Return the newest user message after the newest request that is more than a client's addition."""
     for index in range(len(messages) - 1, -1 if latest is None else latest, -1):
-        if messages[index]["role"] == "user" and not is_summary(messages[index]):
-            return index if read_message(messages[index]).material else None
+        message = messages[index]
+        if message["role"] != "user" or is_summary(message):
+            continue
+        if read_message(message).material or not all(map(part_text, parts_of(message))):  # an image may be all
+            return index
     return None
 
 

@@ -269,7 +269,7 @@ class CompactionRun:
     # -- the stages ------------------------------------------------------------------------------------------------
 
     def _clear_results(self) -> _Result:
-        """Clear old results and summarize nothing; if that is over the limit, shorten everything that may be."""
+        """Clear old results and summarize nothing; if even that does not fit, shorten everything that may be."""
         known, count, count_text = self.known, self.request.counter.count, self.request.counter.count_text
         start = known.layout.system_end
         room = known.limits.total - sum(known.counts[:start])
@@ -277,8 +277,9 @@ class CompactionRun:
             cleared = known.clear(start, len(known.repaired))
             if cleared.tokens > room:  # the tail's protection yields; the newest group is never old
                 cleared = known.clear(start, len(known.repaired), known.layout.newest_start)
-            fitting = shorten_results(cleared, room, count, count_text)
-            for spared in (known.untouchable, known.untouchable - known.newest_answers):
+            fits = cleared.tokens <= known.limits.most - sum(known.counts[:start])
+            fitting = cleared if fits else shorten_results(cleared, room, count, count_text)
+            for spared in () if fits else (known.untouchable, known.untouchable - known.newest_answers):
                 if fitting.tokens > room:
                     fitting = shorten_texts(fitting, room, count, count_text, {index - start for index in spared})
         is_changed = fitting.changed > 0 or known.repaired is not self.request.messages
