@@ -33,7 +33,6 @@ from everlong.gateway.body import (
 from everlong.gateway.bounds import Unreadable, encoding_of, plain, unpack
 from everlong.gateway.compaction import ConversationCompactor
 from everlong.gateway.conversations import ConversationMemory
-from everlong.gateway.engines import Engines, GatewayPlugins
 from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless
 from everlong.gateway.journal import Journal
 from everlong.gateway.prompt_caching import CacheMarkers, CacheWatch, Sent
@@ -112,7 +111,6 @@ _CLIENT_SECONDS = 120.0
 """Seconds that a conversation's own model may take for a summary that its client asks for."""
 _LEAST_ENTRIES = 2
 """Entries of the smallest request for a compaction: something to compact, and the item that asks."""
-_EXPIRY_SECONDS = 60.0
 _THREADS = 32
 """Threads for what takes longer than a moment: so many that large bodies keep no small request waiting for one."""
 _PEEK_STATUS = frozenset({400, 413, 422, 500})
@@ -144,10 +142,8 @@ class Gateway:
         windows = Windows(settings)
         self.budget = Budget(database, windows)
         self.summaries = Summaries(settings, self._send_aside, windows, self.budget, summarizer)
-        self._plugins = GatewayPlugins(settings)
-        self.engines = Engines(settings, self._plugins)
         self._compactor = ConversationCompactor(
-            settings, windows, self._workers, self.summaries, self.metrics, self._earlier, plugins=self._plugins
+            settings, windows, self._workers, self.summaries, self.metrics, self._earlier
         )
         self._client_compaction = ClientCompaction(settings)
         self._journal = Journal(journal or journal_folder())
@@ -161,7 +157,6 @@ class Gateway:
         self._usage_refused: set[str] = set()
         """Addresses of upstreams that refuse to be asked for the usage of a stream."""
         self._conversations: dict[tuple[str, str], TenantConversations] = {}
-        self._expiring: asyncio.Task[None] | None = None
 
     @property
     def waiting(self) -> int:
@@ -185,28 +180,16 @@ class Gateway:
         await asyncio.to_thread(self._compactor.windows.load)
         await self.relay.start()
         self._upkeep.start()
-        if self.engines.is_on:
-            self._expiring = asyncio.create_task(self._expire())
 
     async def close(self) -> None:
         """Finish the work under way, and release everything."""
-        if self._expiring is not None:
-            self._expiring.cancel()
         await self._compactor.close()
         await self._backlog.close()
         await self._upkeep.close()
         await self.relay.close()
         await self._writer.close()
-        await asyncio.to_thread(self.engines.close)
-        await asyncio.to_thread(self._plugins.close)
         self._journal.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
-
-    async def _expire(self) -> None:
-        """End the engines of expired conversations from time to time."""
-        while True:
-            await asyncio.sleep(_EXPIRY_SECONDS)
-            await asyncio.to_thread(self.engines.expire)
 
     # -- a request -----------------------------------------------------------------------------------------------------
 
@@ -300,7 +283,7 @@ class Gateway:
                 relayed.whole = await self.responses.read(relayed.tenant, relayed.words, relayed.sender)
                 account.model, relayed.route = relayed.whole.model, self.routes.find(dialect.api, relayed.whole.model)
                 return
-            is_small = None if self.engines.is_on else partial(self._is_small, dialect)
+            is_small = partial(self._is_small, dialect)
             relayed.turn = await relayed.conversations.enter(relayed.words, relayed.sender, is_small)
             account.model = relayed.turn.model
             relayed.route = self.routes.find(dialect.api, relayed.turn.model)
@@ -339,8 +322,6 @@ class Gateway:
             if not is_known:
                 return await self._answer_compaction(relayed, turn, is_unknown=is_known is False)
         elif is_ours:
-            if self.engines.is_on:
-                relayed.engine = await self._compactor.find_engine(self.engines, relayed, turn)
             await self._compactor.make_room(relayed, turn)
         for attempt in range(OVERFLOW_TRIES + 1):
             sent = relayed.sent_body = self._make_body(relayed, turn)
@@ -499,9 +480,8 @@ class Gateway:
         draft = turn.draft(relayed.dialect)
         turn.drafted = len(draft.body)
         view = None if turn.view is None else turn.view.view_id
-        own = () if relayed.engine is None else relayed.engine.tools
         recalling = self._compactor.recall_tools(relayed)
-        tools = choose_tools(relayed.dialect, draft, recalling, own, is_compacted=view is not None)
+        tools = choose_tools(relayed.dialect, draft, recalling, is_compacted=view is not None)
         relayed.hidden = frozenset(tool.name for tool in tools)
         if tools:
             draft = offer_tools(relayed.dialect, draft, tools)
@@ -545,9 +525,8 @@ class Gateway:
             async def look_up(lookups: list[RecallLookup], tokens: int, sent: bytes) -> dict[str, str]:
                 await relayed.wait_until_stored(turn)
                 room = await self._compactor.left_for_lookups(relayed, turn, tokens, sent)
-                call = None if relayed.engine is None else relayed.engine.call
-                if self._compactor.is_lossless:
-                    call = partial(self._compactor.call_lossless, relayed, turn)
+                is_lossless = self._compactor.is_lossless
+                call = partial(self._compactor.call_lossless, relayed, turn) if is_lossless else None
                 counter = counter_for(turn.model)
                 window = self._compactor.windows.window(turn.model, relayed.route.provider)
                 return await self._compactor.run_apart(
@@ -597,7 +576,6 @@ class Gateway:
             ended = replace(ended, miss=account.miss)
         elif reply is not None:
             self._compactor.note_uncounted(relayed, turn, sent)
-        self._compactor.tell_engine(relayed, turn, ended, sent)
         if problem := await self._backlog.finish(turn, ended):
             relayed.warning = header_text(problem)
 
