@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import ClientError, web
 
 from everlong.agent.tools.hidden_tools import RecallLookup, look_up_all
+from everlong.caching.misses import CachedPrompt, Miss, find_miss
+from everlong.caching.rules import cache_rules, model_rules, provider_of
 from everlong.context.policy import OVERFLOW_TRIES
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge, SummarizerError
 from everlong.gateway.account import Budget, Charge
@@ -35,7 +38,7 @@ from everlong.gateway.compaction import ConversationCompactor
 from everlong.gateway.conversations import ConversationMemory
 from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless
 from everlong.gateway.journal import Journal
-from everlong.gateway.prompt_caching import CacheMarkers, CacheWatch, Sent
+from everlong.gateway.prompt_caching import CacheMarkers, cached_prompt
 from everlong.gateway.recall import can_offer, choose_tools, offer_tools
 from everlong.gateway.recorder import NEW_BLOCKS, ConversationRecorder, ResponseRecorder
 from everlong.gateway.requests import (
@@ -86,18 +89,15 @@ from everlong.tokens import MessageCounter, counter_for
 from everlong.wire.event_stream import MOST_ANSWER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
     from pathlib import Path
 
     from aiohttp import ClientResponse
 
-    from everlong.caching.blocks import Layout
-    from everlong.caching.misses import Miss
     from everlong.config import Settings
     from everlong.context import Summarizer
     from everlong.gateway.body import Draft
     from everlong.gateway.routing import Routes
-    from everlong.providers.base import Reply
     from everlong.store.database import Database
 
 __all__ = ["Gateway"]
@@ -111,6 +111,7 @@ _CLIENT_SECONDS = 120.0
 """Seconds that a conversation's own model may take for a summary that its client asks for."""
 _LEAST_ENTRIES = 2
 """Entries of the smallest request for a compaction: something to compact, and the item that asks."""
+_MOST_OPENINGS = 2_000
 _THREADS = 32
 """Threads for what takes longer than a moment: so many that large bodies keep no small request waiting for one."""
 _PEEK_STATUS = frozenset({400, 413, 422, 500})
@@ -152,7 +153,8 @@ class Gateway:
         self._backlog = Backlog(self._writer, self._journal, self._upkeep.wake, refuses=refuses)
         self.responses = Responses(lambda tenant: ResponseRecorder(self._store_of(tenant)), NEW_BLOCKS)
         self._marking = CacheMarkers(settings.prompt_caching)
-        self._watch = CacheWatch()
+        self._openings: OrderedDict[tuple[str, Hashable, Hashable], CachedPrompt] = OrderedDict()
+        """By tenant, first question and reply, the newest answered request that went on from them."""
         self._memory = ConversationMemory()
         self._usage_refused: set[str] = set()
         """Addresses of upstreams that refuse to be asked for the usage of a stream."""
@@ -491,7 +493,7 @@ class Gateway:
         body = draft.body
         if relayed.dialect.takes_markers:
             body = self._marking.marked(turn.conversation, draft, turn.model, relayed.route.cached_as)
-        relayed.sent = _describe_sent(relayed, turn, draft, body, view)
+        relayed.draft, relayed.view = draft, view
         return relayed.body if body == turn.body else body
 
     def _earlier(self, relayed: RelayedRequest, turn: ConversationTurn) -> Earlier | None:
@@ -572,7 +574,7 @@ class Gateway:
             account.session, account.branch = turn.conversation.session, turn.conversation.branch.id
         if reply is not None and account.usage is not None and not is_estimated:
             await self._compactor.note_answer(relayed, turn, ended.sent_tokens, reply.usage.output_tokens, sent)
-            account.miss = self._find_miss(relayed, turn, reply)
+            account.miss = self._find_miss(relayed, turn, reply.usage)
             ended = replace(ended, miss=account.miss)
         elif reply is not None:
             self._compactor.note_uncounted(relayed, turn, sent)
@@ -589,16 +591,25 @@ class Gateway:
         written = await asyncio.to_thread(MessageCounter(counter_for(relayed.account.model)).count, reply.message)
         return replace(ended, reply=replace(reply, usage=Usage(prompt, written)), is_estimated=True)
 
-    def _find_miss(self, relayed: RelayedRequest, turn: ConversationTurn, reply: Reply) -> Miss | None:
-        """Return why a request missed the provider's cache; None if it did not, or if nobody can tell."""
-        tenant, branch = relayed.tenant, turn.conversation.watch_name
-        answering, sent = relayed.answering, relayed.sent
-        if sent is None or answering is None:
-            return None
-        if answering.sent not in (sent.body, relayed.body):
-            self._watch.forget(tenant, branch)  # the client does not repeat the look-ups that it went on with
-            return None
-        return self._watch.compare(tenant, branch, sent, reply)
+    def _find_miss(self, relayed: RelayedRequest, turn: ConversationTurn, usage: Usage) -> Miss | None:
+        """Return what a request missed in the provider's cache, and remember it for the next one of its conversation.
+
+        A fork is compared with the newest request that begins with the same question and reply.
+        """
+        conversation, before = turn.conversation, turn.conversation.cached
+        conversation.cached = None
+        if relayed.draft is None or relayed.answering is None or relayed.answering.sent is not relayed.sent_body:
+            return None  # the client does not repeat the look-ups that it went on with
+        rules = cache_rules(provider_of(relayed.route.cached_as, model=turn.model), turn.model)
+        now = conversation.cached = cached_prompt(relayed, turn, relayed.draft, usage, rules)
+        if len(now.history) > _LEAST_ENTRIES:
+            opening = relayed.tenant, now.history[0], now.history[1]
+            newest = self._openings.pop(opening, None)
+            before = before or newest
+            self._openings[opening] = now
+            if len(self._openings) > _MOST_OPENINGS:
+                self._openings.popitem(last=False)
+        return None if before is None else find_miss(before, now, rules, model_rules(turn.model))
 
     async def _note(self, relayed: RelayedRequest) -> None:
         """Write a request into the journal or the database before it goes upstream; `Refused` if neither takes it."""
@@ -646,14 +657,6 @@ class Gateway:
                 recorder, self._writer, self._journal, self._memory, NEW_BLOCKS
             )
         return self._conversations[key]
-
-
-def _describe_sent(
-    relayed: RelayedRequest, turn: ConversationTurn, draft: Draft, body: bytes, view: int | None
-) -> Sent:
-    layout: Layout = "anthropic" if relayed.dialect.name == "anthropic" else "openai"
-    provider, lead, is_items = relayed.route.cached_as, turn.conversation.lead, relayed.dialect is RESPONSES
-    return Sent(draft, body, turn.model, provider, layout, lead, view, turn.began, is_items)
 
 
 async def _carries_conversation(relayed: RelayedRequest) -> bool:

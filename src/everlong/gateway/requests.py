@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
+    from everlong.gateway.body import Draft
     from everlong.gateway.formats import Dialect
-    from everlong.gateway.prompt_caching import Sent
     from everlong.gateway.recorder import ConversationRecorder
     from everlong.gateway.routing import Route
     from everlong.gateway.stream import Answering
@@ -114,8 +114,10 @@ class RelayedRequest:
     sent_body: bytes | None = None
     """The body that went upstream last."""
     warning: str = ""
-    sent: Sent | None = None
-    """That body as the watch over the provider's cache needs it."""
+    draft: Draft | None = None
+    """That body before the gateway's own cache markers were put in."""
+    view: int | None = None
+    """The view that it was sent under."""
     hidden: frozenset[str] = frozenset()
     """The names of the tools that the gateway offers with it and answers itself."""
     hides_usage: bool = False
@@ -254,6 +256,7 @@ class TenantConversations(TurnQueue):
         conversation.measure(len(body))
         if found is not None:
             conversation.reported = found.place.conversation.reported
+            conversation.cached = found.place.conversation.cached
         unwieldy = heavy and await asyncio.to_thread(is_unwieldy, body, read)
         turn = ConversationTurn(self, body, read, conversation, conversation.hint, is_unplaced=True)
         turn.is_large, turn.is_unwieldy = heavy, unwieldy
