@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from everlong.store.compaction import read_evidence
 from everlong.store.conversations import CompactionMark, Conversation, ConversationLine
 from everlong.store.search.corpus import called_tools
 from everlong.store.session_log import json_text
@@ -123,17 +122,8 @@ def conversation_log(store: Store, found: Conversation) -> dict[str, Any]:
         **{name: value for name, value in found.to_dict().items() if name not in {"id", "messages", "compactions"}},
         "system_prompt": store.conversations.system_prompt(found.id),
         "messages": [{**exported(line), "timestamp": line.entry.ts} for line in lines],
-        "compactions": list(_told_compactions(store, found)),
+        "compactions": [asdict(one) for one in store.conversations.compactions(found.id)],
     }
-
-
-def _told_compactions(store: Store, found: Conversation) -> Iterator[dict[str, Any]]:
-    """Yield the compactions of a conversation, each with what models were asked and answered for it."""
-    history = store.conversations.compactions(found.id)
-    known = read_evidence(store, [one.id for one in history])
-    for one in history:
-        evidence = known.get(one.id)
-        yield {**asdict(one), "evidence": None if evidence is None else evidence.to_dict()}
 
 
 def _write_readable(store: Store, one: Conversation, look: Any, write: Callable[[str], Any], clean: Clean) -> int:
