@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 from everlong.store.conversations import CompactionMark, Conversation, ConversationLine
 from everlong.store.search.corpus import called_tools
 from everlong.store.session_log import json_text
-from everlong.store.transcripts import html, markdown
-from everlong.store.transcripts.parts import TranscriptPiece, name_of, one_line, pieces_of, plain
+from everlong.store.transcripts import markdown
+from everlong.store.transcripts.parts import TranscriptPiece, one_line, pieces_of, plain
 
 if TYPE_CHECKING:
     from everlong.store.store import Store
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "Format", "TranscriptPiece", "one_line", "pieces_of", "plain", "suffix_of", "write_transcript"]
 
 
-Format: TypeAlias = Literal["jsonl", "json", "markdown", "html"]
+Format: TypeAlias = Literal["jsonl", "json", "markdown"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 KIND = "everlong-conversation/1"
@@ -39,7 +39,7 @@ _WHOLE_FACTS = (
     *("title", "source", "platform", "client", "client_session", "folder", "user", "model", "works_for", "started"),
     *("active", "ended", "end_reason", "origin", "parts"),
 )
-_SUFFIXES: dict[Format, str] = {"jsonl": ".jsonl", "json": ".json", "markdown": ".md", "html": ".html"}
+_SUFFIXES: dict[Format, str] = {"jsonl": ".jsonl", "json": ".json", "markdown": ".md"}
 
 
 def suffix_of(form: Format) -> str:
@@ -95,17 +95,13 @@ def write_transcript(
     """
     count = 0
     chosen = [_cleaned_facts(one, clean) for one in chosen]
-    if form == "html":
-        _write_each(write, html.page_head(name_of(chosen[0]) if chosen else "conversations"))
     for one in chosen:
         if form == "jsonl":
             count += _write_jsonl(store, one, write, clean)
         elif form == "json":
             count += _write_log(store, one, write, clean)
         else:
-            count += _write_readable(store, one, html if form == "html" else markdown, write, clean)
-    if form == "html":
-        _write_each(write, html.page_foot())
+            count += _write_markdown(store, one, write, clean)
     return count
 
 
@@ -126,19 +122,19 @@ def conversation_log(store: Store, found: Conversation) -> dict[str, Any]:
     }
 
 
-def _write_readable(store: Store, one: Conversation, look: Any, write: Callable[[str], Any], clean: Clean) -> int:
-    _write_each(write, look.heading(one, _cleaned(store.conversations.system_prompt(one.id), clean)))
+def _write_markdown(store: Store, one: Conversation, write: Callable[[str], Any], clean: Clean) -> int:
+    _write_each(write, markdown.heading(one, _cleaned(store.conversations.system_prompt(one.id), clean)))
     count = 0
     tools: dict[str, str] = {}
     for line in store.conversations.entries(one.id):
         if isinstance(line, CompactionMark):
-            _write_each(write, look.compaction(line))
+            _write_each(write, markdown.compaction(line))
             continue
         shown = _cleaned_line(line, clean)
         tools |= called_tools(shown.entry.message)
-        _write_each(write, look.message(shown, tools))
+        _write_each(write, markdown.message(shown, tools))
         count += 1
-    _write_each(write, look.ending())
+    _write_each(write, markdown.ending())
     return count
 
 
