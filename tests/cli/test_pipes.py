@@ -19,7 +19,7 @@ WITHOUT_A_TABLE = {
     "auth remove", "auth set", "config set", "plugins new", "plugins use", "trust add", "trust remove",
     "channels pair", "sessions backup", "sessions export", "sessions rename",
     "setup",  # they change something and say so in a line
-    "channels run", "chat", "hook", "mcp", "wrap",  # they talk to somebody else
+    "channels run", "chat", "mcp", "wrap",  # they talk to somebody else
 }  # fmt: skip
 
 

@@ -507,16 +507,6 @@ class SearchSettings(Section):
     )
 
 
-class McpSettings(Section):
-    """The server of ``everlong mcp``, by which other agents search and read your conversations."""
-
-    remember: Literal["ask", "always", "never"] = setting(
-        "ask",
-        "ask, always or never",
-        "Whether a note is kept: after asking you through the client, without asking, or not at all.",
-    )
-
-
 class ModelSettings(Section):
     """Window and prices of one model, for models that the catalogue does not know or has wrong."""
 
@@ -560,7 +550,6 @@ class Settings(Section):
     search: SearchSettings = SearchSettings()
     gateway: GatewaySettings = GatewaySettings()
     channels: ChannelsSettings = ChannelsSettings()
-    mcp: McpSettings = McpSettings()
     models: dict[Name, ModelSettings] = setting(
         {}, "a mapping of model names to their settings", "What is known of single models."
     )
