@@ -269,7 +269,7 @@ def test_an_engine_that_fails_is_stood_in_for_as_in_the_agent(
         assert model.rejections == []
 
 
-PLUGIN = """
+BUOY = """
 import json
 from pathlib import Path
 from everlong.memory import MemoryProvider
@@ -286,46 +286,31 @@ class Buoy(MemoryProvider):
     def initialize(self, session_id, **kwargs):
         note(what="initialize", **kwargs)
 
-    def system_prompt_block(self):
-        return ""
-
     def on_pre_compress(self, messages):
         note(what="on_pre_compress", messages=len(messages))
         return "the key is under the third buoy"
-
-def register(ctx):
-    ctx.register_memory_provider(Buoy())
-    ctx.register_hook("pre_compress", lambda **facts: note(what="pre_compress", **facts))
-    ctx.register_hook("post_compress", lambda **facts: note(what="post_compress", **facts))
 """
 
 
 @pytest.mark.spec("7.3")
-def test_memory_and_hooks_hear_of_a_compaction_and_the_summary_keeps_what_memory_wants(tmp_path: Path) -> None:
-    folder = write(tmp_path / "engines" / "buoy", PLUGIN)
-    settings: dict[str, Any] = {
-        "context": {"engine": "compressor"},
-        "plugins": {"paths": [str(folder.parent)], "enabled": ["buoy"]},
-        "memory": {"provider": "buoy"},
-    }
+def test_memory_hears_of_a_compaction_and_the_summary_keeps_what_it_wants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    about = site / "third_buoy-1.0.dist-info"
+    about.mkdir(parents=True)
+    (site / "third_buoy.py").write_text(BUOY)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: third_buoy\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[everlong.memory]\nbuoy = third_buoy:Buoy\n")
+    monkeypatch.syspath_prepend(site)
+    settings: dict[str, Any] = {"context": {"engine": "compressor"}, "memory": {"provider": "buoy"}}
     with diary(tmp_path, **settings) as (running, model, _):
         talk = Talk(running, "openai", "About boats")
         for _ in range(24):
             talk.say()
-        (done, *_) = until(lambda: running.store().compactions())
-        notes = heard(folder)
-        assert [note["what"] for note in notes[:4]] == [
-            "pre_compress",
-            "initialize",
-            "on_pre_compress",
-            "post_compress",
-        ]
-        assert (notes[0]["reason"], notes[0]["platform"], notes[0]["session_id"]) == (
-            done.reason,
-            "gateway",
-            done.session,
-        )
-        assert (notes[1]["platform"], notes[1]["tenant"]) == ("gateway", "local")
-        assert notes[2]["messages"] > 4
-        assert notes[3]["outcome"] == "compacted"
+        until(lambda: running.store().compactions())
+        begun, asked, *_ = heard(site)
+        assert (begun["what"], begun["platform"], begun["tenant"]) == ("initialize", "gateway", "local")
+        assert asked["what"] == "on_pre_compress"
+        assert asked["messages"] > 4
         assert any("the key is under the third buoy" in json.dumps(record.body) for record in model.requests)

@@ -308,18 +308,11 @@ class ChannelsSettings(Section):
 
 
 class PluginsSettings(BaseModel):
-    """The folders of plugins, the plugins to load, and a section per plugin that only the plugin understands."""
+    """The folders of plugins, and a section per plugin that only the plugin understands."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    enabled: Names = setting(
-        [],
-        "a list of plugin names",
-        "General plugins to load: their commands, tools, hooks and memory providers; nothing is loaded unnamed.",
-    )
-    paths: Names = setting(
-        [], "a list of folders", "Further folders to look for plugins in, besides your own and the project's."
-    )
+    paths: Names = setting([], "a list of folders", "Further folders to look for plugins in, besides your own.")
 
     @property
     def sections(self) -> dict[str, Any]:

@@ -654,7 +654,7 @@ class ConversationCompactor:
             options |= _place_options(recorder, conversation, chosen, reason)
             plugins = None if self._plugins is None else self._plugins.of(recorder.store.tenant)
             if plugins is not None:
-                options |= plugins.before_compaction(conversation.session, messages, reason=reason, tokens=size.tokens)
+                options |= plugins.before_compaction(conversation.session, messages)
             try:
                 done = recorder.compact(conversation, chosen, occasion, **options)
             except TargetUnreachable as unreachable:  # the part that has to stay is larger
@@ -663,9 +663,6 @@ class ConversationCompactor:
             if relayed.engine is not None and done.child is not None:
                 provider = relayed.route.provider
                 relayed.engine.goes_on(done.child, conversation.branch, turn.model, size.window, provider)
-            if plugins is not None:
-                after = {"tokens_before": size.tokens, "tokens_after": chosen.last_prompt_tokens}
-                plugins.after_compaction(reason=reason, outcome=done.outcome, session_id=conversation.session, **after)
             return done.outcome
 
     def _compressor(self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize) -> ContextCompressor:

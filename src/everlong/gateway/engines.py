@@ -58,8 +58,7 @@ class TenantPlugins:
         self._lock = threading.Lock()
 
     def _opened(self, settings: Settings, in_use: Sequence[MemoryProvider]) -> MemoryManager | None:
-        offered = [(one.plugin, one.provider) for one in self.plugins.registered.memory]
-        manager = MemoryManager.from_settings(settings, warn=self._warn, offered=offered, has_notes=False)
+        manager = MemoryManager.from_settings(settings, warn=self._warn, has_notes=False)
         self.provider = next(iter(manager.providers), None)
         if any(one is self.provider for one in in_use):
             self._warn(
@@ -69,13 +68,9 @@ class TenantPlugins:
             self.provider = None
         return None if self.provider is None else manager
 
-    def before_compaction(self, session: str | None, messages: Sequence[Message], **facts: Any) -> dict[str, str]:
-        """Tell all plugins that a conversation is about to be compacted.
-
-        Returns ``memory_context`` for the engine, if the memory provider wants something kept.
-        """
+    def before_compaction(self, session: str | None, messages: Sequence[Message]) -> dict[str, str]:
+        """Return ``memory_context`` for the engine, if the memory provider wants something kept."""
         session = session or ""
-        self.plugins.registered.hooks.fire("pre_compress", **facts, session_id=session, platform=PLATFORM)
         if self._memory is None:
             return {}
         with self._lock:
@@ -86,10 +81,6 @@ class TenantPlugins:
             self._session = session
             kept = self._memory.before_compaction(messages)
         return {"memory_context": kept} if kept else {}
-
-    def after_compaction(self, **facts: Any) -> None:
-        """Tell all plugins how a compaction ended."""
-        self.plugins.registered.hooks.fire("post_compress", **facts, platform=PLATFORM)
 
     def close(self) -> None:
         """Close the memory provider and the models."""
@@ -113,7 +104,7 @@ class GatewayPlugins:
         settings = self.settings
         wants_memory = settings.memory.enabled and settings.memory.provider is not None
         wants_engine = settings.context.engine != BUILT_IN and not self.wants_lossless
-        return wants_engine or bool(settings.plugins.enabled) or wants_memory
+        return wants_engine or wants_memory
 
     @cached_property
     def wants_lossless(self) -> bool:
@@ -349,7 +340,7 @@ class Engines:
     def _fresh(self, tenant: str, window: int) -> ContextEngine | None:
         """Return an engine that no other conversation has, from the plugin's offer."""
         plugins = self._plugins.of(tenant).plugins
-        offer = plugins.registered.engine
+        offer = plugins.offer
         if offer is not None and is_engine(offer.offered):  # one object: a plugin that registers anew makes another
             plugins = Plugins(self._plugins.settings, warn=self._plugins.warn)
             plugins.load()
