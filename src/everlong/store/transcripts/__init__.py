@@ -2,19 +2,32 @@
 
 JSONL has an object for each conversation: its facts, its messages as they came, their times, and its compactions;
 `everlong sessions import` reads it back. A part alone, a session, is written in the same way.
+
+In Markdown words are quoted, so that no heading, list or unclosed fence of theirs reaches beyond them. What could be
+markup of a page or fetch a picture, and all tool traffic, stands in fences that are longer than any inside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from everlong.store.conversations import CompactionMark, Conversation, ConversationLine
 from everlong.store.search.corpus import called_tools
 from everlong.store.session_log import json_text
-from everlong.store.transcripts import markdown
-from everlong.store.transcripts.parts import TranscriptPiece, one_line, pieces_of, plain
+from everlong.store.transcripts.parts import (
+    TranscriptPiece,
+    broken_words,
+    compaction_line,
+    facts_of,
+    moment,
+    name_of,
+    one_line,
+    pieces_of,
+    plain,
+)
 
 if TYPE_CHECKING:
     from everlong.store.store import Store
@@ -123,18 +136,18 @@ def conversation_log(store: Store, found: Conversation) -> dict[str, Any]:
 
 
 def _write_markdown(store: Store, one: Conversation, write: Callable[[str], Any], clean: Clean) -> int:
-    _write_each(write, markdown.heading(one, _cleaned(store.conversations.system_prompt(one.id), clean)))
+    _write_each(write, _heading(one, _cleaned(store.conversations.system_prompt(one.id), clean)))
     count = 0
     tools: dict[str, str] = {}
     for line in store.conversations.entries(one.id):
         if isinstance(line, CompactionMark):
-            _write_each(write, markdown.compaction(line))
+            _write_each(write, _compaction(line))
             continue
         shown = _cleaned_line(line, clean)
         tools |= called_tools(shown.entry.message)
-        _write_each(write, markdown.message(shown, tools))
+        _write_each(write, _message(shown, tools))
         count += 1
-    _write_each(write, markdown.ending())
+    write("\n")
     return count
 
 
@@ -170,3 +183,63 @@ def _write_log(store: Store, one: Conversation, write: Callable[[str], Any], cle
     log = conversation_log(store, one)
     write(json_text(_cleaned(log, clean), indent=2) + "\n")
     return len(log["messages"])
+
+
+# -- Markdown ----------------------------------------------------------------------------------------------------------
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!<>|&~])")
+_TICKS = re.compile(r"`+")
+
+
+def _heading(one: Conversation, prompt: str | None) -> Iterator[str]:
+    """Yield the beginning of a conversation."""
+    yield f"# {_escaped(name_of(one))}\n\n"
+    for name, value in facts_of(one):
+        yield f"- {name}: {_escaped(value)}\n"
+    if prompt:
+        yield f"\n## system\n\n{_fenced(prompt)}\n"
+
+
+def _message(line: ConversationLine, tools: Mapping[str, str]) -> Iterator[str]:
+    """Yield one message; ``tools`` names the tool of each call so far."""
+    entry = line.entry
+    role = _escaped(one_line(str(entry.message.get("role"))))
+    number = "" if line.turn is None else f"{line.turn} · "
+    broken = f" · {_escaped(broken_words(line))}" if line.status else ""
+    yield f"\n## {number}{role} · {moment(entry.ts)}{broken}\n"
+    for piece in pieces_of(entry.message, tools):
+        yield f"\n{_piece(piece)}\n"
+
+
+def _compaction(mark: CompactionMark) -> Iterator[str]:
+    """Yield the place where a compaction was."""
+    yield f"\n---\n\n*{_escaped(compaction_line(mark))}*\n\n---\n"
+
+
+def _piece(piece: TranscriptPiece) -> str:
+    label = _escaped(one_line(piece.label))
+    if piece.kind == "text":
+        return _quoted(piece.body)
+    if piece.kind == "image":
+        return "*image*"
+    name = {"call": f"**call of {label}**", "result": f"**result** {label}".rstrip()}.get(piece.kind, f"*{label}*")
+    return f"{name}\n\n{_fenced(piece.body)}" if piece.body.strip() else name
+
+
+def _quoted(text: str) -> str:
+    if "<" in text or "![" in text:
+        return _fenced(text)
+    return "\n".join(f"> {line}".rstrip() for line in plain(text).split("\n"))
+
+
+def _fenced(text: str) -> str:
+    """Return a text as it stands, in a fence that it cannot close."""
+    body = plain(text)
+    longest = max((len(run) for run in _TICKS.findall(body)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{body}\n{fence}"
+
+
+def _escaped(text: str) -> str:
+    """Return a text on one line in which no character is markup."""
+    return _SPECIAL.sub(r"\\\1", one_line(text))
