@@ -69,9 +69,6 @@ class Clock:
         return self.now
 
 
-# -- in the store ------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def spending(database_url: str) -> Any:
     database = open_database(database_url)

@@ -220,22 +220,6 @@ def test_what_a_client_adds_to_its_newest_message_and_takes_off_later_does_not_f
         assert store.verify().problems == []
 
 
-@pytest.mark.spec("12.6")
-def test_a_client_that_sends_only_its_last_messages_has_one_conversation_and_holds_up_nobody(
-    database_url: str, tenant: str
-) -> None:
-    with running_with(lambda _: "ok", database_url) as running:
-        client, other = Client(running, tenant), Client(running, f"{tenant}-other")
-        for number in range(40):
-            client.say(f"Question number {number}, please.", added=lambda said: [said[0], *said[1:][-20:]])
-        other.say("hi")
-        theirs = running.store(f"{tenant}-other")
-        assert [words(theirs, one.id) for one in conversations(theirs)] == [["hi", "ok"]]
-        store = running.store(tenant)
-        (one,) = conversations(store)
-        assert words(store, one.id) == [message["content"] for message in client.history]
-
-
 @pytest.mark.spec("7.8")
 def test_an_edited_question_is_a_conversation_of_its_own(database_url: str, tenant: str) -> None:
     with running_with(numbered, database_url) as running:

@@ -28,17 +28,10 @@ SAID = json.dumps(
 
 ERRORS = [
     ("400 Bad Request", b'{"type":"error","error":{"type":"invalid_request_error","message":"no"},"request_id":"r"}'),
-    ("401 Unauthorized", b'{"type": "error", "error": {"type": "authentication_error", "message": "invalid key"}}'),
-    ("403 Forbidden", b'{"error":{"message":"not yours","type":"permission_error","param":null,"code":null}}'),
-    ("404 Not Found", b'{"type":"error","error":{"type":"not_found_error","message":"model: m"}}'),
-    ("409 Conflict", b'{"error":{"message":"again"}}'),
     ("413 Request Entity Too Large", b"<html><h1>413 Request Entity Too Large</h1></html>"),
-    ("422 Unprocessable Entity", b'{"detail":[{"loc":["body"]}]}'),
     ("429 Too Many Requests", b'{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}'),
     ("500 Internal Server Error", b"\xff\xfe not even text"),
     ("502 Bad Gateway", b""),
-    ("503 Service Unavailable", b"upstream connect error or disconnect/reset before headers"),
-    ("504 Gateway Timeout", b"{"),
     ("529 Site is overloaded", b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}'),
 ]
 
@@ -75,40 +68,12 @@ def test_headers_of_an_answer_arrive(raw: Raw, upstream: Upstream) -> None:
         assert answer.all(name) == [value], name
 
 
-@pytest.mark.parametrize("body", [b"", b"no JSON", b"[1]", b'{"content":"odd"}', b'{"choices":[]}', b'{"choices":[7]}'])
-@pytest.mark.parametrize("path", PATHS)
-def test_an_answer_that_makes_no_sense_arrives_all_the_same(
-    body: bytes, path: str, raw: Raw, upstream: Upstream
-) -> None:
-    upstream.script = lambda exchange: exchange.answer(body)
-    answer = raw.ask(ASKED, path)
-    assert (answer.status, answer.body) == (200, body)
-
-
 def test_a_compressed_answer_arrives_as_it_came_and_is_stored(raw: Raw, relay: Running, upstream: Upstream) -> None:
     packed = gzip.compress(SAID)
     upstream.script = lambda exchange: exchange.answer(packed, headers=[("content-encoding", "gzip")])
     answer = raw.ask(ASKED, headers=[("accept-encoding", "gzip")])
     assert (answer.body, answer.header("content-encoding")) == (packed, "gzip")
     assert relay.store().turns.reply(1) == {"role": "assistant", "content": "Hello."}
-
-
-def test_an_answer_of_another_kind_arrives_piece_by_piece(raw: Raw, upstream: Upstream) -> None:
-    exchange_goes_on = threading.Event()
-
-    def script(exchange: Exchange) -> None:
-        exchange.begin(headers=[("content-type", "application/x-ndjson")])
-        exchange.chunk(b'{"a":1}\n')
-        assert exchange_goes_on.wait(PATIENCE)
-        exchange.chunk(b'{"a":2}\n')
-        exchange.end()
-
-    upstream.script = script
-    raw.begin(ASKED)
-    assert raw.head().header("content-type") == "application/x-ndjson"
-    assert raw.chunk() == b'{"a":1}\n'
-    exchange_goes_on.set()
-    assert (raw.chunk(), raw.chunk()) == (b'{"a":2}\n', b"")
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -148,6 +113,7 @@ def test_a_whole_answer_that_breaks_off_breaks_off_for_the_client(
     ("status", "kind"),
     [
         ("200 OK", "application/json"),
+        ("200 OK", "application/x-ndjson"),
         ("429 Too Many Requests", "text/event-stream"),
         ("400 Bad Request", "text/event-stream"),
     ],
