@@ -222,7 +222,8 @@ class Gateway:
 
     async def _receive(self, request: web.Request, dialect: Dialect, tenant: str) -> RelayedRequest:
         conversations, route = self._conversations_of(tenant, dialect), self.routes.default(dialect.api)
-        return RelayedRequest(request, dialect, route, await request.read(), conversations)
+        windows = self._compactor.windows.of(tenant)
+        return RelayedRequest(request, dialect, route, await request.read(), conversations, windows)
 
     async def _relay(self, relayed: RelayedRequest) -> web.StreamResponse:
         """Find the conversation of a request, pass it on, and record how it ended."""
@@ -300,7 +301,7 @@ class Gateway:
                 relayed.whole = await self.responses.read(relayed.tenant, relayed.words, relayed.sender)
                 account.model, relayed.route = relayed.whole.model, self.routes.find(dialect.api, relayed.whole.model)
                 return
-            is_small = None if self.engines.is_on else partial(self._is_small, dialect)
+            is_small = None if self.engines.is_on else partial(self._is_small, relayed)
             relayed.turn = await relayed.conversations.enter(relayed.words, relayed.sender, is_small)
             account.model = relayed.turn.model
             relayed.route = self.routes.find(dialect.api, relayed.turn.model)
@@ -321,10 +322,10 @@ class Gateway:
         # Whatever went wrong, such as a database that is away, does not change where the request may go.
         account.model, relayed.route = await self.routes.find_for(dialect.api, relayed.words)
 
-    def _is_small(self, dialect: Dialect, model: str, size: int) -> bool:
+    def _is_small(self, relayed: RelayedRequest, model: str, size: int) -> bool:
         """Return whether a request is far from any compaction, however dense its words are."""
-        provider = self.routes.find(dialect.api, model).provider
-        return self._compactor.windows.is_small(model, provider, size)
+        provider = self.routes.find(relayed.dialect.api, model).provider
+        return relayed.windows.is_small(model, provider, size)
 
     async def _pass_on(self, relayed: RelayedRequest) -> web.StreamResponse:
         """Send a request upstream, shortened if necessary, and pass the answer back."""
@@ -429,7 +430,7 @@ class Gateway:
 
     async def _compact_for_client(self, relayed: RelayedRequest, turn: ConversationTurn) -> web.StreamResponse:
         model = turn.model
-        window = self._compactor.windows.window(model, relayed.route.provider)
+        window = relayed.windows.window(model, relayed.route.provider)
         summarizer = self._summarizer_for_client(relayed, turn, window)
         work = partial(self._client_compaction.make, turn.sent(relayed.dialect), window, model, summarizer)
         made = await self._compactor.run_apart(work)
@@ -549,7 +550,7 @@ class Gateway:
                 if self._compactor.is_lossless:
                     call = partial(self._compactor.call_lossless, relayed, turn)
                 counter = counter_for(turn.model)
-                window = self._compactor.windows.window(turn.model, relayed.route.provider)
+                window = relayed.windows.window(turn.model, relayed.route.provider)
                 return await self._compactor.run_apart(
                     partial(look_up_all, store, conversation.branch, lookups, room, counter, call, window)
                 )

@@ -154,9 +154,9 @@ class OwnSummarizer:
 
     @property
     def _window(self) -> int:
-        turn = self._relayed.turn
-        window = self._windows.window(turn.model if turn is not None else "", self._relayed.route.provider)
-        return max(LEAST_WINDOW, window)
+        relayed = self._relayed
+        model = relayed.turn.model if relayed.turn is not None else ""
+        return max(LEAST_WINDOW, relayed.windows.window(model, relayed.route.provider))
 
     def _wait_for(self, body: bytes) -> str:
         if not self._take():
