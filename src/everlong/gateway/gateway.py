@@ -336,7 +336,7 @@ class Gateway:
         is_ours = not relayed.dialect.compacts_upstream(turn.read)
         path = relayed.request.path
         if relayed.dialect is RESPONSES and asks_compaction(path, turn.read):
-            is_known = self._client_compaction.is_known_to(relayed.route, path)
+            is_known = self._client_compaction.is_known_to(relayed.tenant, relayed.route, path)
             if not is_known:
                 return await self._answer_compaction(relayed, turn, is_unknown=is_known is False)
         elif is_ours:
@@ -353,6 +353,8 @@ class Gateway:
                 sent = relayed.sent_body = self._make_body(relayed, turn)
                 upstream = await self._send(relayed, sent)
                 head = await self._read_head(relayed, upstream)
+                if head.error is not None:  # it may have quoted the client's own words
+                    self._usage_refused.discard(relayed.route.base_url)
             error = head.error if is_ours and attempt < OVERFLOW_TRIES else None
             if error is not None and await self._shorten(relayed, turn, error, attempt, len(sent)):
                 upstream.close()
@@ -417,12 +419,12 @@ class Gateway:
                 await tap.take(data)
                 reply = await tap.reply()
                 is_known = reply is not None and is_compaction(reply.raw)
-                self._client_compaction.learn(relayed.route, path, is_known=is_known)
+                self._client_compaction.learn(relayed.tenant, relayed.route, path, is_known=is_known)
                 if is_known:
                     await self._finish(relayed, EndedRequest(reply))
                     return whole_response(upstream, data, relayed.extra)
             elif self._client_compaction.is_unknown(upstream.status, data):
-                self._client_compaction.learn(relayed.route, path, is_known=False)
+                self._client_compaction.learn(relayed.tenant, relayed.route, path, is_known=False)
             elif not isinstance(classify_answer(upstream.status, data), ContextOverflow):
                 await self._finish_refused(relayed, upstream)
                 return whole_response(upstream, data, relayed.extra)
