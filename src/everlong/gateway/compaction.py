@@ -16,13 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from everlong.agent.tools.hidden_tools import HiddenTool
+from everlong.agent.tools.hidden_tools import TOOLS, HiddenTool
 from everlong.context import ContextCompressor
 from everlong.context.oversized import SpillLimits
 from everlong.context.policy import CACHE_SECONDS, HYGIENE_MESSAGES, NEAR_THRESHOLD, Habits, Waiting, overflow_target
 from everlong.context.summarizers import ExtractiveSummarizer
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, TargetUnreachable
-from everlong.gateway.recall import can_hide, reader_of, recall_tools
+from everlong.gateway.recall import LOSSLESS_TOOLS, can_hide, reader_of
 from everlong.gateway.requests import AWAY_SECONDS, RelayedRequest, header_text
 from everlong.gateway.summaries import Earlier, PreparedSummary, Summaries, spent_by
 from everlong.gateway.window import RequestSize, Windows, lower_answer, read_request, tokens_in, tokens_of
@@ -309,6 +309,7 @@ class ConversationCompactor:
         return self._size_for(relayed, turn, min(size.tokens, counted))
 
     def _size_for(self, relayed: RelayedRequest, turn: ConversationTurn, tokens: int) -> RequestSize:
+        """Return the size and the limits of a request of so many tokens."""
         answer = relayed.dialect.answer_tokens(turn.read)
         return relayed.windows.size(turn.conversation, turn.model, relayed.route.provider, tokens, answer)
 
@@ -615,8 +616,8 @@ class ConversationCompactor:
         return draft if most == asked else lower_answer(draft, most)
 
     def recall_tools(self, relayed: RelayedRequest) -> tuple[HiddenTool, ...]:
-        """Return the tools by which the model of a request looks things up."""
-        return recall_tools(is_wanted=bool(relayed.route.recalls), is_lossless=self.is_lossless)
+        """Return the tools by which the model of a request looks things up: the lossless engine's own always."""
+        return LOSSLESS_TOOLS if self.is_lossless else TOOLS if relayed.route.recalls else ()
 
     def call_lossless(
         self, relayed: RelayedRequest, turn: ConversationTurn, name: str, arguments: Mapping[str, Any]
