@@ -82,22 +82,18 @@ class MemoryManager:
         warn: Warn | None = None,
         offered: Sequence[tuple[str, MemoryProvider]] = (),
         project: Path | None = None,
-        *,
-        has_notes: bool = True,
     ) -> MemoryManager:
         """Return the memory of the ``memory`` section; an external provider that cannot be made is a warning.
 
         ``offered`` are providers that plugins registered, each with its plugin's name; it answers to both names.
-        ``project`` is the folder that notes are for, unless ``memory.scope`` says that they are for all. Without
-        ``has_notes`` the built-in ones are left out, as for conversations that are not the user's own.
+        ``project`` is the folder that notes are for, unless ``memory.scope`` says that they are for all.
         """
         chosen = settings.memory
         warn = warn or logging.getLogger("everlong.memory").warning
         providers: list[MemoryProvider] = []
         if chosen.enabled:
-            if has_notes:
-                project = project if chosen.scope == "project" else None
-                providers.append(NotesMemory(folder, project=project))
+            project = project if chosen.scope == "project" else None
+            providers.append(NotesMemory(folder, project=project))
             if chosen.provider is not None:
                 try:
                     providers.append(

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import ContextEngine
 
-__all__ = ["BUILT_IN", "BUILT_IN_LOSSLESS", "LOSSLESS", "Plugins", "UntrustedPlugin", "chooses_lossless", "engine_name"]
+__all__ = ["BUILT_IN", "BUILT_IN_LOSSLESS", "LOSSLESS", "Plugins", "UntrustedPlugin", "engine_name"]
 
 BUILT_IN = "compressor"
 """The name that always means the built-in engine."""
@@ -308,14 +308,6 @@ class UntrustedPlugin(PluginError):  # noqa: N818 - reads as the fact that it st
             f"the plugin {found.name!r} came with this project and is not trusted, or has changed since; it is left "
             f"out; look at what is in it, then run: everlong trust add {found.folder}"
         )
-
-
-def chooses_lossless(settings: Settings) -> bool:
-    """Return whether settings name the lossless engine that comes with Everlong; a plugin of that name comes first."""
-    wanted = settings.context.engine
-    if wanted != LOSSLESS:
-        return wanted == BUILT_IN_LOSSLESS
-    return all(one.origin == "built-in" for one in Plugins(settings).named(LOSSLESS))
 
 
 def engine_name(engine: ContextEngine) -> str:
