@@ -43,7 +43,6 @@ INSTEAD = {
     r"providers\.NAME\.base_url URL": "providers.office.base_url http://localhost:8080/v1",
     r"auth set NAME": "auth set office",
     r"config set KEY VALUE": "config set agent.sandbox auto",
-    r"s-…": "SESSION",
     r"~/\.claude/projects": "../home/.claude/projects",
     r"http://(?:host|localhost):8080/v1": "SERVER",
     r"-m MODEL": "-m openai:gpt-6-luna",
@@ -52,7 +51,6 @@ INSTEAD = {
 
 NOT_RUN = {
     r"auth set": "writes to the system's keyring; tests/cli/test_auth.py runs it against one of its own",
-    r"setup (?:telegram|discord|\{platform\}|\{name\})$|setup \{name\} --user": "needs a bot's token",
     r"channels pair": "needs a bot; tests/cli/test_channels.py has one",
     r"channels run$": "needs a bot's token",
     r"(?:serve$|inspect --web|demo --web)": "runs until it is stopped",

@@ -93,9 +93,7 @@ class Front:
 
         async def handle(request: web.Request) -> web.StreamResponse:
             request, folder, program = without_folder(request)
-            ident = request_id(request.headers.get("x-request-id"))
-            account = RequestAccount(ident, request.method, request.path, name, folder=folder, program=program)
-            request[ACCOUNT] = account
+            account = request[ACCOUNT] = _account(request, name, folder, program)
             self.metrics.in_flight += 1
             try:
                 response = await self._handle(request, account, handler, is_open=is_open)
@@ -132,13 +130,7 @@ class Front:
         self, request: web.Request, account: RequestAccount, handler: Handler, *, is_open: bool
     ) -> web.StreamResponse:
         try:
-            self.guard.check_host(request.headers.get("Host"))
-            if (
-                misnamed := misnamed_header(request.headers.items())
-            ) is not None:  # it would decide here and be left out
-                raise Refused(
-                    400, f"the header {misnamed} is none of one connection, but Connection names it", close=True
-                )
+            self._check_headers(request)
             if is_open:
                 return await handler(request, account)
             return await self._admit(request, account, handler)
@@ -151,6 +143,12 @@ class Front:
         except Exception as error:  # noqa: BLE001 - whatever it is, the client gets an answer that it can read
             account.problem = _error_place(error)
             return refusal(request, Refused(500, "the gateway failed; its log has a line with this request's id"))
+
+    def _check_headers(self, request: web.Request) -> None:
+        """Refuse a request to another host, or one that would have a deciding header left out."""
+        self.guard.check_host(request.headers.get("Host"))
+        if (name := misnamed_header(request.headers.items())) is not None:
+            raise Refused(400, f"the header {name} is none of one connection, but Connection names it", close=True)
 
     async def _admit(self, request: web.Request, account: RequestAccount, handler: Handler) -> web.StreamResponse:
         if self.is_draining:
@@ -180,12 +178,6 @@ class Front:
             if account.charge is not None:
                 # A client that hangs up must not keep what it has used from being counted.
                 account.cost = await asyncio.shield(asyncio.ensure_future(account.charge.close()))
-
-    def _check_headers(self, request: web.Request) -> None:
-        """Refuse a request to another host, or one that would have a deciding header left out."""
-        self.guard.check_host(request.headers.get("Host"))
-        if (name := misnamed_header(request.headers.items())) is not None:
-            raise Refused(400, f"the header {name} is none of one connection, but Connection names it", close=True)
 
     async def _receive(self, request: web.Request, held: HeldMemory) -> bytes:
         """Return the whole body; it stays with the request."""
@@ -231,6 +223,11 @@ def without_folder(request: web.Request) -> tuple[web.Request, str | None, str |
     target = spelled.removeprefix(prefix)
     url = URL(target if target[:1] == "/" else f"/{target}", encoded=True)
     return request.clone(rel_url=url), *folder_in_path(name)
+
+
+def _account(request: web.Request, name: str, folder: str | None, program: str | None) -> RequestAccount:
+    ident = request_id(request.headers.get("x-request-id"))
+    return RequestAccount(ident, request.method, request.path, name, folder=folder, program=program)
 
 
 def refusal(request: web.BaseRequest, refused: Refused) -> web.Response:
