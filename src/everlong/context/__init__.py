@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from everlong.context.model_summary import (
         CompletionSummarizer as CompletionSummarizer,
         SummarizerChain as SummarizerChain,
-        SummaryProgress as SummaryProgress,
         WarmPrefixSummarizer as WarmPrefixSummarizer,
     )
     from everlong.context.report import (
@@ -39,7 +38,7 @@ __all__, __getattr__, __dir__ = export_lazily(
         "invariants": "repair_messages",
         "report": "Boundaries CompactionReport Quality SummarizerInput",
         "exchanges": "Complete",
-        "model_summary": "CompletionSummarizer SummarizerChain SummaryProgress WarmPrefixSummarizer",
+        "model_summary": "CompletionSummarizer SummarizerChain WarmPrefixSummarizer",
         "summarizers": "ExtractiveSummarizer Summarizer SummaryRequest",
     },
 )
