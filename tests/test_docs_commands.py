@@ -21,7 +21,6 @@ import pytest
 from ruamel.yaml import YAML
 
 from everlong.cli.wrap import WrapTally, report_line
-from everlong.lossless import LosslessEngine
 from everlong.store import Store
 from everlong.testing import Ask, ModelServer
 from tests.cli.client_files import PLACES
@@ -138,8 +137,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copied("harbour_log", home / "everlong" / "plugins" / "context_engine")
     with Store.open(home / "everlong" / "store.db") as store:
         model = "anthropic:claude-sonnet-5"
-        added = add_session(store, talk, title="The importer", system_prompt="You help.", model=model)
-        store.build_graph(store.branch(added.branch or 0), LosslessEngine(32_000))
+        add_session(store, talk, title="The importer", system_prompt="You help.", model=model)
     with Store.open(project / "harbour.db") as store:  # as the program of tutorial-own-loop.md leaves it
         add_session(store, [user("Day 6: the ferry Amber takes berth 7."), assistant("Noted.")], title="The harbour")
     if LOCAL:

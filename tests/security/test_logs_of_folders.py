@@ -34,7 +34,7 @@ MINE = [
 @pytest.fixture
 def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The home of the user, in which clients keep their logs."""
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "HERMES_HOME", "XDG_DATA_HOME", "PI_CODING_AGENT_DIR", "CLINE_DIR"):
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_DATA_HOME", "PI_CODING_AGENT_DIR", "CLINE_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "house"))
     (tmp_path / "house").mkdir()
@@ -89,12 +89,9 @@ def test_a_log_in_a_folder_cannot_claim_another_folder(store: Store, clone: Path
     (clone / "rollout-1.jsonl").write_text(samples.codex_rollout().replace("/srv/harbour", "/srv/victim"))
     (clone / "claude.jsonl").write_text(samples.claude_log().text().replace("/srv/harbour", "/srv/victim"))
     samples.write_opencode(clone / "opencode.db")
-    (clone / "deep" / "chats").mkdir(parents=True)
-    (clone / "deep" / ".project_root").write_text("/srv/victim")
-    (clone / "deep" / "chats" / "session.json").write_text(json.dumps(samples.gemini_session()))
     assert scan(store, everything_in(clone)).outcomes["new"] >= 4
     folders = {one.folder for one in store.conversations.newest(kinds=("main", "agent", "side"))}
-    assert folders == {str(clone), str(clone / "deep" / "chats")}
+    assert folders == {str(clone)}
     own = house / ".claude" / "projects" / "x" / "log.jsonl"
     own.parent.mkdir(parents=True)
     own.write_text(samples.ClaudeLog("another").ask("Which berth?").say("The north one.").text())
@@ -132,7 +129,7 @@ def test_a_history_that_unpacks_to_very_much_is_not_read(store: Store, clone: Pa
 def test_a_database_by_the_name_of_a_history_is_not_opened(store: Store, clone: Path) -> None:
     """Such a file of 12 KB took five gigabytes: a column may be computed, and as long as its author likes."""
     work_in(store, clone)
-    samples.write_hermes(clone).rename(clone / AIDER)
+    samples.write_opencode(clone / AIDER)
     found = scan(store)
     assert found.files == 1
     assert found.outcomes.total() == 0
@@ -168,7 +165,6 @@ def test_the_log_of_a_client_tells_the_folder_of_a_conversation_that_the_gateway
         (".claude/projects/x/log.jsonl", True),
         (".claude/projects/x/y/agent.jsonl", True),
         (".codex/sessions/2026/09/02/rollout-1.jsonl", True),
-        (".hermes/state.db", True),
         (AIDER, True),
         (".codex/worktrees/clone/rollout-1.jsonl", False),
         (f".codex/worktrees/clone/{AIDER}", False),
@@ -199,14 +195,11 @@ def test_a_pipe_named_like_a_log_keeps_the_archiver_from_nothing(store: Store, c
     os.mkfifo(task.with_name("ui_messages.json"))
     (clone / "state").mkdir()
     os.mkfifo(clone / "state" / "taskHistory.json")
-    (clone / "chats").mkdir()
-    (clone / "chats" / "session.json").write_text(json.dumps({**samples.gemini_session(), "directories": None}))
-    os.mkfifo(clone / ".project_root")
     samples.write_opencode(clone / "opencode.db")
     os.mkfifo(clone / "opencode.db-wal")
     os.mkfifo(house / AIDER)
     result = scan(store, everything_in(clone), LogFolder("aider", house, (AIDER,)))
-    assert result.outcomes["new"] == 2
+    assert result.outcomes["new"] == 1
     assert list(result.skipped) == [str(clone / "opencode.db")]
     assert "opencode.db-wal" in result.skipped[str(clone / "opencode.db")]
 

@@ -77,21 +77,17 @@ class MemoryManager:
         folder: Path | str | None = None,
         warn: Warn | None = None,
         project: Path | None = None,
-        *,
-        has_notes: bool = True,
     ) -> MemoryManager:
         """Return the memory of the ``memory`` section; an external provider that cannot be made is a warning.
 
-        ``project`` is the folder that notes are for, unless ``memory.scope`` says that they are for all. Without
-        ``has_notes`` the built-in ones are left out, as for conversations that are not the user's own.
+        ``project`` is the folder that notes are for, unless ``memory.scope`` says that they are for all.
         """
         chosen = settings.memory
         warn = warn or logging.getLogger("everlong.memory").warning
         providers: list[MemoryProvider] = []
         if chosen.enabled:
-            if has_notes:
-                project = project if chosen.scope == "project" else None
-                providers.append(NotesMemory(folder, project=project))
+            project = project if chosen.scope == "project" else None
+            providers.append(NotesMemory(folder, project=project))
             if chosen.provider is not None:
                 try:
                     section = settings.plugins.section(chosen.provider)

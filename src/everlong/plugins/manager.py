@@ -35,7 +35,6 @@ __all__ = [
     "EngineOffer",
     "PluginContext",
     "Plugins",
-    "chooses_lossless",
     "engine_name",
 ]
 
@@ -296,14 +295,6 @@ def _forget(found: FoundPlugin) -> None:
     """Remove the modules of a plugin that could not register itself."""
     if found.folder is not None and (module := _modules.pop(found.folder.resolve(), None)) is not None:
         unload(module)
-
-
-def chooses_lossless(settings: Settings) -> bool:
-    """Return whether settings name the lossless engine that comes with Everlong; a plugin of that name comes first."""
-    wanted = settings.context.engine
-    if wanted != LOSSLESS:
-        return wanted == BUILT_IN_LOSSLESS
-    return all(one.origin == "built-in" for one in Plugins(settings).named(LOSSLESS))
 
 
 def engine_name(engine: ContextEngine) -> str:
