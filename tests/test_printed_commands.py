@@ -37,7 +37,6 @@ INSTEAD = {
     r"\bFILE\b": "session.json",
     r"\bPATH\b": "off",
     r"\{name\}|\{found\.name\}": "harbour_log",
-    r"\{(?:self\.)?found\.folder\}": ".everlong/plugins/context_engine/team_log",
     r"--store \{(?:named|path)\}": "--store harbour.db",
     r"gateway\.keys\.NAME\.key_variable VARIABLE": "gateway.keys.office.key_variable OFFICE_KEY",
     r"providers\.NAME\.base_url URL": "providers.office.base_url http://localhost:8080/v1",
@@ -57,7 +56,7 @@ NOT_RUN = {
     r"wrap -- claude": "needs the client",
     r"setup$": "asks at a terminal; tests/chat/test_first_run.py answers",
     r"--local": "needs a model file; tests/cli/test_local.py has one",
-    r"plugins (?:trust|use)": "asks; tests/cli/test_plugins.py runs it",
+    r"plugins use": "asks; tests/cli/test_plugins.py runs it",
     r"(?:sessions import|config set|^run)$": "is named, and not to be typed as it stands",
 }
 """Commands that the test only looks up, options and all, with the reason."""

@@ -643,7 +643,7 @@ class Gateway:
         self._backlog.do(self._finish(relayed, hung_up) if answering is None else answering.abandon())
 
     def look_up_views(self, tenant: str) -> None:
-        """Have the next requests of a tenant sent under the views and pins that are in force in the store now."""
+        """Have the next requests of a tenant sent under the views that are in force in the store now."""
         for (name, _), conversations in self._conversations.items():
             if name == tenant:
                 conversations.look_up_views()
