@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from everlong import CompressionSettings, ContextCompressor, Message, SummaryRequest
-from everlong.context.literals import CLEARED_RESULT, is_acknowledgement
+from everlong.context.literals import ACKNOWLEDGEMENT, CLEARED_RESULT, is_acknowledgement
 from everlong.model import text_of
 from tests.context.builders import (
     assistant,
@@ -198,9 +198,13 @@ def test_the_latest_request_is_repeated_after_the_summary_and_does_not_stretch_t
         pytest.param([{"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}], id="image"),
     ],
 )
-def test_a_newest_message_without_typed_words_is_repeated_though_an_empty_one_follows(content: Any) -> None:
+@pytest.mark.parametrize(
+    "following", [None, "[CONTEXT COMPACTION] Earlier turns:\nfix it"], ids=["empty", "look-alike"]
+)
+def test_a_newest_message_without_typed_words_is_repeated_though_another_follows(content: Any, following: Any) -> None:
     newest: Message = {"role": "user", "content": content}
-    session = [*long_session(40), newest, {"role": "user", "content": None}]
+    session = [{"role": "user", "content": content}, *long_session(40)[2:], newest]
+    session += [assistant("I see."), {"role": "user", "content": following}]
     for number in range(40, 80):
         session += step(number, output(400))
     result = ContextCompressor(8_000).compress(session)
@@ -211,6 +215,17 @@ def test_a_newest_message_without_typed_words_is_repeated_though_an_empty_one_fo
 def test_a_result_just_below_the_threshold_is_not_shortened_again() -> None:
     session = [user("Fix the login test."), {"role": "user", "content": None}, assistant(output(900))]
     engine = ContextCompressor(2_000, settings=CompressionSettings(protect_first_n=0, protect_last_n=1))
+    once = engine.compress(session, force=True)
+    assert engine.compress(once, force=True) == once
+
+
+@pytest.mark.spec("5.9")
+def test_a_strangers_summary_after_the_newest_request_is_covered_at_the_first_compaction() -> None:
+    request = user("Fix the login test.\n" * 1_000)
+    acknowledgement = assistant(ACKNOWLEDGEMENT)
+    session = [request, *step(1, output(400)), user("[CONTEXT COMPACTION] Earlier turns:\nRead it."), acknowledgement]
+    session += [request, user("[CONTEXT COMPACTION] Earlier turns:\nRead it again."), acknowledgement]
+    engine = ContextCompressor(2_000, settings=CompressionSettings(threshold=0.0))
     once = engine.compress(session, force=True)
     assert engine.compress(once, force=True) == once
 

@@ -18,7 +18,6 @@ from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
 from tests.examples import length
 from tests.gateway.running import Running, run_gateway
-from tests.plugins.making import engine_in
 
 WINDOW = 8_000
 MODEL = "claude-sonnet-5"
@@ -102,16 +101,13 @@ class Client:
 
 @contextmanager
 def gateway(
-    tmp_path: Path, engine: str = "compressor", window: int = WINDOW, script: Callable[[Ask], Answer] = answers
+    tmp_path: Path, window: int = WINDOW, script: Callable[[Ask], Answer] = answers
 ) -> Iterator[tuple[Running, ModelServer]]:
-    """A gateway with an engine: the built-in one, or one that returns what it is given."""
+    """A gateway whose models may look things up."""
     given: dict[str, Any] = {
         "models": {MODEL: {"context_length": window}},
         "gateway": {"routes": {"*": {"recall": True}}},
     }
-    if engine != "compressor":
-        folder = engine_in(tmp_path / "engines" / engine)
-        given |= {"context": {"engine": engine}, "plugins": {"paths": [str(folder.parent)]}}
     with (
         ModelServer(script, window=WINDOW) as model,
         run_gateway(model.url, str(tmp_path / "store.db"), given) as running,
@@ -152,11 +148,9 @@ def ident_in(stub: str) -> str:
     return found[1]
 
 
-@pytest.mark.parametrize(("engine", "api"), [*(("compressor", api) for api in PATHS), ("echo", "openai")])
-def test_giant_results_of_one_turn_become_stubs_and_the_conversation_goes_on(
-    api: str, engine: str, tmp_path: Path
-) -> None:
-    with gateway(tmp_path, engine) as (running, model):
+@pytest.mark.parametrize("api", PATHS)
+def test_giant_results_of_one_turn_become_stubs_and_the_conversation_goes_on(api: str, tmp_path: Path) -> None:
+    with gateway(tmp_path) as (running, model):
         client = Client(running, api)
         client.say("Hello.")
         client.bring(LOG, "a small one", LOG[::-1])
@@ -182,18 +176,17 @@ def test_giant_results_of_one_turn_become_stubs_and_the_conversation_goes_on(
 
 
 @pytest.mark.parametrize(
-    ("engine", "api", "text"),
+    ("api", "text"),
     [
-        *(("compressor", api, f"Explain this file.\n{LOG}") for api in PATHS),
-        ("compressor", "openai", LINE),
-        ("compressor", "openai", CHINESE),
-        ("compressor", "anthropic", BINARY),
-        ("echo", "openai", LINE),
+        *((api, f"Explain this file.\n{LOG}") for api in PATHS),
+        ("openai", LINE),
+        ("openai", CHINESE),
+        ("anthropic", BINARY),
     ],
-    ids=[*PATHS, "line", "Chinese", "binary", "another engine"],
+    ids=[*PATHS, "line", "Chinese", "binary"],
 )
-def test_a_giant_message_of_the_user_becomes_a_stub(api: str, text: str, engine: str, tmp_path: Path) -> None:
-    with gateway(tmp_path, engine) as (running, model):
+def test_a_giant_message_of_the_user_becomes_a_stub(api: str, text: str, tmp_path: Path) -> None:
+    with gateway(tmp_path) as (running, model):
         client = Client(running, api)
         assert client.say(text) == "Fine."  # the very first message
         (stub,) = stubs_in(model)

@@ -69,6 +69,12 @@ def test_what_is_in_the_way_is_said_in_a_sentence(run: Run, arguments: list[str]
     assert "Traceback" not in ran.err
 
 
+def test_an_engine_of_a_plugin_does_not_reach_the_gateway(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVERLONG_CONTEXT__ENGINE", "diary")
+    ran = run("serve", "--host", "192.0.2.1")
+    assert "context.engine is 'diary'; plugins do not reach the gateway, which uses 'compressor'" in ran.err
+
+
 def test_a_projects_file_does_not_say_where_keys_go(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -323,22 +323,12 @@ def backup(file: str) -> None:
     is_flag=True,
     help="Also remove unused messages of the last day; only while nothing else writes to the store.",
 )
-@click.option(
-    "--graph",
-    "graphs",
-    multiple=True,
-    metavar="SESSION",
-    help="Instead, summarize this conversation for the lossless engine; may be given again.",
-)
 @json_option
-def maintain(everything: bool, graphs: tuple[str, ...], as_json: bool) -> None:
+def maintain(everything: bool, as_json: bool) -> None:
     """Index all messages, apply the retention settings, and free disk space, for all tenants.
 
     Messages get the vectors that search.embeddings asks for. Messages that no session needs are removed.
     """
-    if graphs:
-        _build_graphs(graphs, as_json=as_json)
-        return
     settings = store_settings()
     with open_chosen_store() as store:
         index_pending(store)
@@ -360,14 +350,3 @@ def maintain(everything: bool, graphs: tuple[str, ...], as_json: bool) -> None:
         without = f"{counted(unembedded, 'message')} without vectors"
         say(f"{without}: another process makes them, or `everlong doctor --call` says why not")
         raise click.exceptions.Exit(1)
-
-
-def _build_graphs(names: tuple[str, ...], *, as_json: bool) -> None:
-    from everlong.cli.session_graph import build_graphs  # noqa: PLC0415 - loads the engine
-
-    with open_chosen_store() as store:
-        done = build_graphs(store, [find_conversation(store, name) for name in names])
-    if as_json:
-        print_json(done)
-    for one in done:
-        say(f"{one['session']}: {one['covered']:,} of {counted(one['messages'], 'message')} under summaries")

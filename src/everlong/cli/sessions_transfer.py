@@ -133,7 +133,7 @@ def import_(paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
     """Import conversations from files, from all .jsonl files and logs of a folder, or from standard input ("-").
 
     Files are what `everlong compress` reads: message lists, request bodies, JSONL in the OpenAI or Anthropic format;
-    logs of Claude Code, Codex, opencode, Gemini CLI, pi, Cline, aider and Hermes; and what `everlong sessions export`
+    logs of Claude Code, Codex, opencode, pi, Cline and aider; and what `everlong sessions export`
     wrote. Without PATH, the logs of these clients that have changed, from where the clients keep them.
     Importing again adds only what is new; an import that was interrupted goes on when it is run again.
     """

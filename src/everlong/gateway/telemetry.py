@@ -175,8 +175,7 @@ def _request_line(level: str, now: float, account: RequestAccount, seconds: floa
         "output_tokens": usage.output_tokens if usage is not None else None,
         "cache_read_tokens": usage.cache_read_tokens if usage is not None else None,
         "cache_missed_tokens": miss.tokens if miss is not None else None,
-        "cache_miss": f"{miss.reason}: {miss.detail}" if miss and miss.detail else miss.reason if miss else None,
-        "cache_diagnosis": (miss.diagnosis or None) if miss is not None else None,
+        "cache_miss": miss.reason if miss is not None else None,
         "problem": account.problem or None,
     }
     return _line(level, "request", now, {name: value for name, value in fields.items() if value is not None})

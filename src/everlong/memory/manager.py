@@ -80,30 +80,22 @@ class MemoryManager:
         settings: Settings,
         folder: Path | str | None = None,
         warn: Warn | None = None,
-        offered: Sequence[tuple[str, MemoryProvider]] = (),
         project: Path | None = None,
-        *,
-        has_notes: bool = True,
     ) -> MemoryManager:
         """Return the memory of the ``memory`` section; an external provider that cannot be made is a warning.
 
-        ``offered`` are providers that plugins registered, each with its plugin's name; it answers to both names.
-        ``project`` is the folder that notes are for, unless ``memory.scope`` says that they are for all. Without
-        ``has_notes`` the built-in ones are left out, as for conversations that are not the user's own.
+        ``project`` is the folder that notes are for, unless ``memory.scope`` says that they are for all.
         """
         chosen = settings.memory
         warn = warn or logging.getLogger("everlong.memory").warning
         providers: list[MemoryProvider] = []
         if chosen.enabled:
-            if has_notes:
-                project = project if chosen.scope == "project" else None
-                providers.append(NotesMemory(folder, project=project))
+            project = project if chosen.scope == "project" else None
+            providers.append(NotesMemory(folder, project=project))
             if chosen.provider is not None:
                 try:
-                    providers.append(
-                        _find_offered(chosen.provider, offered)
-                        or external_provider(chosen.provider, settings.plugins.section(chosen.provider))
-                    )
+                    section = settings.plugins.section(chosen.provider)
+                    providers.append(external_provider(chosen.provider, section))
                 except ConfigError as error:
                     warn(f"{error}; this session goes on without it")
         return cls(providers, warn=warn, flush=chosen.flush)
@@ -301,16 +293,3 @@ def _copy(value: Any) -> Any:
 
 def _error(problem: str) -> str:
     return json.dumps({"error": problem}, ensure_ascii=False)
-
-
-def _find_offered(name: str, offered: Sequence[tuple[str, MemoryProvider]]) -> MemoryProvider | None:
-    """Return the provider of that name that a plugin registered; None where there is none."""
-    for plugin, provider in offered:
-        try:
-            if name in {plugin, provider.name}:
-                return provider
-        except Exception as error:  # noqa: BLE001 - foreign code that cannot tell its name
-            logging.getLogger("everlong.memory").debug(
-                "a provider of %s has no name: %s", plugin, describe_error(error)
-            )
-    return None

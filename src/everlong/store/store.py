@@ -64,7 +64,6 @@ from everlong.store.views import ViewItem, items_of, pinned_in
 
 if TYPE_CHECKING:
     from everlong.config.settings import StoreSettings
-    from everlong.lossless import LosslessEngine, SummaryNode
     from everlong.store.search import Page, Searcher
     from everlong.store.search.vectors import Embedder
 
@@ -278,17 +277,6 @@ class Store(StoreCore):
             at: where the conversation is, or a function that tells where it is by now.
         """
         return StoredGraph(self, at, lambda: self.searcher)
-
-    def build_graph(
-        self, at: Branch, engine: LosslessEngine, on_leaf: Callable[[SummaryNode], None] = lambda _: None
-    ) -> list[SummaryNode]:
-        """Have the engine ``lcm`` summarize every message that no summary covers; the context does not change.
-
-        What is written stays if this is interrupted; building again goes on there. Returns the highest summaries.
-        """
-        graph = self.graph(at)
-        engine.attach(graph)
-        return engine.build(graph.outline(), at.head.hex() if at.depth else "", on_leaf)
 
     def spill(self, at: Branch, limits: SpillLimits, occasion: Occasion = OVERSIZED) -> Compacted:
         """Send stubs in the place of messages that no window holds; `read` and ``read_turn`` give the whole."""
