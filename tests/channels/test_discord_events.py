@@ -13,19 +13,8 @@ from everlong.channels.discord_gateway import Feed
 from everlong.channels.platform import Inbound, Place, PlatformRefused
 from tests.channels.conftest import until as until_soon
 from tests.channels.discord_bot import Bot, bot, listening
-from tests.channels.discord_stand_in import DiscordStandIn, discord_stand_in
+from tests.channels.discord_stand_in import DiscordStandIn
 from tests.waiting import until
-
-
-@pytest.fixture
-def discord() -> Iterator[DiscordStandIn]:
-    with discord_stand_in() as running:
-        yield running
-
-
-@pytest.fixture
-def ada(discord: DiscordStandIn) -> str:
-    return discord.add_person("ada")
 
 
 @pytest.fixture
