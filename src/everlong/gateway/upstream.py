@@ -15,7 +15,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies_environment, proxy_bypass
 from weakref import WeakKeyDictionary
 
 from aiohttp import (
@@ -144,15 +144,15 @@ class Network:
     """
 
     def __init__(self) -> None:
-        self._named = getproxies_environment()
-        self._proxies = {name: _proxy(name, self._named[name]) for name in ("http", "https") if name in self._named}
+        named = getproxies_environment()
+        self._proxies: dict[str, URL] = {name: _proxy(name, named[name]) for name in ("http", "https") if name in named}
         self.ssl = _context(os.environ)
         """The verification of connections; True for the HTTP client's usual way."""
 
     def proxy_for(self, url: URL) -> URL | None:
         """Return the proxy for an address; None if it is reached directly, as this machine always is."""
         host = url.host or ""
-        if is_loopback(host) or proxy_bypass_environment(f"{host}:{url.port}", self._named):
+        if is_loopback(host) or proxy_bypass(f"{host}:{url.port}"):
             return None
         return self._proxies.get(url.scheme)
 
