@@ -11,6 +11,7 @@ import pytest
 
 from everlong import Message, Store
 from everlong.store.transcripts import write_transcript
+from everlong.store.upkeep.maintenance import stats
 from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, user
 from tests.examples import few, length
@@ -154,15 +155,17 @@ def test_any_id_exports_all_words_in_order_once(long_talk: tuple[Run, list[str]]
 
 
 def test_an_export_adds_nothing_where_it_came_from_and_all_of_it_elsewhere(
-    run: Run, long_talk: tuple[Run, list[str]], tmp_path: Path
+    run: Run, long_talk: tuple[Run, list[str]], store_file: Path, tmp_path: Path
 ) -> None:
     sessions, parts = long_talk
     path = str(tmp_path / "steps.jsonl")
     assert sessions("export", "Steps", "-o", path).code == 0
-    before = sessions("stats", "--json").json
+    with Store.open(store_file) as store:
+        before = stats(store)
     again = sessions("import", path)
     assert "1 conversation (1 already there); 0 new messages" in again.err
-    after = sessions("stats", "--json").json
+    with Store.open(store_file) as store:
+        after = stats(store)
     assert {name: before[name] for name in ("sessions", "messages", "branches")} == {
         name: after[name] for name in ("sessions", "messages", "branches")
     }

@@ -1,6 +1,6 @@
 """``everlong sessions``: the group of commands for the conversations in the store, and those that read it.
 
-``sessions_change.py`` has rename, delete, forget, verify, stats, backup and maintain; ``sessions_transfer.py`` has
+``sessions_change.py`` has rename, delete, forget, verify, backup and maintain; ``sessions_transfer.py`` has
 import and export. The filters of ``list`` reach `Conversations.newest` in ``store/conversations.py`` by their names.
 """
 
@@ -74,7 +74,6 @@ _COMMANDS = {
     "rename": (f"{_CHANGE}:rename", "Give a conversation another title."),
     "search": (f"{__name__}:search", "Find messages, tool calls, results and summaries."),
     "show": (f"{__name__}:show", "Show a conversation."),
-    "stats": (f"{_CHANGE}:stats", "Show the size and contents of the store."),
     "verify": (f"{_CHANGE}:verify", "Check every hash and every reference."),
 }
 """The place of each command, and its line in ``everlong sessions --help``."""

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         Complete as Complete,
         CompletionSummarizer as CompletionSummarizer,
         SummarizerChain as SummarizerChain,
-        SummaryProgress as SummaryProgress,
         WarmPrefixSummarizer as WarmPrefixSummarizer,
     )
     from everlong.context.report import (
@@ -38,7 +37,7 @@ __all__, __getattr__, __dir__ = export_lazily(
         "engine": "ContextEngine",
         "invariants": "repair_messages",
         "report": "Boundaries CompactionReport Quality SummarizerInput",
-        "model_summary": "Complete CompletionSummarizer SummarizerChain SummaryProgress WarmPrefixSummarizer",
+        "model_summary": "Complete CompletionSummarizer SummarizerChain WarmPrefixSummarizer",
         "summarizers": "ExtractiveSummarizer Summarizer SummaryRequest",
     },
 )

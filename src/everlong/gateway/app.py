@@ -93,9 +93,7 @@ class Front:
 
         async def handle(request: web.Request) -> web.StreamResponse:
             request, folder, program = without_folder(request)
-            ident = request_id(request.headers.get("x-request-id"))
-            account = RequestAccount(ident, request.method, request.path, name, folder=folder, program=program)
-            request[ACCOUNT] = account
+            account = request[ACCOUNT] = _account(request, name, folder, program)
             self.metrics.in_flight += 1
             try:
                 response = await self._handle(request, account, handler, is_open=is_open)
@@ -225,6 +223,11 @@ def without_folder(request: web.Request) -> tuple[web.Request, str | None, str |
     target = spelled.removeprefix(prefix)
     url = URL(target if target[:1] == "/" else f"/{target}", encoded=True)
     return request.clone(rel_url=url), *folder_in_path(name)
+
+
+def _account(request: web.Request, name: str, folder: str | None, program: str | None) -> RequestAccount:
+    ident = request_id(request.headers.get("x-request-id"))
+    return RequestAccount(ident, request.method, request.path, name, folder=folder, program=program)
 
 
 def refusal(request: web.BaseRequest, refused: Refused) -> web.Response:

@@ -94,6 +94,13 @@ class Windows:
         self._infos: dict[ModelName, ModelInfo] = {}
         self._counts_answers: dict[ModelName, bool] = {}
         """Models of which it is known whether prompt and answer together have to fit the window."""
+        self._of_tenants: dict[str, Windows] = {}
+
+    def of(self, tenant: str) -> Windows:
+        """Return the windows as a tenant knows them: a client may have its upstream name any limit."""
+        if tenant not in self._of_tenants:
+            self._of_tenants[tenant] = Windows(self._settings)
+        return self._of_tenants[tenant]
 
     def load(self) -> None:
         """Load the catalogue, which takes a fifth of a second, before the first request needs it."""

@@ -15,7 +15,6 @@ from everlong.inspector.pages.compactions import CompactionPage
 from everlong.inspector.rendering import BASE
 from everlong.redaction import redact
 from everlong.store import Store
-from everlong.store.shown_path import find_message
 from everlong.store.transcripts import FORMATS, Format, suffix_of, write_transcript
 
 if TYPE_CHECKING:
@@ -128,18 +127,6 @@ class StoreHandlers:
         """Show one message and what has become of it."""
         page = transcript.read_message_page(visit.store, visit.names["node"])
         return _page(visit, self._reader, "message.html", "list", page=page)
-
-    def pin(self, visit: Visit) -> Answer:
-        """Pin a message, and show it."""
-        found = find_message(visit.store, visit.names["node"])
-        visit.store.pin(found.node)
-        return Answer(location=f"{BASE}/m/{found.node.hex()}")
-
-    def unpin(self, visit: Visit) -> Answer:
-        """Remove a pin, and show the message."""
-        found = find_message(visit.store, visit.names["node"])
-        visit.store.unpin(found.node)
-        return Answer(location=f"{BASE}/m/{found.node.hex()}")
 
 
 class ConversationHandlers:

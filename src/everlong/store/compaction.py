@@ -36,14 +36,12 @@ from everlong.store.views import (
     derive,
     id_in,
     pieces_of,
-    pinned_in,
     put_in_force,
     system_from,
     system_of,
     tagged,
     untagged,
     with_edited_ids,
-    with_pins,
     write_view,
 )
 
@@ -170,10 +168,6 @@ def see(core: StoreCore, at: Branch) -> SeenContext:
         system = system_of(connection, core.reader, at.id, shown)
         sent = without_stale_thinking(connection, path, pieces, shown)
         messages = [piece.message for piece in sent if piece.message is not None]
-        if shown is not None and (pins := pinned_in(connection, core.tenant, path)):
-            depths = [depth for _, depth in pins if depth <= shown.cover_depth]
-            entries = [e for d in depths for e in core.reader.entries(connection, path, d - 1, d) if e.id]
-            messages = with_pins(sent, entries)
     view_id = shown.id if shown is not None else None
     return SeenContext(pieces, system, view_id, row.epoch, [*system.messages(), *messages], sent)
 
@@ -223,7 +217,6 @@ def compact(
         seen = see(core, at)
         if callable(getattr(engine, "attach", None)):  # it works with a graph, and knows edited messages by their ids
             seen = seen._replace(pieces=_with_ids(core, at, seen.pieces))
-        # An engine is given what the store would send, without what is pinned: that is the host's to repeat.
         # Our own engines never change what they are given, so they need no copies.
         given = _tagged_system(seen.system) + tagged(seen.pieces, copies=not isinstance(engine, ContextCompressor))
         started = time.perf_counter()

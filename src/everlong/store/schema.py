@@ -309,14 +309,6 @@ log_file = Table(  # how far the logs of other clients are imported; no word of 
     Column("state", Text, nullable=False),  # JSON: how far a database was read
 )
 
-pin = Table(
-    "pin",
-    metadata,
-    Column("node", _Id, primary_key=True),
-    Column("tenant", String, nullable=False),
-    Column("ts", Float(53), nullable=False),
-)
-
 tombstone = Table(  # blocks that were forgotten: a message that carries one is never stored again
     "tombstone",
     metadata,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlong.agent.commands.compaction import compress, history, pin, summary, undo
+from everlong.agent.commands.compaction import compress, history, summary, undo
 from everlong.agent.commands.conversation import branch, model, new, resume, retry, rules, title
 from everlong.agent.commands.lookups import context, memory, search, usage
 from everlong.agent.commands.registry import GO_ON, KEEP, LEAVE, LOOK, ChatError, Command, Registry, pick
@@ -131,7 +131,7 @@ def export(desk: ChatDesk, words: str) -> None:
 
 
 COMMANDS = [
-    Command("context", "", "Where the window goes: system, tools, memory, summary, pinned, tail, free.", context, LOOK),
+    Command("context", "", "Where the window goes: system, tools, memory, summary, tail, free.", context, LOOK),
     Command("history", "[N]", "The compactions so far; with a number, one of them and what it covered.", history, LOOK),
     Command("summary", "[N]", "The newest summary, or that of compaction N.", summary, LOOK),
     Command("search", "WORDS | N", "Find what was said, ever; with a number, open a hit.", search, LOOK),
@@ -141,7 +141,6 @@ COMMANDS = [
     Command("compress", "[focus] | --preview", "Compact now; or say what that would do.", compress, KEEP),
     Command("compact", "", "The same as /compress.", compress, KEEP),
     Command("undo", "[compaction]", "Take back the last exchange, or the newest compaction.", undo, KEEP),
-    Command("pin", "[N]", "Keep what you said last (or a hit of /search) word for word.", pin, KEEP),
     Command("rules", "[add TEXT | remove N]", "The rules you laid down; add one, or remove one.", rules, KEEP),
     Command("retry", "", "Ask for another answer to the last prompt.", retry, GO_ON),
     Command("model", "[provider:model]", "Which model; or go on with another.", model, GO_ON),

@@ -34,7 +34,6 @@ from everlong.store.schema import (
     compaction,
     content,
     node,
-    pin,
     session as sessions,
     turn,
     view,
@@ -185,7 +184,6 @@ class _Forgetting:
         self._void(views, items)
         void_summaries(self.connection, self.core.tenant, {(row.branch, row.depth) for row in rows.values()})
         for part in in_batches(sorted(bytes(row.id) for row in rows.values())):
-            self.connection.execute(delete(pin).where(pin.c.node.in_(part)))
             drop_outputs(self.connection, self.core.tenant, list(part))
         self.parts = {row.id for row in mine}
         for name in {row.conversation for row in mine}:
