@@ -40,7 +40,6 @@ INSTEAD = {
     r"--store \{(?:named|path)\}": "--store harbour.db",
     r"gateway\.keys\.NAME\.key_variable VARIABLE": "gateway.keys.office.key_variable OFFICE_KEY",
     r"providers\.NAME\.base_url URL": "providers.office.base_url http://localhost:8080/v1",
-    r"auth set NAME": "auth set office",
     r"config set KEY VALUE": "config set agent.sandbox auto",
     r"s-…": "SESSION",
     r"~/\.claude/projects": "../home/.claude/projects",
@@ -50,7 +49,6 @@ INSTEAD = {
 """The words that stand for something of the reader's, and something that the home of the test has."""
 
 NOT_RUN = {
-    r"auth set": "writes to the system's keyring; tests/cli/test_auth.py runs it against one of its own",
     r"setup (?:telegram|discord|\{platform\}|\{name\})$|setup \{name\} --user": "needs a bot's token",
     r"channels pair": "needs a bot; tests/cli/test_channels.py has one",
     r"channels run$": "needs a bot's token",

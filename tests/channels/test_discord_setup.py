@@ -10,9 +10,8 @@ import pytest
 from everlong.config import load_settings
 from tests.channels.discord_stand_in import TOKEN, DiscordStandIn, discord_stand_in
 from tests.cli.conftest import Run, run
-from tests.cli.test_auth import InMemory, ring
 
-__all__ = ["ring", "run"]
+__all__ = ["run"]
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, discord: DiscordStandI
     return folder
 
 
-def test_a_bot_is_set_up_with_people_and_servers(run: Run, discord: DiscordStandIn, home: Path, ring: InMemory) -> None:
+def test_a_bot_is_set_up_with_people_and_servers(run: Run, discord: DiscordStandIn, home: Path) -> None:
     ada, guild = discord.add_person("ada"), discord.add_guild("the lab")
     (home / "config.yaml").write_text("# mine\nchannels:\n  discord:\n    chats: ['7']  # quiet\n", encoding="utf-8")
     ran = run("setup", "discord", "--user", ada, "--guild", guild, stdin=f"{TOKEN}\n".encode())
@@ -40,7 +39,7 @@ def test_a_bot_is_set_up_with_people_and_servers(run: Run, discord: DiscordStand
     for part in ("the bot is everlong", f"user {ada}: Ada", f"guild {guild}: the lab"):
         assert part in ran.err
     assert f"client_id={discord.bot['id']}&scope=bot+applications.commands&permissions=274878024704" in ran.err
-    assert list(ring.kept.values()) == [TOKEN]
+    assert "set DISCORD_BOT_TOKEN" in ran.err
     text = (home / "config.yaml").read_text(encoding="utf-8")
     assert "# mine" in text
     assert "# quiet" in text
@@ -54,11 +53,10 @@ def test_a_bot_is_set_up_with_people_and_servers(run: Run, discord: DiscordStand
     [("wrong", True, "refuses the bot's token"), (TOKEN, False, "MESSAGE CONTENT INTENT")],
 )
 def test_a_bot_that_cannot_work_is_not_written(
-    run: Run, discord: DiscordStandIn, home: Path, ring: InMemory, token: str, allows_content: bool, said: str
+    run: Run, discord: DiscordStandIn, home: Path, token: str, allows_content: bool, said: str
 ) -> None:
     discord.allows_content = allows_content
     ran = run("setup", "discord", "--user", "1", stdin=f"{token}\n".encode())
     assert ran.code == 1
     assert said in ran.err
-    assert ring.kept == {}
     assert not (home / "config.yaml").exists()

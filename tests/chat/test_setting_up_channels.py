@@ -7,14 +7,12 @@ from pathlib import Path
 from tests.channels.telegram_stand_in import BOT_NAME, TOKEN, stand_in
 from tests.chat.conftest import Open
 
-NO_KEYRING = "import keyring.core\nfrom keyring.backends import fail\nkeyring.core._keyring_backend = fail.Keyring()\n"
-
 
 def test_a_person_is_led_to_a_bot(terminal: Open, home: Path) -> None:
     with stand_in() as api:
         found = terminal(110, 40)
         address = f"import os\nos.environ['EVERLONG_CHANNELS__TELEGRAM__API_BASE'] = {api.address!r}\n"
-        found.start("setup", "telegram", first=address + NO_KEYRING)
+        found.start("setup", "telegram", first=address)
         found.wait("@BotFather", "Token of the Telegram bot")
         found.enter("123:not-the-token")
         found.wait("does not know this token")

@@ -1,7 +1,7 @@
 """``everlong setup telegram`` and ``everlong setup discord``: leads to a bot that answers, and to nobody but you.
 
-The token is checked against the platform before anything is written. It goes into the system's keyring, never into a
-file; the list of those who may talk goes into the user's config.yaml, whose comments stay.
+The token is checked against the platform before anything is written, and is written nowhere itself. The list of those
+who may talk goes into the user's config.yaml, whose comments stay.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import click
 
-from everlong.channels import TOKEN_VARIABLES, channel_settings, find_token, make_platform, store_token, token_source
+from everlong.channels import TOKEN_VARIABLES, channel_settings, find_token, make_platform
 from everlong.channels.platform import PlatformError, PlatformRefused
 from everlong.cli.output import say
 from everlong.config import load_settings, set_value
 from everlong.config.paths import user_config_path
-from everlong.errors import AuthenticationFailed, ConfigError
+from everlong.errors import AuthenticationFailed
 
 if TYPE_CHECKING:
     from everlong.channels.platform import Identity, Platform
@@ -72,7 +72,7 @@ class ChannelWishes:
 def set_up_channel(name: str, wishes: ChannelWishes) -> None:
     """Lead through token and list, check both against the platform, and write them down.
 
-    Without a terminal the token comes from its environment variable, the keyring or standard input.
+    Without a terminal the token comes from its environment variable or standard input.
     """
     if wishes.guilds and name != "discord":
         raise click.UsageError("--guild is for discord; a group of Telegram is named with --chat")
@@ -88,7 +88,7 @@ def set_up_channel(name: str, wishes: ChannelWishes) -> None:
             _check_listed(name, settings, token, kind, ident)
     _write(name, settings, wishes, users, chats)
     if is_new:
-        _store(name, token)
+        say(f"set {TOKEN_VARIABLES[name]} where the bot runs; the systemd unit reads it from /etc/everlong/environment")
     guide = CHANNELS[name]
     say(guide.group.replace("{id}", identity.id))
     say("`everlong channels run` starts the bot, `everlong doctor` checks it")
@@ -98,11 +98,13 @@ def set_up_channel(name: str, wishes: ChannelWishes) -> None:
 
 # -- the bot -----------------------------------------------------------------------------------------------------------
 def _find_bot(name: str, settings: Settings, *, is_asking: bool) -> tuple[str, Identity, bool]:
-    """Return the token, the bot behind it, and whether the token must still be stored."""
-    source = token_source(name)
-    if source is not None:
-        say(f"taking the token from: {source}")
+    """Return the token, the bot behind it, and whether the token is not in the environment yet."""
+    try:
         token = find_token(name)
+    except AuthenticationFailed:
+        pass
+    else:
+        say(f"taking the token from: {TOKEN_VARIABLES[name]}")
         return token, _identify(name, settings, token), False
     if not is_asking:
         token = sys.stdin.readline().strip()
@@ -177,14 +179,3 @@ def _write(name: str, settings: Settings, wishes: ChannelWishes, users: list[str
             say(f"channels.{name}.{key} is now {', '.join(listed)}")
     set_value(path, f"channels.{name}.enabled", "true")
     say(f"channels.{name}.enabled is now true ({path})")
-
-
-def _store(name: str, token: str) -> None:
-    """Put the token into the keyring; where there is none, say where it must come from."""
-    try:
-        store_token(name, token)
-    except (ConfigError, AuthenticationFailed) as error:
-        say(f"the token was not stored: {error}")
-        say(f"set {TOKEN_VARIABLES[name]} where the bot runs; the systemd unit reads it from /etc/everlong/environment")
-    else:
-        say("the token is in the system's keyring")
