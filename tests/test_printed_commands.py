@@ -41,7 +41,6 @@ INSTEAD = {
     r"gateway\.keys\.NAME\.key_variable VARIABLE": "gateway.keys.office.key_variable OFFICE_KEY",
     r"providers\.NAME\.base_url URL": "providers.office.base_url http://localhost:8080/v1",
     r"config set KEY VALUE": "config set agent.sandbox auto",
-    r"s-…": "SESSION",
     r"~/\.claude/projects": "../home/.claude/projects",
     r"http://(?:host|localhost):8080/v1": "SERVER",
     r"-m MODEL": "-m openai:gpt-6-luna",
@@ -49,7 +48,6 @@ INSTEAD = {
 """The words that stand for something of the reader's, and something that the home of the test has."""
 
 NOT_RUN = {
-    r"setup (?:telegram|discord|\{platform\}|\{name\})$|setup \{name\} --user": "needs a bot's token",
     r"channels pair": "needs a bot; tests/cli/test_channels.py has one",
     r"channels run$": "needs a bot's token",
     r"(?:serve$|inspect --web|demo --web)": "runs until it is stopped",
@@ -120,7 +118,7 @@ for _line in RUN:
 
 
 def test_the_lists_name_only_what_is_printed() -> None:
-    assert len(PRINTED) > 60
+    assert len(PRINTED) > 50
     for pattern in [*INSTEAD, *NOT_RUN]:
         assert any(re.search(pattern, command) for command in PRINTED), pattern
     for named in re.findall(r"tests/[\w/]+\.py", " ".join(NOT_RUN.values())):

@@ -7,7 +7,6 @@ import pytest
 from everlong.agent import AgentEvent, CompactionFinished
 from everlong.testing import Answer, Ask, Fault
 from tests.agent.conftest import APIS, Opened
-from tests.examples import few
 from tests.testing_server.conftest import Serve
 
 PAUSED = "The conversation pauses here."
@@ -51,28 +50,3 @@ def test_a_summary_that_breaks_off_is_asked_for_again(
     broken, whole = list(server.model.asked)[asked : asked + 2]
     assert broken.text == whole.text
     assert [event.fallback for event in heard if isinstance(event, CompactionFinished)] == [None]
-
-
-@pytest.mark.spec("5.6")
-@pytest.mark.parametrize("window", few([3_000, 16_000, 8_000, 64_000]))
-def test_a_writer_with_a_small_window_gets_parts_that_fit_it(
-    serve: Serve, opened: Opened, heard: list[AgentEvent], window: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WRITER_KEY", "made-up-key")
-    writer = serve(
-        "## Goal\n- Give every boat a berth.\n## Progress\n### Done\n- Some berths were given.", window=window
-    )
-    server = serve("The boat lies at its berth. " * 200, window=40_000)
-    settings = {
-        "models": {"claude-sonnet-5": {"context_length": 40_000}, "w": {"context_length": window}},
-        "providers": {"shop": {"base_url": writer.openai_url, "key_variable": "WRITER_KEY"}},
-        "auxiliary": {"compression": {"models": ["shop:w"]}},
-    }
-    agent = opened(server, settings=settings)
-    for number in range(16):
-        agent.run(f"Find a berth for boat {number} of the harbour.")
-    agent.compress()
-    done = [event for event in heard if isinstance(event, CompactionFinished) and event.outcome == "compacted"]
-    assert done
-    assert writer.rejections == []
-    assert {(one.fallback, one.summarizer) for one in done} == {(None, "shop:w")}

@@ -103,7 +103,7 @@ def test_an_export_cannot_choose_an_id_that_is_a_path_or_a_command(sessions: Run
         "messages": talk("hi", "ho"),
     }
     sessions("import", write_lines(tmp_path / "evil.jsonl", [body]))
-    ran = sessions("export", "--all", "--format", "html", "-o", str(tmp_path / "out") + "/")
+    ran = sessions("export", "--all", "--format", "markdown", "-o", str(tmp_path / "out") + "/")
     assert ran.code == 0
     (file,) = (tmp_path / "out").iterdir()
     assert file.name.startswith("session_20")

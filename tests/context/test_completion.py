@@ -31,17 +31,6 @@ def test_the_template_has_every_heading_in_order() -> None:
     assert INSTRUCTIONS.index("## Progress\n") < INSTRUCTIONS.index("### Done\n")
 
 
-@pytest.mark.spec("5.5")
-def test_the_previous_summary_is_given_to_the_model_to_update() -> None:
-    model = Model()
-    CompletionSummarizer(model).summarize(request_for([user("hi")], previous="## Goal\n- old goal"))
-    assert "## Goal\n- old goal" in model.asked
-    assert "Update the previous summary" in model.asked
-
-
-# -- the prompt ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.spec("5.3")
 def test_a_focus_gets_between_60_and_70_percent_of_the_budget() -> None:
     model = Model()
@@ -71,16 +60,6 @@ def test_secrets_do_not_leave_the_process() -> None:
     CompletionSummarizer(model).summarize(request)
     assert key not in str(model.prompts)
     assert "[redacted:api_key]" in model.asked
-
-
-@pytest.mark.parametrize("before", range(0, 6_000, 389))
-def test_no_cut_of_a_long_output_lets_a_secret_through(before: int) -> None:
-    model = Model()
-    for secret in (f"password:\n  hunter2{'x9' * 40}", f"Bearer {'a8Z' * 200}"):
-        log = f"{output(9_000)[:before]}\n{secret}\n{output(9_000)[before:]}"
-        CompletionSummarizer(model).summarize(request_for(step(1, log, command="make check")))
-        assert secret.split()[-1][-12:] not in str(model.prompts)
-        assert secret.split()[-1][:12] not in str(model.prompts)
 
 
 # -- parts and fold --------------------------------------------------------------------------------------------------
@@ -125,16 +104,6 @@ def test_however_many_tokens_go_through_a_window_of_eight_thousand_in_linear_wor
         assert {f"marker-{n:05}" for n in range(pairs)} <= read
     assert sum(COUNT(text_of(m)) for m in request.turns) > 800 * PAIRS * TIMES
     assert calls[1] <= 1.1 * TIMES * calls[0]
-
-
-def test_a_part_that_fails_once_is_tried_again() -> None:
-    def answer(number: int, asked: str) -> str:
-        del asked
-        if number == 3:
-            raise TimeoutError("slow")
-        return GOOD
-
-    assert CompletionSummarizer(Model(answer), window=8_000).summarize(request_for(many_turns(200)))
 
 
 @pytest.mark.spec("5.6")

@@ -113,7 +113,7 @@ def list_command(as_json: bool) -> None:
 @store_option
 def pair_command(platform: str, remove: str | None) -> None:
     """Show a code; whoever sends it to the bot in a private chat within ten minutes is let in."""
-    from everlong.channels import has_token  # noqa: PLC0415 - as above
+    from everlong.channels import TOKEN_VARIABLES, has_token  # noqa: PLC0415 - as above
     from everlong.channels.access import Access  # noqa: PLC0415 - keeps `--help` quick
 
     section = _section(config.load_settings().settings, platform)
@@ -126,7 +126,7 @@ def pair_command(platform: str, remove: str | None) -> None:
             return
         if not has_token(platform):
             raise click.ClickException(
-                f"there is no token for {platform}, so no bot could read a code; say: everlong setup {platform}"
+                f"there is no token for {platform}, so no bot could read a code; set {TOKEN_VARIABLES[platform]}"
             )
         code = access.make_code()
     click.echo(code)
@@ -146,7 +146,7 @@ def _enabled_names(settings: Settings) -> list[str]:
     names = [name for name in ("telegram", "discord") if _section(settings, name).enabled]
     if not names:
         raise ConfigError(
-            "no channel is enabled; set one up with: everlong setup telegram, or everlong setup discord",
+            "no channel is enabled; switch one on with: everlong config set channels.telegram.enabled true",
             key="channels",
         )
     return names

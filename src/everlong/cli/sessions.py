@@ -66,7 +66,7 @@ _COMMANDS = {
     "backup": (f"{_CHANGE}:backup", "Copy the store into a new file."),
     "compactions": (f"{__name__}:compactions", "Show the compaction history of one conversation, or of all."),
     "delete": (f"{_CHANGE}:delete", "Delete conversations."),
-    "export": (f"{_TRANSFER}:export", "Write conversations to files: JSONL, JSON, Markdown or HTML."),
+    "export": (f"{_TRANSFER}:export", "Write conversations to files: JSONL, JSON or Markdown."),
     "forget": (f"{_CHANGE}:forget", "Remove messages for good: by a text, or by name."),
     "import": (f"{_TRANSFER}:import_", "Import conversations from files, folders, or the logs of other clients."),
     "list": (f"{__name__}:list_", "List conversations, the last active one first."),

@@ -13,13 +13,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from everlong.arguments import check_callable, refuse
 from everlong.context.checks import check_summary
 from everlong.context.digest import DigestPiece, pack, split, turn_pieces
 from everlong.context.document import SummaryDocument
-from everlong.context.exchanges import Complete
 from everlong.context.policy import Cooldown, LeftAlone
 from everlong.context.summarizers import Summarizer, SummaryRequest, check_summarizer, clean_answer
 from everlong.context.summary_prompts import known_document, transcript_prompt, warm_prompt
@@ -33,6 +32,22 @@ _BUDGET_SHARE = 5
 """A summary takes at most one in this many tokens of the window, to leave room to read."""
 _PROMPT_SHARE = 0.6
 """The share of the window that a prompt takes at most, because its model may count more tokens than we do."""
+
+
+class Complete(Protocol):
+    """A function that completes a chat and raises on failure.
+
+    >>> from everlong import CompletionSummarizer
+    >>> def complete(messages: list[Message], max_tokens: int) -> str:
+    ...     return "## Goal: keep the harbour's book"
+    >>> asking: Complete = complete
+    >>> CompletionSummarizer(asking, name="a model of mine").name
+    'a model of mine'
+    """
+
+    def __call__(self, messages: list[Message], max_tokens: int) -> str:
+        """Return the model's answer, at most ``max_tokens`` long."""
+        ...
 
 
 class CompletionSummarizer:
@@ -94,8 +109,7 @@ class CompletionSummarizer:
         if len(parts) <= 1:
             pieces = parts[0] if parts else []
             if sum(piece.tokens for piece in pieces) + previous_tokens <= room:
-                ask = request.exchanges.listen(self._name, self._complete)
-                return ask(transcript_prompt(request, pieces, budget, previous=previous), budget)
+                return self._complete(transcript_prompt(request, pieces, budget, previous=previous), budget)
         summary = self._summarize_parts(request, parts, previous, budget, room)
         self._runner.forget()
         return summary
@@ -124,16 +138,15 @@ class CompletionSummarizer:
         """
         # At least three summaries fit one fold, so each level is at most half as long as the one before.
         share = min(budget, room // 4)
-        ask = request.exchanges.listen(self._name, self._complete)
         tasks = [CompletionTask(transcript_prompt(request, parts.popleft(), share), share) for _ in range(len(parts))]
-        texts = [_fit(text, share, request) for text in self._runner.run(tasks, ask)]
+        texts = [_fit(text, share, request) for text in self._runner.run(tasks, self._complete)]
         if previous:
             texts = [*split(previous, share, request.count), *texts]
         while len(texts) > 1:
             groups = list(pack(_summaries(texts, request), room))
             allowed = budget if len(groups) == 1 else share
             tasks = [CompletionTask(transcript_prompt(request, group, allowed, fold=True), allowed) for group in groups]
-            texts = [_fit(text, allowed, request) for text in self._runner.run(tasks, ask)]
+            texts = [_fit(text, allowed, request) for text in self._runner.run(tasks, self._complete)]
         return texts[0]
 
 
@@ -213,8 +226,7 @@ class WarmPrefixSummarizer:
                 f"the conversation up to the cut needs {needed:,} of a window of {self._window:,} tokens; "
                 "chain a CompletionSummarizer behind this one, which reads in parts"
             )
-        ask = request.exchanges.listen(self._name, self._complete, sent_before=len(prompt) - 1)
-        return ask(prompt, request.budget_tokens)
+        return self._complete(prompt, request.budget_tokens)
 
 
 Choice = Literal["first_good", "best"]

@@ -66,7 +66,6 @@ def make_app(reader: Reader, watch: Watch) -> web.Application:
         (f"{one}/transcript", conversation.transcript),
         (f"{one}/compactions", conversation.compactions),
         (f"{one}/compactions/{{number}}", conversation.compaction),
-        (f"{one}/compactions/{{number}}/lines/{{line}}", conversation.sources),
         (f"{one}/tree", conversation.tree),
     ):
         add.add_get(path, pages.get(page))

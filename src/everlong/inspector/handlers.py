@@ -27,7 +27,7 @@ __all__ = ["Answer", "ConversationHandlers", "ExportFile", "Reader", "StoreHandl
 
 _LEAST_WINDOW = 1_000
 """The least tokens of a window in which a compaction is tried."""
-_CONTENT_TYPES = {"html": "text/html", "markdown": "text/markdown", "json": "application/json"}
+_CONTENT_TYPES = {"markdown": "text/markdown", "json": "application/json"}
 
 
 @dataclass(slots=True)
@@ -185,15 +185,6 @@ class ConversationHandlers:
         turn = visit.number("turn")
         focus = None if turn is None else transcript.message_at(visit.store, found.id, turn)
         return self._tab(visit, found, "compaction.html", "compactions", page=page, focus=focus)
-
-    def sources(self, visit: Visit) -> Answer:
-        """Show the messages that a line of a summary came from."""
-        found = self._found(visit)
-        page = self._compaction(visit, found)
-        line = compactions.line_at(page, visit.number("line") or 0)
-        hits = compactions.find_sources(visit.store, found.id, page, line)
-        template = "source_list.html" if visit.is_part else "sources.html"
-        return self._tab(visit, found, template, "compactions", page=page, line=line, sources=hits)
 
     def tree(self, visit: Visit) -> Answer:
         """Show sub-agents and forks."""

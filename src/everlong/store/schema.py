@@ -250,17 +250,6 @@ compaction = Table(
     sqlite_autoincrement=True,
 )
 
-evidence = Table(  # prompts, answers and figures of a compaction; it goes with the words that it repeats
-    "evidence",
-    metadata,
-    Column("compaction", _Serial, primary_key=True, autoincrement=False),
-    Column("tenant", String, nullable=False),
-    Column("bytes", LargeBinary, nullable=False),  # JSON, packed as contents are
-    Column("codec", SmallInteger, nullable=False),
-    Column("ts", Float(53), nullable=False),
-    Index("ix_evidence_tenant", "tenant"),
-)
-
 summary = Table(  # the graph of the lossless engine: summaries of ranges of messages, and of lower summaries
     "summary",
     metadata,

@@ -116,7 +116,7 @@ def show_help(desk: ChatDesk, words: str) -> None:
 
 
 def export(desk: ChatDesk, words: str) -> None:
-    """Write the conversation to a file: .md, .html, .json or .jsonl."""
+    """Write the conversation to a file: .md, .json or .jsonl."""
     from everlong.cli.sessions_transfer import export_to  # noqa: PLC0415 - the prompt comes before this is loaded
 
     conversation = desk.agent.conversation
@@ -150,7 +150,7 @@ COMMANDS = [
     Command("new", "", "End this session and begin another.", new, GO_ON),
     Command("clear", "", "The same as /new.", new, GO_ON),
     Command("reset", "", "The same as /new.", new, GO_ON),
-    Command("export", "[FILE]", "Write the conversation to FILE: .md, .html, .json or .jsonl.", export, LEAVE),
+    Command("export", "[FILE]", "Write the conversation to FILE: .md, .json or .jsonl.", export, LEAVE),
     Command("help", "", "This list.", show_help, LEAVE),
     Command("quit", "", "Leave; the session can be resumed.", leave, LEAVE),
     Command("exit", "", "The same as /quit.", leave, LEAVE),

@@ -20,7 +20,6 @@ from sqlalchemy import Connection, Row, and_, delete, func, or_, select, union, 
 
 from everlong.errors import NotStored
 from everlong.model import blocks_of, title_from
-from everlong.store.compaction import drop_evidence
 from everlong.store.content import SLOWLY, decoded, digest_of, encoded, unpacked, value_of
 from everlong.store.database import in_batches
 from everlong.store.outputs import drop_outputs
@@ -338,7 +337,6 @@ class _Forgetting:
         mentioned = compaction.c.view_id.in_(views)
         self.changed |= set(self.connection.execute(select(compaction.c.session).where(mentioned)).scalars()) - {None}
         self.connection.execute(update(compaction).where(mentioned).values(report=None))
-        drop_evidence(self.connection, views)
         drop_unused(self.connection, words)
         shown = select(branch.c.id, branch.c.view_id, branch.c.head_depth).where(branch.c.view_id.in_(views))
         for row in self.connection.execute(shown).all():

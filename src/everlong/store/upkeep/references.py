@@ -18,7 +18,6 @@ from everlong.store.schema import (
     branch,
     compaction,
     content,
-    evidence,
     node,
     output,
     receipt,
@@ -71,7 +70,6 @@ REFERENCES: tuple[Reference, ...] = (
     Reference(view_item.c.view, view.c.id, goes="row"),
     Reference(summary_child.c.parent, summary.c.id, goes="row"),
     Reference(compaction.c.session, session.c.id, goes="row"),
-    Reference(evidence.c.compaction, compaction.c.id, goes="row"),
 )
 """All but the contents of messages and summaries, which are checked with their hashes."""
 
