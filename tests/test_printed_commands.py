@@ -32,7 +32,6 @@ INSTEAD = {
     r"\{asked\}|\{text\}": "port",
     r"\{root\}|\{folder\}": ".",
     r"\{client(?:\.name)?\}": "claude-code",
-    r"\{endpoint\.name\}|\{provider or 'PROVIDER'\}|\bPROVIDER\b(?!:)": "anthropic",
     r"PROVIDER:MODEL": "anthropic:claude-sonnet-5",
     r"\bFILE\b": "session.json",
     r"\bPATH\b": "off",
