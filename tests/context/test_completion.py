@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from everlong import CompletionSummarizer, ConfigError, ContextCompressor, Message, SummarizerError
-from everlong.context import SummaryProgress
 from everlong.context.document import SECTIONS
 from everlong.context.literals import CLEARED_RESULT
 from everlong.context.summary_prompts import INSTRUCTIONS
@@ -96,13 +95,11 @@ def test_however_many_tokens_go_through_a_window_of_eight_thousand_in_linear_wor
     calls = []
     for pairs in (PAIRS, PAIRS * TIMES):
         verbose = Model(lambda number, _: "## Progress\n### Done\n" + f"- row {number} was read\n" * 400)
-        levels: list[SummaryProgress] = []
-        summarizer = CompletionSummarizer(verbose, window=8_000, progress=levels.append)
+        summarizer = CompletionSummarizer(verbose, window=8_000)
         request = request_for(turns(pairs), budget=1_200)
         assert summarizer.summarize(request)
         calls.append(len(verbose.prompts))
         assert max(sum(COUNT(text_of(m)) for m in prompt) + most for prompt, most in _asked(verbose)) <= 8_000
-        assert levels[-1].done == levels[-1].total == 1
         read = {word for prompt in verbose.prompts for word in text_of(prompt[1]).split()}
         assert {f"marker-{n:05}" for n in range(pairs)} <= read
     assert sum(COUNT(text_of(m)) for m in request.turns) > 800 * PAIRS * TIMES

@@ -17,7 +17,6 @@ from everlong.agent.compaction import CompactionHooks, Compactor
 from everlong.agent.conversation import Prompt, Said, prompt_parts
 from everlong.agent.events import AgentEvent, Notice, SessionStarted, Stop, TurnFinished, unheard
 from everlong.agent.loop import Limits, Loop
-from everlong.agent.tools.todo import pin_todo
 from everlong.agent.watch import OutOfTime, WorkWatch, ctrl_c_sets
 from everlong.context.literals import summary_indices
 from everlong.context.rules import EDIT_ANSWER, StandingRules, edit_message, standing_rules
@@ -236,12 +235,7 @@ class Agent(Loop):
         }
 
     def _prepare_compaction(self) -> str | None:
-        kept = self.watch.call(self.flush_memory)
-        try:
-            pin_todo(self.conversation)
-        except StoreError as error:
-            self.listen(Notice(f"the todo list could not be pinned: {error}"))
-        return kept
+        return self.watch.call(self.flush_memory)
 
     def _follow_roll_over(self, parent: str, child: str) -> None:
         self.tools.context.session_id = child

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.agent.agent import Agent, AgentParts
 from everlong.agent.approval import Approvals, Approver, refuse_everything
-from everlong.agent.compaction import SummaryMeter
 from everlong.agent.conversation import AgentConversation
 from everlong.agent.engines import EngineMaker, resolve_engine
 from everlong.agent.events import AgentEvent, Notice, unheard
@@ -172,7 +171,6 @@ class _Opening:
             self.plugins.load()
         self.memory = self._make_memory() if settings.memory.enabled else None
         self.side_calls = SideCalls(store, self._session_id, self.warn)
-        self.meter = SummaryMeter(listen)
 
     def warn(self, text: str) -> None:
         self.listen(Notice(text))
@@ -370,7 +368,6 @@ class _Opening:
             summarizer_for,
             main=connection,
             main_complete=warm,
-            progress=self.meter.parts_done,
             ask=self._ask_for_summary,
         )
         try:
@@ -383,7 +380,7 @@ class _Opening:
 
     def _ask_for_summary(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
         """Ask a model on the side: the user can stop it, and its cost is counted."""
-        reply = self.meter.ask(self._opened().watch, provider, messages, call)
+        reply = self._opened().watch.call(lambda: provider.complete(messages, **call))
         self.side_calls.paid("summary", provider, reply.usage)
         return reply
 

@@ -1,14 +1,11 @@
-"""``everlong setup CLIENT``: points a client at the gateway in the client's own configuration file.
-
-``everlong setup telegram`` and ``everlong setup discord`` set up a channel instead (`everlong.cli.channel_setup`).
-"""
+"""``everlong setup CLIENT``: points a client at the gateway in the client's own configuration file."""
 
 from __future__ import annotations
 
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import click
@@ -25,40 +22,17 @@ if TYPE_CHECKING:
     from everlong.cli.clients.client import Client, ConfigurationFile, Setting
     from everlong.config import Settings
 
-CHANNEL_NAMES = ("telegram", "discord")
-
 
 @click.command("setup")
-@click.argument("client", type=click.Choice((*CLIENTS, *CHANNEL_NAMES)), required=False)
+@click.argument("client", type=click.Choice(tuple(CLIENTS)), required=False)
 @click.option("--write", is_flag=True, help="Change the client's file, and keep a backup beside it.")
 @click.option("--undo", is_flag=True, help="Restore the client's file as it was.")
 @click.option("--url", metavar="URL", help="The gateway's address.  [default: that of gateway.host and gateway.port]")
-@click.option(
-    "--user", "users", multiple=True, metavar="ID", help="A person who may talk to the bot (telegram, discord)."
-)
-@click.option("--chat", "chats", multiple=True, metavar="ID", help="A chat in which everybody may (telegram, discord).")
-@click.option("--guild", "guilds", multiple=True, metavar="ID", help="A server in which everybody may (discord).")
-def setup_command(
-    client: str | None,
-    write: bool,
-    undo: bool,
-    url: str | None,
-    **channel: Any,
-) -> None:
+def setup_command(client: str | None, write: bool, undo: bool, url: str | None) -> None:
     """Point CLIENT at the gateway: show the settings it needs, or write them. Without CLIENT: choose Everlong's model.
 
-    Every other value in its file stays as it is. Writing twice changes nothing. With telegram or discord: set up the
-    bot that people talk to; its token is asked for, or read from standard input.
+    Every other value in its file stays as it is. Writing twice changes nothing.
     """
-    if client in CHANNEL_NAMES:
-        if write or undo or url:
-            raise click.UsageError(f"--write, --undo and --url are for clients, not for {client}")
-        from everlong.cli.channel_setup import ChannelWishes, set_up_channel  # noqa: PLC0415 - may not be installed
-
-        set_up_channel(client, ChannelWishes(**channel))
-        return
-    if any(channel.values()):
-        raise click.UsageError("--user, --chat and --guild are for telegram and discord")
     if client is None:
         _choose_model()
     else:

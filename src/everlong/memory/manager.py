@@ -31,10 +31,6 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TOLD_CHARS = 4_000
 _FLUSH_PATIENCE = 6
 """Factor by which a model may take longer than a provider."""
-_KNOWN_TOKENS = 2_000
-"""Tokens of the existing notes that the model of a flush reads."""
-_NOT_IN_A_FLUSH = frozenset({"memory_search"})
-"""Tools that are useless in a flush, because it has one round only."""
 PROMPT_TOKENS = 1_200
 """Tokens of the system prompt that each provider's memories may take."""
 FLUSH_MIN_TURNS = 6
@@ -195,7 +191,7 @@ class MemoryManager:
             min_turns: messages of the user that the conversation must have.
             approve: asked about the model's changes, one line each; without it they are made.
         """
-        offered = [schema for name, (_, schema) in self._tools.items() if name not in _NOT_IN_A_FLUSH]
+        offered = [schema for _, schema in self._tools.values()]
         if not self._flushes or ask is None or not offered or self._asker.is_stuck:
             return Flushed()
         try:
@@ -234,8 +230,8 @@ class MemoryManager:
         if self._notes is None:
             return self._block
         try:
-            return self._notes.current_block(_KNOWN_TOKENS)
-        except NotesError:  # the files cannot be read now; the block of the session's beginning is the next best
+            return self._notes.block()
+        except NotesError:  # the file cannot be read now; the block of the session's beginning is the next best
             return self._block
 
     def _bound_block(self, provider: Contained, block: str) -> str:
