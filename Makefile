@@ -100,7 +100,7 @@ smoke-browser: $(BROWSER)  ## one look at every view of the inspector in a real 
 
 # An environment of their own: frameworks pin what others need in another version.
 $(FRAMEWORKS)/.installed: pyproject.toml requirements/frameworks.txt tests/frameworks/vercel/package.json | $(STAMP)
-	@echo "==> installing other frameworks into $(FRAMEWORKS) (pydantic-ai, google-adk, langgraph, llama-index: 600 MB, once)"
+	@echo "==> installing other frameworks into $(FRAMEWORKS) (pydantic-ai, langgraph: 300 MB, once)"
 	@test -x $(FRAMEWORKS)/bin/python || $(PYTHON) -m venv $(FRAMEWORKS)
 	@$(FRAMEWORKS)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes --requirement requirements/frameworks.txt
 	@$(FRAMEWORKS)/bin/python -m pip --quiet --disable-pip-version-check install --no-deps --no-build-isolation --editable .

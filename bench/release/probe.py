@@ -182,11 +182,7 @@ PROBES: dict[str, Callable[[], None]] = {
     "telegram": lambda: _make_platform("telegram"),
     "discord": lambda: _make_platform("discord"),
     "langchain": lambda: _load_adapter("langchain"),
-    "openai-agents": lambda: _load_adapter("openai_agents"),
-    "pydantic-ai": lambda: _load_adapter("pydantic_ai"),
-    "google-adk": lambda: _load_adapter("google_adk"),
     "langgraph": lambda: _load_adapter("langgraph"),
-    "llama-index": lambda: _load_adapter("llama_index"),
 }
 
 if __name__ == "__main__":

@@ -16,7 +16,6 @@ from everlong.cli.archive.log_import import LogFolder, LogImport, changed_logs
 from everlong.cli.sessions_transfer import import_files
 from everlong.store import Store
 
-SQL = Path(__file__).with_name("hermes_state.sql")
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNgYGBgAAAABQABh6FO1AAAAABJRU5ErkJggg=="
 
 
@@ -220,38 +219,6 @@ def pi_session() -> str:
     )
 
 
-def gemini_session() -> dict[str, Any]:
-    response = {"functionResponse": {"id": "g1", "name": "read_file", "response": {"output": "low"}}}
-    call = {"id": "g1", "name": "read_file", "args": {"path": "tide.txt"}, "result": [response], "status": "success"}
-    tokens = {"input": 100, "output": 7, "cached": 60, "thoughts": 3, "tool": 0, "total": 110}
-    about = {"timestamp": "2026-09-04T10:00:00.000Z"}
-    thought = {"subject": "Tide", "description": "look it up"}
-    return {
-        "sessionId": "01a1-gemini",
-        "projectHash": "0" * 64,
-        "startTime": "2026-09-04T10:00:00.000Z",
-        "summary": "Low tide",
-        "directories": ["/srv/harbour"],
-        "messages": [
-            {"id": "1", **about, "type": "user", "content": "Is the tide low?"},
-            {"id": "2", **about, "type": "gemini", "content": "", "toolCalls": [call], "thoughts": [thought]},
-            {"id": "2b", **about, "type": "user", "content": [response]},
-            {"id": "3", **about, "type": "info", "content": "A newer version is there."},
-            {"id": "4", **about, "type": "gemini", "content": "Yes.", "model": "gemini-3-pro", "tokens": tokens},
-        ],
-    }
-
-
-def gemini_records() -> str:
-    session = gemini_session()
-    messages = session.pop("messages")
-    half = {**messages[-1], "content": "Ye"}
-    gone = {"id": "9", "timestamp": "2026-09-04T10:00:09.000Z", "type": "user", "content": "Never mind."}
-    return lines(
-        [session, *messages[:-1], half, messages[-1], gone, {"$rewindTo": "9"}, {"$set": {"summary": "Low tide"}}]
-    )
-
-
 def cline_session() -> dict[str, Any]:
     inner = [{"query": "ls", "result": "nets", "success": True}]
     metrics = {"inputTokens": 90, "outputTokens": 6, "cacheReadTokens": 50, "cacheWriteTokens": 0, "cost": 0.002}
@@ -348,14 +315,6 @@ def add_opencode(
     for number, part in enumerate(parts):
         row = (ident, f"{ident}-{number}", session, at, at, json.dumps(part))
         raw.execute("INSERT INTO part VALUES (?,?,?,?,?,?)", row)
-
-
-def write_hermes(home: Path) -> Path:
-    """Write a home of Hermes, whose database was made by Hermes itself."""
-    home.mkdir(parents=True, exist_ok=True)
-    with closing(sqlite3.connect(home / "state.db")) as raw:
-        raw.executescript(SQL.read_text("utf-8"))
-    return home / "state.db"
 
 
 @dataclass

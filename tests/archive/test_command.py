@@ -20,7 +20,7 @@ __all__ = ["run"]
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A person's home with logs of Claude Code and Codex, and nothing archived."""
     house = tmp_path / "home"
-    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "HERMES_HOME", "XDG_DATA_HOME", "PI_CODING_AGENT_DIR"):
+    for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_DATA_HOME", "PI_CODING_AGENT_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(house))
     monkeypatch.setenv("EVERLONG_HOME", str(house / "everlong"))

@@ -44,7 +44,7 @@ def test_every_extra_has_a_probe() -> None:
 
 
 def test_the_extra_all_is_probed_for_every_part_of_the_program_and_for_no_framework() -> None:
-    frameworks = {"google-adk", "langchain", "langgraph", "llama-index", "openai-agents", "pydantic-ai"}
+    frameworks = {"langchain", "langgraph"}
     assert {*extras_of_all()} == {*EXTRAS} - frameworks - {"testing"}
 
 

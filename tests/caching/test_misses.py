@@ -1,72 +1,52 @@
-"""Why a provider's cache was missed, told from two requests and what was reported for them."""
+"""What a request missed in a provider's cache, told from it and the one before it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from everlong.caching.misses import REASONS, CacheTokens, Parts, find_miss
+from everlong.caching.misses import REASONS, CachedPrompt, find_miss
 from everlong.caching.rules import Provider, cache_rules, model_rules
 
-OLD = Parts(1_000.0, "claude-sonnet-5", [1, 2], [3], {"thinking": 4}, [5, 6, 7], [1, 1, 1], None, ["5m", "5m"])
-NEW = replace(OLD, at=1_030.0, messages=[5, 6, 7, 8, 9], blocks=[1, 1, 1, 1, 1])
-LEFT = CacheTokens(20_000, 10_000, 9_000)
+OLD = CachedPrompt(1_000.0, 300.0, "claude-sonnet-5", 1, 3, [5, 6, 7], None, 20_000, 10_000, 9_000)
+COLD = OLD._replace(at=1_030.0, history=[5, 6, 7, 8, 9], prompt=21_000, read=0, written=21_000)
 
 
-def missed(
-    got: CacheTokens, provider: Provider = "anthropic", left: CacheTokens = LEFT, old: Parts = OLD, **changes: Any
-) -> Any:
-    new = replace(NEW, **changes)
-    found = find_miss((old, left), (new, got), cache_rules(provider, new.model), model_rules(new.model))
-    return None if found is None else (found.reason, found.detail, found.tokens)
-
-
-COLD = CacheTokens(21_000, 0, 21_000)
+def missed(now: CachedPrompt, provider: Provider = "anthropic", before: CachedPrompt = OLD) -> Any:
+    found = find_miss(before, now, cache_rules(provider, now.model), model_rules(now.model))
+    return None if found is None else (found.reason, found.tokens)
 
 
 @pytest.mark.parametrize(
-    ("changes", "reason", "detail"),
+    ("changes", "reason"),
     [
-        ({"model": "claude-opus-5"}, "model", ""),
-        ({"tools": [1, 9]}, "tools", "tool 2 of 2"),
-        ({"tools": [1, 2, 3]}, "tools", "1 tool more"),
-        ({"tools": []}, "tools", "2 tools less"),
-        ({"system": [9]}, "system", "block 1 of 1"),
-        ({"settings": {}}, "setting", "thinking"),
-        ({"settings": {"thinking": 4, "tool_choice": 1}}, "setting", "tool_choice"),
-        ({"messages": [5, 9, 7, 8]}, "message", "message 2 of 3"),
-        ({"messages": [5]}, "message", "2 messages less"),
-        ({"view": 7, "messages": [70, 8], "system": [3, 30]}, "compaction", ""),
-        ({"at": 1_301.0}, "expired", "301 seconds after the request before; it is held for 300"),
-        ({"at": 1_301.0, "system": [9]}, "expired", "301 seconds after the request before; it is held for 300"),
-        ({"marks": []}, "no marker", "in this request"),
-        ({"blocks": [1, 1, 1, 1, 24]}, "look-back", "25 blocks since the request before; a read walks back over 20"),
-        ({}, "provider", ""),
+        ({"model": "claude-opus-5"}, "model"),
+        ({"tools": 9}, "tools"),
+        ({"system": 9}, "system"),
+        ({"history": [5, 9, 7, 8]}, "history"),
+        ({"history": [5]}, "history"),
+        ({"view": 7, "history": [70, 8], "system": 30}, "compaction"),
+        ({"at": 1_301.0}, "time"),
+        ({"at": 1_301.0, "system": 9}, "time"),
+        ({}, "other"),
     ],
 )
-def test_what_changed_first_is_the_reason(changes: dict[str, Any], reason: str, detail: str) -> None:
-    assert missed(COLD, **changes) == (reason, detail, 19_000)
+def test_what_changed_first_is_the_reason(changes: dict[str, Any], reason: str) -> None:
+    assert missed(COLD._replace(**changes)) == (reason, 19_000)
     assert reason in REASONS
 
 
-def test_an_hour_for_the_beginning_and_five_minutes_for_the_rest() -> None:
-    old, got = replace(OLD, marks=["1h", "5m"]), CacheTokens(21_000, 8_000, 13_000)
-    assert missed(got, old=old, at=1_400.0) == (
-        "expired",
-        "400 seconds after the request before; it is held for 300",
-        11_000,
-    )
-    assert missed(got, old=old, at=1_400.0, system=[9])[0] == "system"  # which an hour would have kept
-    assert missed(got, old=old, at=9_000.0, system=[9])[0] == "expired"
+def test_what_was_kept_for_an_hour_has_not_expired_after_minutes() -> None:
+    now = COLD._replace(at=1_400.0, read=8_000, written=13_000)
+    assert missed(now, before=OLD._replace(life=3_600.0)) == ("other", 11_000)
+    assert missed(now) == ("time", 11_000)
 
 
 def test_caches_that_keep_by_themselves_are_expected_to_and_servers_that_may_have_none_are_not() -> None:
-    old, new = replace(OLD, model="gpt-5", marks=[]), {"model": "gpt-5", "marks": []}
-    left, cold = CacheTokens(20_000, 0, 0), CacheTokens(21_000, 0, 0)
-    assert missed(cold, "openai", left, old, **new) == ("provider", "", 20_000)
-    assert missed(CacheTokens(21_000, 19_968, 0), "openai", left, old, **new) is None  # it reads in steps
-    assert missed(cold, "openai", left, old, **new, at=9_000.0)[0] == "expired"
-    assert missed(cold, "unknown", left, old, **new) is None
-    assert missed(cold, "unknown", CacheTokens(20_000, 10_000, 0), old, **new) == ("provider", "", 20_000)
+    left = OLD._replace(model="gpt-5", read=0, written=0)
+    cold = COLD._replace(model="gpt-5", written=0)
+    assert missed(cold, "openai", left) == ("other", 20_000)
+    assert missed(cold._replace(read=19_968), "openai", left) is None  # it reads in steps
+    assert missed(cold, "unknown", left) is None
+    assert missed(cold, "unknown", left._replace(read=10_000)) == ("other", 20_000)

@@ -52,7 +52,7 @@ def test_a_read_walks_back_twenty_positions_the_markers_own_included(appended: i
     more = [text(1, f"p{at}") for at in range(appended)]
     outcome = cache.send(body([], [*start, *more[:-1], text(1, f"p{appended - 1}", "5m")]), 1.0 + 5)
     assert (outcome.read == 2_000) is read
-    assert (outcome.reason == "look-back") is not read
+    assert (outcome.missed == 2_000) is not read
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_openai_with_implicit_breakpoints_writes_up_to_the_latest_input_and_keep
     request = {"messages": [{"role": "user", "content": long_text("m", 2_000)}]}
     assert cache.send(request, 0.0).cost == 2_000 * 1.25
     assert cache.send(request, 29 * MINUTE).cost == pytest.approx(200)
-    assert cache.send(request, 60 * MINUTE).reason == "expired"
+    assert cache.send(request, 60 * MINUTE).reason == "time"
 
 
 def test_a_long_session_is_read_message_by_message_and_not_again_with_every_request() -> None:

@@ -89,9 +89,6 @@ class RecordingPlatform:
     async def identify(self) -> Identity:
         return Identity("99", "a bot")
 
-    async def describe(self, kind: str, ident: str) -> str:
-        return f"{kind} {ident}"
-
     async def run(
         self,
         receive: Receive,

@@ -23,7 +23,7 @@ from aiohttp import web
 
 from tests.waiting import PATIENCE
 
-__all__ = ["BOT_ID", "BOT_NAME", "TOKEN", "Call", "Chat", "Fault", "Shown", "TelegramStandIn", "read_html", "stand_in"]
+__all__ = ["BOT_ID", "BOT_NAME", "TOKEN", "Fault", "Shown", "TelegramStandIn", "once", "read_html", "stand_in"]
 
 TOKEN = "700000001:made-up-token-of-the-stand-in_0001"  # noqa: S105 - opens nothing but this stand-in
 BOT_ID, BOT_NAME = 700000001, "everlong_test_bot"
@@ -458,6 +458,12 @@ async def _parameters(request: web.Request) -> dict[str, Any]:
     if isinstance(attached, str) and attached.startswith("attach://"):
         given["document"] = given.pop(attached.removeprefix("attach://"))
     return given
+
+
+def once(method: str, fault: Fault) -> Callable[[Call], Fault | None]:
+    """Let the first call of a method fail."""
+    left = [fault]
+    return lambda call: left.pop() if call.method == method and left else None
 
 
 def _refused(refusal: Refusal) -> web.Response:

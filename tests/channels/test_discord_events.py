@@ -13,19 +13,8 @@ from everlong.channels.discord_gateway import Feed
 from everlong.channels.platform import Inbound, Place, PlatformRefused
 from tests.channels.conftest import until as until_soon
 from tests.channels.discord_bot import Bot, bot, listening
-from tests.channels.discord_stand_in import DiscordStandIn, discord_stand_in
+from tests.channels.discord_stand_in import DiscordStandIn
 from tests.waiting import until
-
-
-@pytest.fixture
-def discord() -> Iterator[DiscordStandIn]:
-    with discord_stand_in() as running:
-        yield running
-
-
-@pytest.fixture
-def ada(discord: DiscordStandIn) -> str:
-    return discord.add_person("ada")
 
 
 @pytest.fixture
@@ -115,7 +104,7 @@ def test_a_new_session_fetches_what_was_missed_before_what_follows(
 def test_a_wrong_token_is_refused_with_what_to_do(discord: DiscordStandIn) -> None:
     with bot(discord) as made:
         discord.token = "another"  # noqa: S105 - made up
-        with pytest.raises(PlatformRefused, match=r"refuses the bot's token.*everlong setup discord"):
+        with pytest.raises(PlatformRefused, match=r"refuses the bot's token.*everlong auth set discord"):
             made.do(lambda platform: platform.identify())
 
 

@@ -20,7 +20,7 @@ from everlong.channels.platform import (
 )
 from everlong.channels.telegram import TelegramPlatform
 from everlong.config.settings import TelegramSettings
-from tests.channels.telegram_stand_in import BOT_NAME, TOKEN, Call, Fault, TelegramStandIn, stand_in
+from tests.channels.telegram_stand_in import BOT_NAME, TOKEN, Fault, TelegramStandIn, once, stand_in
 from tests.waiting import PATIENCE
 
 T = TypeVar("T")
@@ -79,16 +79,6 @@ def receive(
 
     act(api, job, **extra)
     return events
-
-
-def once(method: str, fault: Fault) -> Callable[[Call], Fault | None]:
-    """Let the first call of a method fail."""
-    left = [fault]
-
-    def faults(call: Call) -> Fault | None:
-        return left.pop() if call.method == method and left else None
-
-    return faults
 
 
 @pytest.mark.parametrize("token", ["", "not-a-token", "123:wrong", "123:wr/../ong"])

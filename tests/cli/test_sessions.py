@@ -12,16 +12,12 @@ import pytest
 from sqlalchemy import Connection, update
 
 from everlong import Message, Store
+from everlong.lossless import LosslessEngine
 from everlong.store import Occasion, schema
 from tests.cli.conftest import Run, add_session
-from tests.context.builders import assistant, user
+from tests.context.builders import assistant, long_session, user
 from tests.store.engines import ScriptedEngine, summarizing
 
-_RUN = (
-    # Whoever starts the tests in the background has their processes ignore Ctrl-C; here it is what is tested.
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from everlong.cli.main import main; main()"
-)
 HOSTILE = "\x1b[2J\x1b]0;owned\x07red\u202eder \x9b31m\ud800 end"
 
 
@@ -52,6 +48,19 @@ def two(sessions: Run, store_file: Path) -> Run:
 
 
 # -- show ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_id_of_a_summary_opens_it_down_to_the_messages(sessions: Run, store_file: Path) -> None:
+    with Store.open(store_file) as store:
+        at = store.branch(add_session(store, long_session(60), "The importer", 1_000.0).branch or 0)
+        store.compact(at, LosslessEngine(16_000), force=True)
+        nodes = list(store.graph(at).all())
+    for node in nodes:
+        told = sessions("show", node.id, "--json").json
+        assert told["text"] == node.made.text
+        assert len(told["under_it"]) == (len(node.made.children) or node.made.messages)
+    assert nodes[0].made.text.splitlines()[0] in sessions("show", nodes[0].id).out
+    assert "there is no summary s-000000000000" in sessions("show", "s-000000000000").err
 
 
 def _id(sessions: Run) -> str:

@@ -78,17 +78,17 @@ def test_a_compaction_without_a_call_is_no_row(usage: Run, store_file: Path) -> 
 def test_why_the_cache_was_missed_is_summed_up_by_reason(usage: Run, store_file: Path) -> None:
     with Store.open(store_file) as store:
         made = add_session(store, TALK, "Harbour")
-        for reason, tokens in (("tools", 100_000), ("expired", 400_000), ("tools", 50_000), ("made up", 9)):
+        for reason, tokens in (("tools", 100_000), ("time", 400_000), ("tools", 50_000), ("made up", 9)):
             missed: Any = {"reason": reason, "tokens": tokens}
             asked(store, made, input_tokens=10, cache_write_tokens=500_000, cache_miss=missed)
     shown = usage().out
     # Writing costs $2.50 a million and reading $0.20.
     assert "3 calls missed the cache: 550,000 tokens paid for again, $1.26 more than to read them" in shown
     assert [line.split()[:5] for line in shown.splitlines() if " x " in line] == [
-        ["expired", "1", "x", "400,000", "$0.9200"],
+        ["time", "1", "x", "400,000", "$0.9200"],
         ["tools", "2", "x", "150,000", "$0.3450"],
     ]
     assert usage("--json").json["total"]["cache_misses"] == {
         "tools": {"calls": 2, "tokens": 150_000, "cost": "0.345"},
-        "expired": {"calls": 1, "tokens": 400_000, "cost": "0.92"},
+        "time": {"calls": 1, "tokens": 400_000, "cost": "0.92"},
     }

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from everlong import ContextEngine, Store
+from everlong import ContextEngine, Store, wrap_client
 from everlong.testing import ModelServer
 from tests.integrations.desk import page
 
@@ -40,12 +40,10 @@ def pydantic_ai(setting: Setting) -> Iterator[Say]:
     from pydantic_ai.models.openai import OpenAIChatModel  # noqa: PLC0415
     from pydantic_ai.providers.openai import OpenAIProvider  # noqa: PLC0415
 
-    from everlong.integrations import EverlongHistory  # noqa: PLC0415
-
     client = AsyncOpenAI(base_url=setting.server.openai_url, api_key="any", max_retries=0)
-    keep = EverlongHistory(setting.make_engine, store=setting.store, recall=setting.recall)
-    model = OpenAIChatModel("gpt-4o", provider=OpenAIProvider(openai_client=client))
-    agent: Any = Agent(model, instructions=PROMPT, capabilities=[keep])
+    kept = wrap_client(client, setting.make_engine, store=setting.store, recall=setting.recall)
+    model = OpenAIChatModel("gpt-4o", provider=OpenAIProvider(openai_client=kept))
+    agent: Any = Agent(model, instructions=PROMPT)
     agent.tool_plain(look_up)
     history: list[Any] = []
     with asyncio.Runner() as runner:
@@ -56,37 +54,6 @@ def pydantic_ai(setting: Setting) -> Iterator[Say]:
             return str(done.output)
 
         yield say
-        runner.run(client.close())
-
-
-@contextmanager
-def google_adk(setting: Setting) -> Iterator[Say]:
-    from anthropic import AsyncAnthropic  # noqa: PLC0415
-    from google.adk.agents import Agent  # noqa: PLC0415
-    from google.adk.apps import App  # noqa: PLC0415
-    from google.adk.models.anthropic_llm import AnthropicLlm  # noqa: PLC0415
-    from google.adk.runners import InMemoryRunner  # noqa: PLC0415
-    from google.genai import types  # noqa: PLC0415
-
-    from everlong.integrations import EverlongPlugin  # noqa: PLC0415
-
-    client = AsyncAnthropic(base_url=setting.server.url, api_key="any", max_retries=0)
-    model = AnthropicLlm(model="claude-sonnet-4-6", max_tokens=500, client=client)
-    agent = Agent(name="clerk", model=model, instruction=PROMPT, tools=[look_up])
-    plugin = EverlongPlugin(setting.make_engine, store=setting.store, recall=setting.recall)
-    adk = InMemoryRunner(app=App(name="harbour", root_agent=agent, plugins=[plugin]))
-
-    async def one(session: str, text: str) -> str:
-        told = ""
-        message = types.Content(role="user", parts=[types.Part(text=text)])
-        async for event in adk.run_async(user_id="ada", session_id=session, new_message=message):
-            for part in event.content.parts if event.content else ():
-                told = part.text or told
-        return told
-
-    with asyncio.Runner() as runner:
-        session = runner.run(adk.session_service.create_session(app_name="harbour", user_id="ada"))
-        yield lambda text: runner.run(one(session.id, text))
         runner.run(client.close())
 
 
@@ -126,34 +93,7 @@ def _graph(model: Any, saver: Any) -> Say:
     return lambda text: str(app.invoke({"messages": [("user", text)]}, thread)["messages"][-1].content)
 
 
-@contextmanager
-def llama_index(setting: Setting) -> Iterator[Say]:
-    from llama_index.core.agent.workflow import FunctionAgent  # noqa: PLC0415
-    from llama_index.llms.openai_like import OpenAILike  # noqa: PLC0415
-
-    from everlong.integrations import EverlongMemory  # noqa: PLC0415
-
-    llm = OpenAILike(
-        model="gpt-4o",
-        api_base=setting.server.openai_url,
-        api_key="any",
-        is_chat_model=True,
-        is_function_calling_model=True,
-        max_retries=0,
-    )
-    memory = EverlongMemory.from_defaults(make_engine=setting.make_engine, store=setting.store, recall=setting.recall)
-    agent = FunctionAgent(tools=[look_up, *memory.tools()], llm=memory.guard(llm), system_prompt=PROMPT)
-
-    async def one(text: str) -> str:
-        return str(await agent.run(user_msg=text, memory=memory))
-
-    with asyncio.Runner() as runner:
-        yield lambda text: runner.run(one(text))
-
-
 DRIVERS = {
     "pydantic-ai": pydantic_ai,
-    "google-adk": google_adk,
     "langgraph": langgraph,
-    "llama-index": llama_index,
 }

@@ -75,32 +75,30 @@ def test_a_certificate_that_nobody_trusts_is_an_error_that_says_what_to_do(
         ("*", "https://api.example.com", True),
         ("example.com", "https://api.example.com", True),
         (".example.com", "https://api.example.com", True),
-        ("*.example.com", "https://api.example.com", True),
         ("EXAMPLE.com", "https://Api.example.com", True),
         ("ample.com", "https://api.example.com", False),
         ("other.org, example.com", "https://example.com", True),
-        ("other.org example.com", "https://example.com", True),
         ("example.com:8443", "https://example.com:8443", True),
         ("example.com:8443", "https://example.com", False),
-        ("10.0.0.0/8", "http://10.1.2.3:8080/v1", True),
-        ("10.0.0.0/8", "http://11.1.2.3:8080/v1", False),
         ("10.1.2.3", "http://10.1.2.3", True),
         ("10.1.2.3:80", "http://10.1.2.3:81", False),
-        ("fd00::/8", "http://[fd00::1]", True),
-        ("[fd00::1]", "http://[fd00::1]:8080", True),
         ("", "http://127.0.0.1:8080", True),
         ("", "http://localhost:8080", True),
         ("", "http://[::1]:8080", True),
-        ("10.0.0.0/8", "http://example.com", False),
     ],
 )
-def test_no_proxy_names_hosts_domains_ports_and_networks(entries: str, address: str, is_direct: bool) -> None:
-    env = {"HTTP_PROXY": "http://proxy.test:3128", "HTTPS_PROXY": "http://proxy.test:3128", "NO_PROXY": entries}
-    assert (Network(env=env).proxy_for(URL(address)) is None) is is_direct
+def test_no_proxy_names_hosts_domains_and_ports(
+    monkeypatch: pytest.MonkeyPatch, entries: str, address: str, is_direct: bool
+) -> None:
+    for name in ("HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://proxy.test:3128")
+    monkeypatch.setenv("NO_PROXY", entries)
+    assert (Network().proxy_for(URL(address)) is None) is is_direct
 
 
 @pytest.mark.parametrize("value", ["socks5://ada:secret@proxy.test:1080", "http://", "http://[half"])
-def test_a_proxy_of_another_kind_is_refused_at_the_start(value: str) -> None:
-    with pytest.raises(ConfigError, match=r"HTTPS_PROXY is .* but a proxy must be") as refused:
-        Network(env={"HTTPS_PROXY": value})
+def test_a_proxy_of_another_kind_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", value)
+    with pytest.raises(ConfigError, match=r"HTTPS_PROXY has .* but a proxy must be") as refused:
+        Network()
     assert "secret" not in str(refused.value)

@@ -192,7 +192,7 @@ def make_hostile(store: Store, payload: str) -> Ferry:
     store.sessions.attach(session.id, at)
     for _ in range(2):  # one request is no chart
         turn = store.turns.begin(at, model=f"m {payload}", session=session.id)
-        miss = {"reason": payload, "tokens": 7, "detail": payload}
+        miss = {"reason": payload, "tokens": 7}
         store.turns.finish(turn.id, usage={"input_tokens": 3, "cache_miss": miss}, status="failed", error=payload)
     text = f"## {payload}\n- {payload}\n\n## Critical Context\n- {payload}\n  {payload}"
     engine = _summarize(0, 4, text)

@@ -128,20 +128,6 @@ def test_the_timeline_has_a_table_and_the_data_of_its_chart(site: Site, ferry: F
     assert chart["threshold"] < chart["window"]
 
 
-def test_a_key_line_has_its_exact_source_and_prose_a_probable_one(site: Site, ferry: Ferry) -> None:
-    page = site.get(f"{ferry.link}/compactions/1")
-    lines = re.findall(r'id="line-(\d+)"[^>]*><summary>(.*?)</summary>', page.text)
-    by_words = {re.sub(r"<[^>]+>", "", text).strip(): number for number, text in lines}
-    key = next(number for text, number in by_words.items() if "timeout = 4711" in text)
-    exact = site.get(f"{ferry.link}/compactions/1/lines/{key}")
-    assert "exact" in exact.words
-    assert "timeout = 4711 seconds" in exact.words
-    prose = next(number for text, number in by_words.items() if "TidesReader" in text)
-    probable = site.get(f"{ferry.link}/compactions/1/lines/{prose}", HX_Request="true")
-    assert "probable" in probable.words
-    assert "TidesReader" in probable.words
-
-
 @pytest.mark.parametrize("by", ["day", "model", "client", "session", "nonsense"])
 @pytest.mark.usefixtures("ferry")
 def test_costs_add_up_by_every_group(site: Site, by: str) -> None:
@@ -159,7 +145,7 @@ def test_the_search_highlights_and_shows_what_stands_around(site: Site) -> None:
     assert site.get("/inspector/search?q=%28&mode=regex").status == 200
 
 
-@pytest.mark.parametrize("form", ["html", "markdown", "json", "jsonl"])
+@pytest.mark.parametrize("form", ["markdown", "json", "jsonl"])
 def test_a_conversation_is_exported(site: Site, ferry: Ferry, form: str) -> None:
     got = site.get(f"{ferry.link}/export/{form}")
     assert got.status == 200
@@ -167,7 +153,7 @@ def test_a_conversation_is_exported(site: Site, ferry: Ferry, form: str) -> None
     assert got.headers["Content-Disposition"].startswith("attachment")
 
 
-@pytest.mark.parametrize("form", ["html", "markdown", "json", "jsonl"])
+@pytest.mark.parametrize("form", ["markdown", "json", "jsonl"])
 def test_an_export_of_the_page_has_no_secret(site: Site, form: str) -> None:
     secret = "sk-ant-api03-" + "Tn5Bk3Wv8Xs2Jd7Q" * 3
     session = site.store.sessions.start(title=f"With {secret}", system_prompt=f"The key is {secret}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,16 +12,49 @@ from everlong.agent.accounting import Account, account
 from everlong.config import Settings
 from everlong.context.literals import SUMMARY_PREFIX
 from everlong.testing import Answer, Ask, Call, ModelServer
-from tests.gateway.running import run_gateway
-from tests.gateway.test_engines import MODEL, WINDOW, Talk
+from tests.gateway.running import Running, run_gateway
 from tests.lossless.talks import faults_of
 from tests.waiting import until
 
+WINDOW = 8_000
+MODEL = "claude-sonnet-5"
+WORDS = "what the client says takes up some room in the window of the model " * 24
+PATHS = {"openai": "/v1/chat/completions", "anthropic": "/v1/messages", "responses": "/v1/responses"}
 SETTINGS = {
     "context": {"engine": "lcm"},
     "gateway": {"routes": {"*": {"recall": True}}},
     "models": {MODEL: {"context_length": WINDOW}},
 }
+
+
+class Talk:
+    """A conversation of one client."""
+
+    def __init__(self, running: Running, api: str, opening: str, **fields: Any) -> None:
+        self.running, self.api, self.fields = running, api, fields
+        self.history: list[dict[str, Any]] = []
+        self.opening = opening
+
+    def say(self, words: str = WORDS) -> str:
+        said = f"{self.opening}, {len(self.history)}: {words}"
+        self.history.append({"role": "user", "content": said})
+        listed = "input" if self.api == "responses" else "messages"
+        body: dict[str, Any] = {"model": MODEL, listed: self.history, **self.fields}
+        body |= {"max_tokens": 200} if self.api != "responses" else {"store": False}
+        keys = [("authorization", "Bearer mine"), ("x-api-key", "mine"), ("anthropic-version", "2023-06-01")]
+        with self.running.raw() as raw:
+            answer = raw.ask(json.dumps(body).encode(), PATHS[self.api], keys)
+        assert answer.status == 200, answer.body
+        assert answer.header("x-everlong-warning") is None, answer.header("x-everlong-warning")
+        data = answer.json()
+        if self.api == "anthropic":
+            text = "".join(block["text"] for block in data["content"])
+        elif self.api == "openai":
+            text = data["choices"][0]["message"]["content"]
+        else:
+            text = "".join(part["text"] for item in data["output"] for part in item["content"])
+        self.history.append({"role": "assistant", "content": text})
+        return text
 
 
 def answer(ask: Ask) -> Answer:

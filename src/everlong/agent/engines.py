@@ -47,7 +47,7 @@ def resolve_engine(
 
     def guarded(make: Callable[..., ContextEngine | None]) -> ContextEngine | None:
         host = plugins.host if plugins is not None else Host(settings)
-        return guarded_engine(make, built_in, context_length, warn=warn, host=host, wanted=wanted)
+        return _guarded_engine(make, built_in, context_length, warn=warn, host=host, wanted=wanted)
 
     def lossless() -> LosslessEngine:
         return LosslessEngine(context_length, settings=settings.compression, model=model)
@@ -71,13 +71,13 @@ def resolve_engine(
     return built_in()
 
 
-def guarded_engine(
+def _guarded_engine(
     make: Callable[..., ContextEngine | None],
     fallback: Callable[[], ContextEngine],
     context_length: int,
     *,
     warn: Callable[[str], None],
-    host: Host | None = None,
+    host: Host,
     wanted: str,
 ) -> GuardedEngine | None:
     """Make an engine that is not built in, behind a guard; return None, with a warning, where that fails."""
@@ -91,7 +91,7 @@ def guarded_engine(
     return None if engine is None else GuardedEngine(engine, fallback, warn=warn, host=host, runner=runner)
 
 
-def _make(make: Callable[..., ContextEngine | None], context_length: int, host: Host | None) -> ContextEngine | None:
+def _make(make: Callable[..., ContextEngine | None], context_length: int, host: Host) -> ContextEngine | None:
     with running_in(host):
         made = call_maker(make, context_length)
         return None if made is None else adopt(made)

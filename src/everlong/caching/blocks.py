@@ -34,7 +34,6 @@ from everlong.tokens.estimate import rough_tokens
 from everlong.tokens.media import media_tokens
 
 __all__ = [
-    "SWITCHES",
     "Block",
     "Count",
     "Layout",
@@ -323,6 +322,7 @@ def _system_count(messages: list[Message], layout: Layout) -> int:
 
 
 _SYSTEM_SWITCHES = ("speed",)
+"""Fields that invalidate what is cached from the system prompt on, without being part of it."""
 _MESSAGE_SWITCHES = (
     "tool_choice",
     "parallel_tool_calls",
@@ -331,8 +331,6 @@ _MESSAGE_SWITCHES = (
     "reasoning_effort",
     "output_config",
 )
-SWITCHES = (*_SYSTEM_SWITCHES, *_MESSAGE_SWITCHES)
-"""Fields of a request that invalidate what is cached, without being part of the prompt."""
 
 
 class RequestView:

@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
-from everlong.caching.blocks import Block, Count, RequestView, layout_of, rough_count, switches_of
-from everlong.caching.misses import CacheTokens, Miss, Parts, find_miss
+from everlong.caching.blocks import Block, Count, RequestView, layout_of, rough_count
+from everlong.caching.misses import CachedPrompt, Miss, find_miss
 from everlong.caching.prompt_cache import PromptCache, last_markable
 from everlong.caching.rules import SECONDS, CacheRules, ModelRules, Provider, cache_rules, model_rules, provider_of
 from everlong.model import Message
@@ -129,7 +129,7 @@ class CacheSimulator:
         self._entries: dict[bytes, _SimulatedPrefix] = {}
         self._seen: set[bytes] = set()
         self._views: dict[str, RequestView] = {}
-        self._before: tuple[Parts, CacheTokens] | None = None
+        self._before: CachedPrompt | None = None
 
     @property
     def totals(self) -> Totals:
@@ -147,7 +147,7 @@ class CacheSimulator:
         hit = self._find_automatic(prompt, at) if is_automatic else self._find_marked(prompt, at)
         write = self._write_automatic if is_automatic else self._write_marked
         outcome = self._price(prompt, at, hit, write(prompt, hit, at, responds_after))
-        miss = self._find_miss(body, prompt, outcome)
+        miss = self._find_miss(prompt, outcome)
         if miss is not None:
             outcome = replace(outcome, reason=miss.reason, missed=miss.tokens)
         self._seen.update(prompt.chain)
@@ -168,22 +168,23 @@ class CacheSimulator:
             marks.append((last, "1h" if automatic.get("ttl") == "1h" else "5m"))
         return _Prompt(view.blocks, view.chain, sizes, marks)
 
-    def _find_miss(self, body: Mapping[str, Any], prompt: _Prompt, outcome: CacheOutcome) -> Miss | None:
+    def _find_miss(self, prompt: _Prompt, outcome: CacheOutcome) -> Miss | None:
         """Return why a request did not read what the one before it had left, and remember this one."""
         digests: dict[str, list[bytes]] = {"tools": [], "system": [], "messages": []}
         for block in prompt.blocks:
             digests[block.tier].append(block.digest)
-        parts = Parts(
+        now = CachedPrompt(
             outcome.at,
+            max((SECONDS[ttl] for _, ttl in prompt.marks), default=self.rules.ttl_seconds),
             self.model,
-            digests["tools"],
-            digests["system"],
-            settings=dict(zip(("system", "messages"), switches_of(body), strict=True)),
-            messages=digests["messages"],
-            blocks=[1] * len(digests["messages"]),
-            marks=[ttl for _, ttl in prompt.marks],
+            tuple(digests["tools"]),
+            tuple(digests["system"]),
+            digests["messages"],
+            None,
+            outcome.prompt,
+            outcome.read,
+            sum(outcome.written.values()),
         )
-        now = parts, CacheTokens(outcome.prompt, outcome.read, sum(outcome.written.values()))
         before, self._before = self._before, now
         return None if before is None else find_miss(before, now, self.rules, self.prices)
 

@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING
 from everlong.config.settings import ChannelSettings, ChannelsSettings
 from everlong.errors import AuthenticationFailed, ConfigError
 from everlong.extras import install_command
-from everlong.providers.endpoints import Endpoint, find_key, key_source, store_key
+from everlong.providers.endpoints import Endpoint, find_key, key_source
 
 if TYPE_CHECKING:
     from everlong.channels.platform import Platform
 
 __all__ = [
     "PLATFORMS",
-    "TOKEN_VARIABLES",
     "channel_settings",
     "find_token",
     "make_platform",
-    "store_token",
+    "token_endpoint",
     "token_source",
 ]
 
@@ -62,29 +61,21 @@ TOKEN_VARIABLES = {"telegram": "TELEGRAM_BOT_TOKEN", "discord": "DISCORD_BOT_TOK
 def find_token(platform: str, env: Mapping[str, str] | None = None) -> str:
     """Return the token of a platform's bot; raise `AuthenticationFailed` without one."""
     try:
-        return find_key(_endpoint(platform), env)
+        return find_key(token_endpoint(platform), env)
     except AuthenticationFailed as error:
         raise AuthenticationFailed(
             f"there is no token for {platform}; set {TOKEN_VARIABLES[platform]}, or store one with: "
-            f"everlong setup {platform}",
+            f"everlong auth set {platform}",
             provider=platform,
         ) from error
 
 
 def token_source(platform: str, env: Mapping[str, str] | None = None) -> str | None:
     """Return where a platform's token comes from: ``env NAME`` or ``keyring``; None without one."""
-    return key_source(_endpoint(platform), env)
+    return key_source(token_endpoint(platform), env)
 
 
-def store_token(platform: str, token: str) -> None:
-    """Put the token of a platform's bot into the system's keyring; `ConfigError` where there is none."""
-    store_key(_entry(platform), token)
-
-
-def _entry(platform: str) -> str:
-    return f"channel {platform}"  # apart from the keys of providers, who may have any name
-
-
-def _endpoint(platform: str) -> Endpoint:
+def token_endpoint(platform: str) -> Endpoint:
+    """Return where a platform's token is kept: under a name apart from those of providers, who may have any."""
     variables = (TOKEN_VARIABLES[platform],)
-    return Endpoint(_entry(platform), "openai", "", key_variables=variables, needs_key=True, keyring=True)
+    return Endpoint(f"channel {platform}", "openai", "", key_variables=variables, needs_key=True, keyring=True)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from io import BytesIO
-from typing import Any, Literal
+from typing import Any
 
 import discord
 from discord.gateway import DiscordWebSocket
@@ -78,19 +78,6 @@ class DiscordPlatform:
         if not (flags.gateway_message_content or flags.gateway_message_content_limited):
             raise PlatformRefused(NO_INTENT)
         return Identity(str(client.user.id), client.user.name)
-
-    async def describe(self, kind: Literal["user", "chat", "guild"], ident: str) -> str:
-        """Return the name of a person, a channel or a server; `PlatformRefused` for one that the bot does not see."""
-        client = await self._log_in()
-        with translate_errors():
-            if kind == "user":
-                return (await client.fetch_user(_number(ident))).display_name
-            if kind == "guild":
-                return (await client.fetch_guild(_number(ident), with_counts=False)).name
-            channel = await client.fetch_channel(_number(ident))
-        if isinstance(channel, discord.DMChannel):
-            return channel.recipient.display_name if channel.recipient is not None else "a private chat"
-        return f"#{channel}"
 
     async def run(
         self,

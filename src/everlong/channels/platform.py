@@ -200,10 +200,6 @@ class Platform(Protocol):
         """Return who the bot is; `PlatformRefused` for a wrong token."""
         ...
 
-    async def describe(self, kind: Literal["user", "chat", "guild"], ident: str) -> str:
-        """Return the name of a person, a chat or a server; `PlatformRefused` for one that the bot does not see."""
-        ...
-
     async def run(
         self,
         receive: Receive,

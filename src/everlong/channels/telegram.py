@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any
 
 from telegram import (
     Bot,
@@ -146,16 +146,6 @@ class TelegramPlatform:
             me = await self._bot.get_me()
         self._identity = Identity(str(me.id), me.username or "")
         return self._identity
-
-    async def describe(self, kind: Literal["user", "chat", "guild"], ident: str) -> str:
-        """Return the name of a chat or of a person who has written to the bot."""
-        if not re.fullmatch(r"-?[0-9]+", ident):
-            raise PlatformRefused(
-                f"{ident!r} is no id of a {kind}: ids of Telegram are numbers, those of groups negative"
-            )
-        with self._translate_errors(f"looking for {kind} {ident}"):
-            found = await self._bot.get_chat(ident)
-        return found.effective_name or ident
 
     async def run(
         self,
@@ -346,7 +336,7 @@ class TelegramPlatform:
         except InvalidToken:
             raise PlatformRefused(
                 f"{action}: Telegram does not know this token; get a valid one from @BotFather, then say: "
-                "everlong setup telegram"
+                "everlong auth set telegram"
             ) from None
         except Conflict:
             raise PlatformUnreachable(

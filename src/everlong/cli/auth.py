@@ -1,4 +1,4 @@
-"""``everlong auth``: the keys of model providers in the system's keyring.
+"""``everlong auth``: the keys of model providers, and the tokens of bots, in the system's keyring.
 
 A key is typed at a hidden prompt or read from standard input. It is never an argument, because everybody on the machine
 can see those. The commands print names and places, never keys.
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from everlong import config
+from everlong.channels import PLATFORMS, token_endpoint
 from everlong.cli.output import json_option, print_values, say
 from everlong.providers.endpoints import (
     ENDPOINTS,
@@ -29,13 +30,16 @@ if TYPE_CHECKING:
 
 @click.group("auth")
 def auth_group() -> None:
-    """Store the keys of model providers in the system's keyring."""
+    """Store the keys of model providers, and the tokens of bots, in the system's keyring."""
 
 
 @auth_group.command("set")
 @click.argument("provider")
 def set_(provider: str) -> None:
-    """Store the key of PROVIDER, typed at a prompt or read from standard input."""
+    """Store the key of PROVIDER, typed at a prompt or read from standard input.
+
+    For telegram and discord it is the token of your bot.
+    """
     endpoint = _find_endpoint(provider)
     check_keyring(endpoint)
     is_asked = sys.stdin.isatty()
@@ -44,7 +48,7 @@ def set_(provider: str) -> None:
     ).strip()
     if not key:
         raise click.UsageError("the key is empty; nothing was stored")
-    store_key(provider, key, variable_of(endpoint))
+    store_key(endpoint.name, key, variable_of(endpoint))
     say(f"stored a key for {provider} in the system's keyring")
     source = key_source(endpoint)
     if source not in {None, "keyring"}:
@@ -74,11 +78,12 @@ def list_(as_json: bool) -> None:
 @click.argument("provider")
 def remove(provider: str) -> None:
     """Remove the key of PROVIDER from the keyring."""
-    _find_endpoint(provider)
-    if not remove_key(provider):
+    if not remove_key(_find_endpoint(provider).name):
         raise click.ClickException(f"there is no key for {provider} in the keyring")
     say(f"removed the key for {provider} from the system's keyring")
 
 
 def _find_endpoint(provider: str) -> Endpoint:
+    if provider in PLATFORMS:
+        return token_endpoint(provider)
     return endpoint_for(provider, config.load_settings().settings.providers)

@@ -126,7 +126,7 @@ def pair_command(platform: str, remove: str | None) -> None:
             return
         if token_source(platform) is None:
             raise click.ClickException(
-                f"there is no bot in {platform} that could read a code; say: everlong setup {platform}"
+                f"there is no bot in {platform} that could read a code; say: everlong auth set {platform}"
             )
         code = access.make_code()
     click.echo(code)
@@ -146,7 +146,7 @@ def _enabled_names(settings: Settings) -> list[str]:
     names = [name for name in ("telegram", "discord") if _section(settings, name).enabled]
     if not names:
         raise ConfigError(
-            "no channel is enabled; set one up with: everlong setup telegram, or everlong setup discord",
+            "no channel is enabled; switch one on with: everlong config set channels.telegram.enabled true",
             key="channels",
         )
     return names

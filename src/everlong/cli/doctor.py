@@ -300,13 +300,13 @@ def check_embeddings(situation: DoctorSituation) -> Iterator[Finding]:
 
 
 def check_channels(situation: DoctorSituation) -> Iterator[Finding]:
-    """Check the packages and the token of each channel that is switched on; `everlong setup` asks the platform."""
+    """Check the packages and the token of each channel that is switched on; the platform is not asked."""
     from everlong.channels import PLATFORMS, channel_settings, find_token, token_source  # noqa: PLC0415 - may be broken  # noqa: PLC0415 - as above
 
     channels = situation.settings.channels
     enabled = {name: own for name in PLATFORMS if (own := channel_settings(name, channels)).enabled}
     if not enabled:
-        yield Finding("ok", "none is switched on; everlong setup telegram or discord sets one up")
+        yield Finding("ok", "none is switched on; everlong config set channels.telegram.enabled true does it")
     for name, own in enabled.items():
         if missing := _missing_packages(name):
             text = f"{name} is switched on, but lacks {', '.join(missing)}"
@@ -315,7 +315,7 @@ def check_channels(situation: DoctorSituation) -> Iterator[Finding]:
         find_token(name)  # raises an error that says where to put one
         listed = len(own.users) + len(own.chats) + len(getattr(own, "guilds", ()))
         text = f"{name}: a token from {token_source(name)}, {counted(listed, 'id')} on the list"
-        advice = f"everlong setup {name} --user ID; or let people in with a code: everlong channels pair {name}"
+        advice = f"let people in with a code: everlong channels pair {name}"
         yield Finding("ok", text) if listed else Finding("warn", f"{text}: only paired people may talk", advice)
 
 
@@ -351,7 +351,7 @@ _CHECKS: dict[str, tuple[Check, str]] = {
     "store": (check_store, "restore a backup, or name another file: everlong config set store.url PATH"),
     "disk": (check_disk, "mend the folder, or name another place: everlong config set store.url PATH"),
     "embeddings": (check_embeddings, "everlong config set search.embeddings PATH, PROVIDER:MODEL or off"),
-    "channels": (check_channels, "everlong setup telegram or discord checks token and network"),
+    "channels": (check_channels, "store the token with: everlong auth set telegram, or discord"),
     "plugins": (check_plugins, "everlong plugins shows what is there"),
 }
 """The checks by the names that are printed, in their order, each with the advice for an error that it raises."""

@@ -60,7 +60,12 @@ def _serve(settings: Settings, overrides: dict[str, Any], *, until_eof: bool, as
     from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
     from everlong.gateway.server import GatewayServer, serve, tune  # noqa: PLC0415 - as above
     from everlong.gateway.telemetry import open_log  # noqa: PLC0415 - as above
+    from everlong.plugins.manager import BUILT_IN, BUILT_IN_LOSSLESS, LOSSLESS  # noqa: PLC0415 - as above
 
+    if settings.context.engine not in {BUILT_IN, LOSSLESS, BUILT_IN_LOSSLESS}:
+        _say(
+            f"context.engine is {settings.context.engine!r}; plugins do not reach the gateway, which uses {BUILT_IN!r}"
+        )
     routes = Routes(settings)
     log = open_log(as_json=as_json)
     try:

@@ -1,8 +1,7 @@
 """``everlong sessions``: the group of commands for the conversations in the store, and those that read it.
 
-``sessions_change.py`` has rename, delete, forget, verify, stats, backup and maintain; ``sessions_transfer.py`` has
-import and export; ``session_graph.py`` does what they do with the graphs of the lossless engine. The filters of
-``list`` reach `Conversations.newest` in ``store/conversations.py`` by their names.
+``sessions_change.py`` has rename, delete, forget, verify, backup and maintain; ``sessions_transfer.py`` has
+import and export. The filters of ``list`` reach `Conversations.newest` in ``store/conversations.py`` by their names.
 """
 
 from __future__ import annotations
@@ -36,11 +35,13 @@ from everlong.cli.output import counted, json_option, say
 from everlong.cli.picture import print_table
 from everlong.cli.screen import show_in_pager, styled
 from everlong.errors import NotStored
-from everlong.model import typed_words
+from everlong.lossless.graph import describe
+from everlong.model import typed_words, whole_text
 from everlong.store import Conversation
 from everlong.store.conversations import CompactionMark, ConversationLine
 from everlong.store.search import Filters
 from everlong.store.search.corpus import called_tools
+from everlong.store.summaries import StoredGraph
 from everlong.store.transcripts import one_line, pieces_of, plain
 from everlong.store.transcripts.parts import broken_words, compaction_line, facts_of, moment, name_of
 from everlong.store.whereabouts import is_undone, standing_views
@@ -65,7 +66,7 @@ _COMMANDS = {
     "backup": (f"{_CHANGE}:backup", "Copy the store into a new file."),
     "compactions": (f"{__name__}:compactions", "Show the compaction history of one conversation, or of all."),
     "delete": (f"{_CHANGE}:delete", "Delete conversations."),
-    "export": (f"{_TRANSFER}:export", "Write conversations to files: JSONL, JSON, Markdown or HTML."),
+    "export": (f"{_TRANSFER}:export", "Write conversations to files: JSONL, JSON or Markdown."),
     "forget": (f"{_CHANGE}:forget", "Remove messages for good: by a text, or by name."),
     "import": (f"{_TRANSFER}:import_", "Import conversations from files, folders, or the logs of other clients."),
     "list": (f"{__name__}:list_", "List conversations, the last active one first."),
@@ -73,7 +74,6 @@ _COMMANDS = {
     "rename": (f"{_CHANGE}:rename", "Give a conversation another title."),
     "search": (f"{__name__}:search", "Find messages, tool calls, results and summaries."),
     "show": (f"{__name__}:show", "Show a conversation."),
-    "stats": (f"{_CHANGE}:stats", "Show the size and contents of the store."),
     "verify": (f"{_CHANGE}:verify", "Check every hash and every reference."),
 }
 """The place of each command, and its line in ``everlong sessions --help``."""
@@ -174,22 +174,16 @@ def _first_words(store: Store, one: Conversation) -> str:
     type=click.IntRange(min=1),
     help="Only this message, in full, by the number that show and search print.",
 )
-@click.option("--graph", is_flag=True, help="Instead, draw the summaries that the lossless engine keeps.")
 @json_option
-def show(session: str, number: int | None, graph: bool, as_json: bool) -> None:
+def show(session: str, number: int | None, as_json: bool) -> None:
     """Show a conversation, named by its title, or by the id (or its beginning) of any of its parts.
 
     Marks show where it was compacted, which replies broke off and which requests failed. The id of a summary (s-…)
     shows what stands under it.
     """
     with open_chosen_store() as store:
-        if graph or session.startswith("s-"):
-            from everlong.cli.session_graph import show_graph, show_summary  # noqa: PLC0415 - loads the engine
-
-            if graph:
-                show_graph(store, find_conversation(store, session), as_json=as_json)
-            else:
-                show_summary(store, session, as_json=as_json)
+        if session.startswith("s-"):
+            _show_summary(store, session, as_json=as_json)
             return
         one = find_conversation(store, session)
         if number is not None:
@@ -307,6 +301,24 @@ def _show_message(store: Store, one: Conversation, number: int, *, as_json: bool
     for line in listed[:end]:
         tools |= called_tools(line.entry.message)
     show_in_pager(text for line in listed[place:end] for text in _render_message(one, line, 0, tools))
+
+
+def _show_summary(store: Store, ident: str, *, as_json: bool) -> None:
+    """Show a summary of the lossless engine, and the summaries or messages that it was made from."""
+    graph = StoredGraph(store, lambda: None)
+    node = graph.get(ident)
+    if node is None:
+        raise NotStored(f"there is no summary {ident}; a summary goes when its messages are forgotten")
+    if node.made.children:
+        under = [(child.id, child.made.text) for child in graph.newest(node.made.children) if child is not None]
+    else:
+        said = graph.messages(node.made.after, node.made.last)
+        under = [(f"{place[:12]} {message['role']}", whole_text(message)) for place, message in said]
+    if as_json:
+        print_json({**describe(node), "text": node.made.text, "under_it": dict(under)})
+    else:
+        parts = [(node.id, node.made.text), *under]
+        show_in_pager(f"{styled(name, bold=True)}\n{plain(text)}\n\n" for name, text in parts)
 
 
 # -- search ------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""``everlong sessions rename``, ``delete``, ``forget``, ``verify``, ``stats``, ``backup`` and ``maintain``.
+"""``everlong sessions rename``, ``delete``, ``forget``, ``verify``, ``backup`` and ``maintain``.
 
 These commands change or maintain the store. Those that delete ask first.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -30,7 +30,6 @@ from everlong.errors import NotStored
 from everlong.store import Store
 from everlong.store.store import apply_retention
 from everlong.store.tombstones import forgotten_among
-from everlong.store.transcripts import one_line
 from everlong.store.transcripts.parts import name_of
 from everlong.store.upkeep import garbage, maintenance
 from everlong.store.upkeep.forget import Forgotten, find_prompts, forget_prompts, forget_titles
@@ -218,7 +217,7 @@ def _clean_history(store: Store, path: Path, text: str | None) -> None:
         write_whole(path, kept)
 
 
-# -- verify, stats, backup and maintain --------------------------------------------------------------------------------
+# -- verify, backup and maintain ---------------------------------------------------------------------------------------
 
 
 @command("verify", "all")
@@ -268,44 +267,6 @@ def _merge_results(found: dict[str, Verified]) -> Verified:
     )
 
 
-@command("stats", "all")
-@json_option
-def stats(as_json: bool) -> None:
-    """Show how much the store holds for all tenants, its size, and how much is indexed."""
-    with open_for_all_tenants() as stores:
-        counts = {store.tenant: maintenance.stats(store) for store in stores}
-        found: dict[str, Any] = {"store": stores[0].database.backend.where, **counts["local"]}
-        for name in found.keys() - {"store", "pending", "unembedded", "bytes"}:  # these are of the whole store
-            found[name] = sum(one[name] for one in counts.values())
-        found["tenants"] = {name: one["sessions"] for name, one in counts.items()}
-        found["conversations"] = sum(store.conversations.count() for store in stores)
-    if as_json:
-        print_json(found)
-        return
-    _print_stats(found)
-
-
-def _print_stats(found: dict[str, Any]) -> None:
-    pending = found["pending"]
-    rows = [
-        ("store", found["store"]),
-        ("size", format_bytes(found["bytes"])),
-        ("sessions", f"{found['conversations']:,}"),
-        ("messages", f"{found['messages']:,} in {found['branches']:,} branches"),
-        ("outputs", f"{found['outputs']:,} kept whole beside tool results"),
-        ("compactions", f"{found['compactions']:,}; {found['views']:,} views; {found['sessions']:,} parts of sessions"),
-        ("index", "all messages are indexed" if not pending else f"{counted(pending, 'text')} not indexed yet"),
-    ]
-    if found["vectors"] or found["unembedded"]:
-        waiting = f"; {counted(found['unembedded'], 'message')} without" if found["unembedded"] else ""
-        rows.append(("vectors", f"{found['vectors']:,}{waiting}"))
-    if len(found["tenants"]) > 1:
-        shares = ", ".join(f"{one_line(name)} ({number:,})" for name, number in found["tenants"].items())
-        rows.append(("tenants", f"{shares}, by parts of sessions"))
-    for name, value in rows:
-        click.echo(f"{name + ':':<13}{value}")
-
-
 @command("backup", "all")
 @click.argument("file", type=click.Path(dir_okay=False))
 def backup(file: str) -> None:
@@ -323,22 +284,12 @@ def backup(file: str) -> None:
     is_flag=True,
     help="Also remove unused messages of the last day; only while nothing else writes to the store.",
 )
-@click.option(
-    "--graph",
-    "graphs",
-    multiple=True,
-    metavar="SESSION",
-    help="Instead, summarize this conversation for the lossless engine; may be given again.",
-)
 @json_option
-def maintain(everything: bool, graphs: tuple[str, ...], as_json: bool) -> None:
+def maintain(everything: bool, as_json: bool) -> None:
     """Index all messages, apply the retention settings, and free disk space, for all tenants.
 
     Messages get the vectors that search.embeddings asks for. Messages that no session needs are removed.
     """
-    if graphs:
-        _build_graphs(graphs, as_json=as_json)
-        return
     settings = store_settings()
     with open_chosen_store() as store:
         index_pending(store)
@@ -360,14 +311,3 @@ def maintain(everything: bool, graphs: tuple[str, ...], as_json: bool) -> None:
         without = f"{counted(unembedded, 'message')} without vectors"
         say(f"{without}: another process makes them, or `everlong doctor --call` says why not")
         raise click.exceptions.Exit(1)
-
-
-def _build_graphs(names: tuple[str, ...], *, as_json: bool) -> None:
-    from everlong.cli.session_graph import build_graphs  # noqa: PLC0415 - loads the engine
-
-    with open_chosen_store() as store:
-        done = build_graphs(store, [find_conversation(store, name) for name in names])
-    if as_json:
-        print_json(done)
-    for one in done:
-        say(f"{one['session']}: {one['covered']:,} of {counted(one['messages'], 'message')} under summaries")

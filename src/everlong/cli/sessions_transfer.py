@@ -45,14 +45,14 @@ _MOST_LISTED = 20
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["jsonl", "json", "markdown", "html"]),
+    type=click.Choice(["jsonl", "json", "markdown"]),
     help="What to write.  [default: by the name of the file; without a name jsonl]",
 )
 @click.option(
     "-o", "--output", type=click.Path(), help="Write to this file instead of stdout; to a folder, one file for each."
 )
 def export(sessions: tuple[str, ...], everything: bool, form: str | None, output: str | None) -> None:
-    """Write whole conversations: as JSONL that `import` reads, the JSON log, Markdown or self-contained HTML."""
+    """Write whole conversations: as JSONL that `import` reads, as a JSON log, or as Markdown."""
     if bool(sessions) == everything:
         raise click.UsageError("name the conversations to export, or say --all")
     with open_chosen_store() as store:
@@ -133,7 +133,7 @@ def import_(paths: tuple[str, ...], source: str | None, as_json: bool) -> None:
     """Import conversations from files, from all .jsonl files and logs of a folder, or from standard input ("-").
 
     Files are what `everlong compress` reads: message lists, request bodies, JSONL in the OpenAI or Anthropic format;
-    logs of Claude Code, Codex, opencode, Gemini CLI, pi, Cline, aider and Hermes; and what `everlong sessions export`
+    logs of Claude Code, Codex, opencode, pi, Cline and aider; and what `everlong sessions export`
     wrote. Without PATH, the logs of these clients that have changed, from where the clients keep them.
     Importing again adds only what is new; an import that was interrupted goes on when it is run again.
     """

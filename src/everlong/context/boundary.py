@@ -124,7 +124,7 @@ def survey(messages: Sequence[Message], summaries: tuple[int, ...], protect_firs
         body_start=body_start,
         latest_user=latest,
         in_doubt=_in_doubt(messages, latest),
-        newest_start=max(newest_start, body_start),
+        newest_start=_newest_start(messages, body_start),
     )
 
 

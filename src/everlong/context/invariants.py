@@ -10,7 +10,13 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
-from everlong.context.literals import ACKNOWLEDGEMENT, MISSING_RESULT, is_acknowledgement, summary_indices
+from everlong.context.literals import (
+    ACKNOWLEDGEMENT,
+    MISSING_RESULT,
+    is_acknowledgement,
+    is_summary,
+    summary_indices,
+)
 from everlong.model import (
     Group,
     Message,
@@ -288,15 +294,17 @@ class LatestUserTurn:
 def latest_user_index(messages: Sequence[Message], summaries: Collection[int] | None = None) -> int | None:
     """Return the index of the newest request; None if there is none.
 
-    That is the newest message in which a person asked for something, or else the newest user message that is no
-    summary: what a harness says in the user's name does not take the place of a request.
+    That is the newest message in which a person asked for something, or else the newest user message that says
+    something and does not read like a summary: what a harness says in the user's name does not take the place of a
+    request.
     """
     own = summary_indices(messages) if summaries is None else summaries
     asked = newest_request(messages, own)
     if asked is not None:
         return asked
-    users = [index for index, message in enumerate(messages) if message["role"] == "user" and index not in own]
-    return next((index for index in reversed(users) if messages[index].get("content")), users[-1] if users else None)
+    newest_first = ((index, messages[index]) for index in range(len(messages) - 1, -1, -1) if index not in own)
+    said = (index for index, message in newest_first if message["role"] == "user" and message.get("content"))
+    return next((index for index in said if not is_summary(messages[index])), None)
 
 
 def _after_summary(messages: Sequence[Message]) -> int:

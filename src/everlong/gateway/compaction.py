@@ -13,23 +13,22 @@ import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from everlong.agent.tools.hidden_tools import HiddenTool
+from everlong.agent.tools.hidden_tools import TOOLS, HiddenTool
 from everlong.context import ContextCompressor
 from everlong.context.oversized import SpillLimits
 from everlong.context.policy import CACHE_SECONDS, HYGIENE_MESSAGES, NEAR_THRESHOLD, Habits, Waiting, overflow_target
 from everlong.context.summarizers import ExtractiveSummarizer
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, TargetUnreachable
-from everlong.gateway.recall import can_hide, reader_of, recall_tools
+from everlong.gateway.recall import LOSSLESS_TOOLS, can_hide, reader_of
 from everlong.gateway.requests import AWAY_SECONDS, RelayedRequest, header_text
 from everlong.gateway.summaries import Earlier, PreparedSummary, Summaries, spent_by
 from everlong.gateway.window import RequestSize, Windows, lower_answer, read_request, tokens_in, tokens_of
 from everlong.lossless import LosslessEngine
 from everlong.lossless.frontier import sizes_for
-from everlong.plugins.guard import GuardedEngine, compressors_in
+from everlong.plugins.manager import BUILT_IN_LOSSLESS, LOSSLESS
 from everlong.store.compaction import Occasion, see, tagged_context
 from everlong.tokens import MessageCounter, counter_for
 
@@ -39,11 +38,9 @@ if TYPE_CHECKING:
     from everlong.context.summarizers import WrittenSummary
     from everlong.gateway.body import Draft
     from everlong.gateway.conversations import AppliedView, LiveConversation
-    from everlong.gateway.engines import Engines, GatewayPlugins, HostedEngine
     from everlong.gateway.recorder import ConversationRecorder
     from everlong.gateway.requests import ConversationTurn
     from everlong.gateway.telemetry import Metrics
-    from everlong.gateway.turn_queue import EndedRequest
     from everlong.model import Message
     from everlong.store import Store
 
@@ -92,7 +89,7 @@ _LONG_KEPT_SECONDS = 3_600.0
 class ConversationCompactor:
     """The compactor of one gateway: it makes room for requests in the windows of their models."""
 
-    def __init__(  # noqa: PLR0913 - each is one part of the gateway
+    def __init__(
         self,
         settings: Settings,
         windows: Windows,
@@ -102,7 +99,6 @@ class ConversationCompactor:
         earlier: Callable[[RelayedRequest, ConversationTurn], Earlier | None],
         *,
         clock: Callable[[], float] = time.monotonic,
-        plugins: GatewayPlugins | None = None,
     ) -> None:
         self._settings = settings.compression
         self._is_on = settings.compression.enabled
@@ -113,8 +109,7 @@ class ConversationCompactor:
         self._metrics = metrics
         self._earlier = earlier
         self._clock = clock
-        self._plugins = plugins if plugins is not None and plugins.are_wanted else None
-        self.is_lossless = plugins is not None and plugins.wants_lossless
+        self.is_lossless = settings.context.engine in {LOSSLESS, BUILT_IN_LOSSLESS}
         """True if conversations are compacted by the lossless engine."""
         self._patient = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="everlong-summaries")
         self._ahead: dict[int, asyncio.Task[None]] = {}
@@ -136,11 +131,8 @@ class ConversationCompactor:
         self._patient.shutdown(wait=False, cancel_futures=True)
 
     async def make_room(self, relayed: RelayedRequest, turn: ConversationTurn) -> None:
-        """Compact a request before it is sent: if it would not fit, or if it is due and the provider's cache is cold.
-
-        A context engine that the user chose is asked whether it is due.
-        """
-        if not turn.conversation.is_placed or (not self._is_on and relayed.engine is None):
+        """Compact a request before it is sent: if it would not fit, or if it is due and the cache is cold."""
+        if not self._is_on or not turn.conversation.is_placed:
             return
         if _is_unwieldy(relayed, turn) and not await self._spill_unwieldy(relayed, turn):
             return
@@ -153,20 +145,15 @@ class ConversationCompactor:
             await self._catch_up(relayed, turn)
         size = await self._size(relayed, turn)
         # New messages that no compaction could fit are spilled first.
-        if self._is_on and size.is_too_large and await self._spill(relayed, turn, size, newest_only=True):
+        if size.is_too_large and await self._spill(relayed, turn, size, newest_only=True):
             size = await self._size(relayed, turn)
         is_under_way = conversation.branch.id in self._ahead and conversation.branch.id not in self._preparing
         is_due = size.is_too_large and conversation.messages >= HYGIENE_MESSAGES and not (is_under_way and size.fits)
-        if relayed.engine is not None and not is_under_way:
-            is_due = await self._ask_engine(relayed, partial(_ask_before, relayed, turn, size)) or is_due
-        elif relayed.engine is None and size.is_considered and self._is_cold(turn):
+        if size.is_considered and self._is_cold(turn):
             is_due = is_due or self._is_due(turn, size, is_cold=True)
         conversation.sent_at = self._clock()
-        if is_due and self._is_on:
-            await self._shrink_to_fit(relayed, turn, size)
-
-    async def _shrink_to_fit(self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize) -> None:
-        """Compact a request as usual; if that is not enough, to less than its room; then spill what is too large."""
+        if not is_due:
+            return
         await relayed.wait_until_stored(turn)
         await self._shrink(relayed, turn, "preflight", size)
         after = await self._size(relayed, turn)
@@ -193,8 +180,7 @@ class ConversationCompactor:
         conversation.reported = (turn.drafted or sent, tokens)  # as later bodies are measured: without hidden tools
         asked = relayed.dialect.answer_tokens(turn.read)
         relayed.windows.heard(turn.model, relayed.route.provider, tokens, asked, is_taken=True)
-        is_left_alone = relayed.engine is not None or turn.is_unwieldy
-        if not self._is_on or is_left_alone or relayed.dialect.compacts_upstream(turn.read):
+        if not self._is_on or turn.is_unwieldy or relayed.dialect.compacts_upstream(turn.read):
             return
         if not conversation.is_placed:  # it was far from a compaction when it came
             return
@@ -254,54 +240,6 @@ class ConversationCompactor:
             await asyncio.get_running_loop().run_in_executor(self._patient, work)
         finally:
             await self.keep_receipts(relayed, turn, summarizer)
-
-    def tell_engine(self, relayed: RelayedRequest, turn: ConversationTurn, ended: EndedRequest, sent: int) -> None:
-        """Tell a context engine that the user chose how much an answer used; nobody waits for what it does then.
-
-        The prompt is the conversation's, without look-ups. If the API does not report its size, it is estimated from
-        the bytes that were sent.
-        """
-        if relayed.engine is None or ended.reply is None:
-            return
-        used = ended.reply.usage
-        prompt = ended.sent_tokens or tokens_in(turn.conversation, sent)
-        usage = {**used.to_dict(), "prompt_tokens": prompt, "total_tokens": prompt + used.output_tokens}
-        self._do(self._hear(relayed, turn, usage))
-
-    async def _hear(self, relayed: RelayedRequest, turn: ConversationTurn, usage: Mapping[str, Any]) -> None:
-        assert relayed.engine is not None  # noqa: S101 - asked before
-        await relayed.wait_until_stored(turn)
-        is_due = await self._ask_engine(relayed, partial(relayed.engine.is_due_after, usage))
-        if is_due and self._is_on and turn.conversation.branch.id not in self._ahead:
-            tokens = int(usage.get("total_tokens") or 0)
-            size = self._size_for(relayed, turn, tokens)
-            choose = partial(self._summaries.ahead, relayed, size.window - size.tokens)
-            await self._begin_compaction(relayed, turn, size, "threshold", choose)
-
-    async def _ask_engine(self, relayed: RelayedRequest, ask: Callable[[], bool]) -> bool:
-        """Ask an engine whether a compaction is due; not if that fails."""
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._patient, ask)
-        except Exception as error:  # noqa: BLE001 - the request goes on as well as it can
-            relayed.warning = header_text(f"the context engine was not asked: {type(error).__name__}")
-            _log.error("a context engine could not be asked: %s", type(error).__name__)
-            return False
-
-    async def find_engine(
-        self, engines: Engines, relayed: RelayedRequest, turn: ConversationTurn
-    ) -> HostedEngine | None:
-        """Return the engine of a conversation; None if there is none, or if it fails."""
-        conversation, recorder, provider = turn.conversation, relayed.conversations.recorder, relayed.route.provider
-        if conversation.session is None:
-            await relayed.wait_until_stored(turn)
-        window = relayed.windows.window(turn.model, provider)
-        work = partial(engines.of, recorder.store, conversation, turn.model, window, provider)
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._patient, work)
-        except Exception as error:  # noqa: BLE001 - as above
-            relayed.warning = header_text(f"no context engine: {type(error).__name__}")
-            _log.error("a conversation has no context engine: %s", type(error).__name__)
-            return None
 
     async def run_apart(self, work: Callable[[], T]) -> T:
         """Do slow work in a thread: answer calls of hidden tools, ask a model."""
@@ -371,6 +309,7 @@ class ConversationCompactor:
         return self._size_for(relayed, turn, min(size.tokens, counted))
 
     def _size_for(self, relayed: RelayedRequest, turn: ConversationTurn, tokens: int) -> RequestSize:
+        """Return the size and the limits of a request of so many tokens."""
         answer = relayed.dialect.answer_tokens(turn.read)
         return relayed.windows.size(turn.conversation, turn.model, relayed.route.provider, tokens, answer)
 
@@ -501,14 +440,14 @@ class ConversationCompactor:
         prepared = self._find_prepared(turn)
         summarizer = choose() if prepared is None else None
         try:
-            if is_ahead and summarizer is not None and relayed.engine is None:
+            if is_ahead and summarizer is not None:
                 work, began = partial(self._write_summary, relayed, turn, size, summarizer), self._clock()
                 written = await asyncio.get_running_loop().run_in_executor(self._patient, work)
                 if written is not None or self.is_lossless:
                     self._note_seconds(relayed, turn, began)
                 if written is not None:
                     prepared = PreparedSummary(written, spent_by(summarizer), turn.conversation.view_id)
-            if is_ahead and ident not in self._due and relayed.engine is None and not self.is_lossless:
+            if is_ahead and ident not in self._due and not self.is_lossless:
                 if len(self._prepared) >= _MOST_PREPARED:
                     del self._prepared[next(iter(self._prepared))]
                 if prepared is not None:
@@ -606,8 +545,8 @@ class ConversationCompactor:
         outcome = "failed"
         asks, began = summarizer is not None and prepared is None, self._clock()
         try:
-            # A slow engine must not hold up other conversations.
-            workers = self._patient if asks or relayed.engine is not None else self._workers
+            # A slow model must not hold up other conversations.
+            workers = self._patient if asks else self._workers
             outcome = await asyncio.get_running_loop().run_in_executor(workers, work)
             if asks:
                 self._note_seconds(relayed, turn, began)
@@ -640,32 +579,21 @@ class ConversationCompactor:
             return "unchanged"  # it was compacted while this request came
         occasion = Occasion(reason, conversation.session, turn.model, str(size.window))
         messages = see(recorder.store, conversation.branch).messages
-        with relayed.engine or nullcontext() as ready:
-            chosen = ready or self._compressor(relayed, turn, size)
-            self._prepare(chosen, turn, size, summarizer, messages)
-            options: dict[str, Any] = {"current_tokens": size.tokens, "force": reason == "overflow"}
-            options["spent"] = partial(spent_by, summarizer)
-            if prepared is not None:
-                compressors_in(chosen)[-1].prepared = prepared.written
-                options["spent"] = lambda: prepared.spent
-            if target is not None:
-                options["target_tokens"] = max(1, target - compressors_in(chosen)[-1].overhead_tokens)
-            options |= _place_options(recorder, conversation, chosen, reason)
-            plugins = None if self._plugins is None else self._plugins.of(recorder.store.tenant)
-            if plugins is not None:
-                options |= plugins.before_compaction(conversation.session, messages, reason=reason, tokens=size.tokens)
-            try:
-                done = recorder.compact(conversation, chosen, occasion, **options)
-            except TargetUnreachable as unreachable:  # the part that has to stay is larger
-                options["target_tokens"] = unreachable.least
-                done = recorder.compact(conversation, chosen, occasion, **options)
-            if relayed.engine is not None and done.child is not None:
-                provider = relayed.route.provider
-                relayed.engine.goes_on(done.child, conversation.branch, turn.model, size.window, provider)
-            if plugins is not None:
-                after = {"tokens_before": size.tokens, "tokens_after": chosen.last_prompt_tokens}
-                plugins.after_compaction(reason=reason, outcome=done.outcome, session_id=conversation.session, **after)
-            return done.outcome
+        engine = self._compressor(relayed, turn, size)
+        self._prepare(engine, turn, size, summarizer, messages)
+        options: dict[str, Any] = {"current_tokens": size.tokens, "force": reason == "overflow"}
+        options["spent"] = partial(spent_by, summarizer)
+        if prepared is not None:
+            engine.prepared = prepared.written
+            options["spent"] = lambda: prepared.spent
+        if target is not None:
+            options["target_tokens"] = max(1, target - engine.overhead_tokens)
+        options |= _place_options(recorder, conversation, engine, reason)
+        try:
+            return recorder.compact(conversation, engine, occasion, **options).outcome
+        except TargetUnreachable as unreachable:  # the part that has to stay is larger
+            options["target_tokens"] = unreachable.least
+            return recorder.compact(conversation, engine, occasion, **options).outcome
 
     def _compressor(self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize) -> ContextCompressor:
         """Return the built-in engine that the user chose, for one compaction."""
@@ -688,8 +616,8 @@ class ConversationCompactor:
         return draft if most == asked else lower_answer(draft, most)
 
     def recall_tools(self, relayed: RelayedRequest) -> tuple[HiddenTool, ...]:
-        """Return the tools by which the model of a request looks things up."""
-        return recall_tools(is_wanted=bool(relayed.route.recalls), is_lossless=self.is_lossless)
+        """Return the tools by which the model of a request looks things up: the lossless engine's own always."""
+        return LOSSLESS_TOOLS if self.is_lossless else TOOLS if relayed.route.recalls else ()
 
     def call_lossless(
         self, relayed: RelayedRequest, turn: ConversationTurn, name: str, arguments: Mapping[str, Any]
@@ -704,21 +632,20 @@ class ConversationCompactor:
 
     def _prepare(
         self,
-        engine: ContextCompressor | GuardedEngine,
+        compressor: ContextCompressor,
         turn: ConversationTurn,
         size: RequestSize,
         summarizer: Summarizer | None,
         messages: list[Message],
     ) -> None:
-        """Tell the compressors behind an engine the size of the whole request, in the tokens of its model."""
+        """Tell an engine the size of the whole request, in the tokens of its model."""
         tools = turn.read.field("tools")
-        for compressor in compressors_in(engine):
-            compressor.summarizer = summarizer
-            compressor.answer_tokens, compressor.prices = size.answer, size.prices
-            compressor.calibrate(messages, size.tokens, tools if isinstance(tools, list) else None)
-            if turn.conversation.habits is not None:
-                compressor.habits = turn.conversation.habits
-                compressor.adapt_threshold()
+        compressor.summarizer = summarizer
+        compressor.answer_tokens, compressor.prices = size.answer, size.prices
+        compressor.calibrate(messages, size.tokens, tools if isinstance(tools, list) else None)
+        if turn.conversation.habits is not None:
+            compressor.habits = turn.conversation.habits
+            compressor.adapt_threshold()
 
 
 def _is_unwieldy(relayed: RelayedRequest, turn: ConversationTurn) -> bool:
@@ -745,7 +672,7 @@ def _is_late(recorder: ConversationRecorder, conversation: LiveConversation, pre
 def _place_options(
     recorder: ConversationRecorder,
     conversation: LiveConversation,
-    engine: ContextCompressor | GuardedEngine,
+    engine: ContextCompressor,
     reason: str,
 ) -> dict[str, Any]:
     """Return the options that say where to compact: if no request waits, as far as the conversation has come by now."""
@@ -755,13 +682,6 @@ def _place_options(
     if at == conversation.branch:
         return {"at": at}
     return {"at": at, "current_tokens": engine.estimate_tokens(see(recorder.store, at).messages)}
-
-
-def _ask_before(relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize) -> bool:
-    """Ask the engine of a conversation whether a request should be compacted before it is sent."""
-    assert relayed.engine is not None  # noqa: S101 - asked before
-    _, messages, _ = read_request(relayed.dialect, turn.sent(relayed.dialect))
-    return relayed.engine.is_due_before(messages, size.tokens)
 
 
 def _count(relayed: RelayedRequest, turn: ConversationTurn, body: bytes) -> int:

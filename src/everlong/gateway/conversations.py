@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
-from itertools import accumulate, count
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from everlong.gateway.body import Change, Draft, Read, draft_of, dump_json, parse_json
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from hashlib import _Hash as Hash
 
     from everlong.caching import PromptCache
+    from everlong.caching.misses import CachedPrompt
     from everlong.context.policy import Habits, Waiting
     from everlong.gateway.formats import Dialect
     from everlong.model import Message
@@ -59,7 +60,7 @@ _BACK = (0, 1, 2, 3, 5, 8)
 """The entries whose ends are remembered, counted from the last one."""
 _EXCHANGE = 2
 """Entries of a first exchange."""
-_CONVERSATION_BYTES, _ENTRY_BYTES = 4_000, 16
+_CONVERSATION_BYTES, _ENTRY_BYTES = 4_000, 24
 """Approximate bytes that a conversation, and each of its entries, takes in memory."""
 _RIVALS = 1_000
 """Places with the same beginning that are tried, the newest first."""
@@ -70,7 +71,6 @@ _OLDER = 0.8
 """Weight of all earlier steps against the newest one."""
 _SHORTEST_STEP, _LONGEST_STEP = 0.01, 60.0
 """Seconds of a step; a person who pauses does not make a conversation slow."""
-_names = count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +156,8 @@ class LiveConversation:
     hint: str | None = None
     """The name by which its client knows it."""
     sender: Sender | None = None
-    watched_as: str = ""
-    """Its name in the watch over the provider's cache, if it got one before its branch was known."""
+    cached: CachedPrompt | None = None
+    """Its newest answered request, as it lies in the provider's cache."""
 
     def cut(self, count: int, branch: Branch, mark: bytes) -> LiveConversation:
         """Return the conversation up to an entry, for a request that goes on from there.
@@ -180,7 +180,7 @@ class LiveConversation:
 
     def to_store(self) -> LiveConversation:
         """Return a copy for the recorder, without what only the relay uses."""
-        return replace(self, depths=self.depths[:], cache=None, waiting=None, habits=None)
+        return replace(self, depths=self.depths[:], cache=None, cached=None, waiting=None, habits=None)
 
     def move_to(self, stored: LiveConversation) -> None:
         """Take over the place and the view that the recorder found."""
@@ -197,11 +197,6 @@ class LiveConversation:
     def is_placed(self) -> bool:
         """True once its place in the store is known."""
         return self.branch.id != 0
-
-    @property
-    def watch_name(self) -> str:
-        """Its name in the watch over the provider's cache."""
-        return self.watched_as or str(self.branch.id)
 
     @property
     def view_id(self) -> int | None:
@@ -233,6 +228,7 @@ class LiveConversation:
         """Take over what is known of the same conversation, which was read anew."""
         self.reported, self.sent_at, self.growth = other.reported, other.sent_at, other.growth
         self.waiting, self.waiting_under, self.habits = other.waiting, other.waiting_under, other.habits
+        self.cached = other.cached
 
     @property
     def weight(self) -> int:
@@ -444,7 +440,7 @@ def unplaced(read: Read, sender: Sender) -> LiveConversation:
         lead += 1
     ends = array("Q", [entry.end for entry in read.entries])
     found = LiveConversation(read.beginning(), lead, ends, array("Q", bytes(8 * len(ends))), Branch(0, b"", 0), None)
-    found.sender, found.watched_as = sender, f"new {next(_names)}"
+    found.sender = sender
     return found
 
 

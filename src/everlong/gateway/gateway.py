@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -18,6 +19,8 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import ClientError, web
 
 from everlong.agent.tools.hidden_tools import RecallLookup, look_up_all
+from everlong.caching.misses import CachedPrompt, Miss, find_miss
+from everlong.caching.rules import cache_rules, model_rules, provider_of
 from everlong.context.policy import OVERFLOW_TRIES
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge, SummarizerError
 from everlong.gateway.account import Budget, Charge
@@ -33,10 +36,9 @@ from everlong.gateway.body import (
 from everlong.gateway.bounds import Unreadable, encoding_of, plain, unpack
 from everlong.gateway.compaction import ConversationCompactor
 from everlong.gateway.conversations import ConversationMemory
-from everlong.gateway.engines import Engines, GatewayPlugins
 from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless
 from everlong.gateway.journal import Journal
-from everlong.gateway.prompt_caching import CacheMarkers, CacheWatch, Sent
+from everlong.gateway.prompt_caching import CacheMarkers, cached_prompt
 from everlong.gateway.recall import can_offer, choose_tools, offer_tools
 from everlong.gateway.recorder import NEW_BLOCKS, ConversationRecorder, ResponseRecorder
 from everlong.gateway.requests import (
@@ -87,18 +89,15 @@ from everlong.tokens import MessageCounter, counter_for
 from everlong.wire.event_stream import MOST_ANSWER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Hashable, Mapping
     from pathlib import Path
 
     from aiohttp import ClientResponse
 
-    from everlong.caching.blocks import Layout
-    from everlong.caching.misses import Miss
     from everlong.config import Settings
     from everlong.context import Summarizer
     from everlong.gateway.body import Draft
     from everlong.gateway.routing import Routes
-    from everlong.providers.base import Reply
     from everlong.store.database import Database
 
 __all__ = ["Gateway"]
@@ -112,7 +111,7 @@ _CLIENT_SECONDS = 120.0
 """Seconds that a conversation's own model may take for a summary that its client asks for."""
 _LEAST_ENTRIES = 2
 """Entries of the smallest request for a compaction: something to compact, and the item that asks."""
-_EXPIRY_SECONDS = 60.0
+_MOST_OPENINGS = 2_000
 _THREADS = 32
 """Threads for what takes longer than a moment: so many that large bodies keep no small request waiting for one."""
 _PEEK_STATUS = frozenset({400, 413, 422, 500})
@@ -144,10 +143,8 @@ class Gateway:
         windows = Windows(settings)
         self.budget = Budget(database, windows)
         self.summaries = Summaries(settings, self._send_aside, windows, self.budget, summarizer)
-        self._plugins = GatewayPlugins(settings)
-        self.engines = Engines(settings, self._plugins)
         self._compactor = ConversationCompactor(
-            settings, windows, self._workers, self.summaries, self.metrics, self._earlier, plugins=self._plugins
+            settings, windows, self._workers, self.summaries, self.metrics, self._earlier
         )
         self._client_compaction = ClientCompaction(settings)
         self._journal = Journal(journal or journal_folder())
@@ -156,12 +153,12 @@ class Gateway:
         self._backlog = Backlog(self._writer, self._journal, self._upkeep.wake, refuses=refuses)
         self.responses = Responses(lambda tenant: ResponseRecorder(self._store_of(tenant)), NEW_BLOCKS)
         self._marking = CacheMarkers(settings.prompt_caching)
-        self._watch = CacheWatch()
+        self._openings: OrderedDict[tuple[str, Hashable, Hashable], CachedPrompt] = OrderedDict()
+        """By tenant, first question and reply, the newest answered request that went on from them."""
         self._memory = ConversationMemory()
         self._usage_refused: set[str] = set()
         """Addresses of upstreams that refuse to be asked for the usage of a stream."""
         self._conversations: dict[tuple[str, str], TenantConversations] = {}
-        self._expiring: asyncio.Task[None] | None = None
 
     @property
     def waiting(self) -> int:
@@ -185,28 +182,16 @@ class Gateway:
         await asyncio.to_thread(self._compactor.windows.load)
         await self.relay.start()
         self._upkeep.start()
-        if self.engines.is_on:
-            self._expiring = asyncio.create_task(self._expire())
 
     async def close(self) -> None:
         """Finish the work under way, and release everything."""
-        if self._expiring is not None:
-            self._expiring.cancel()
         await self._compactor.close()
         await self._backlog.close()
         await self._upkeep.close()
         await self.relay.close()
         await self._writer.close()
-        await asyncio.to_thread(self.engines.close)
-        await asyncio.to_thread(self._plugins.close)
         self._journal.close()
         self._workers.shutdown(wait=False, cancel_futures=True)
-
-    async def _expire(self) -> None:
-        """End the engines of expired conversations from time to time."""
-        while True:
-            await asyncio.sleep(_EXPIRY_SECONDS)
-            await asyncio.to_thread(self.engines.expire)
 
     # -- a request -----------------------------------------------------------------------------------------------------
 
@@ -301,7 +286,7 @@ class Gateway:
                 relayed.whole = await self.responses.read(relayed.tenant, relayed.words, relayed.sender)
                 account.model, relayed.route = relayed.whole.model, self.routes.find(dialect.api, relayed.whole.model)
                 return
-            is_small = None if self.engines.is_on else partial(self._is_small, relayed)
+            is_small = partial(self._is_small, relayed)
             relayed.turn = await relayed.conversations.enter(relayed.words, relayed.sender, is_small)
             account.model = relayed.turn.model
             relayed.route = self.routes.find(dialect.api, relayed.turn.model)
@@ -340,8 +325,6 @@ class Gateway:
             if not is_known:
                 return await self._answer_compaction(relayed, turn, is_unknown=is_known is False)
         elif is_ours:
-            if self.engines.is_on:
-                relayed.engine = await self._compactor.find_engine(self.engines, relayed, turn)
             await self._compactor.make_room(relayed, turn)
         for attempt in range(OVERFLOW_TRIES + 1):
             sent = relayed.sent_body = self._make_body(relayed, turn)
@@ -502,9 +485,8 @@ class Gateway:
         draft = turn.draft(relayed.dialect)
         turn.drafted = len(draft.body)
         view = None if turn.view is None else turn.view.view_id
-        own = () if relayed.engine is None else relayed.engine.tools
         recalling = self._compactor.recall_tools(relayed)
-        tools = choose_tools(relayed.dialect, draft, recalling, own, is_compacted=view is not None)
+        tools = choose_tools(relayed.dialect, draft, recalling, is_compacted=view is not None)
         relayed.hidden = frozenset(tool.name for tool in tools)
         if tools:
             draft = offer_tools(relayed.dialect, draft, tools)
@@ -514,7 +496,7 @@ class Gateway:
         body = draft.body
         if relayed.dialect.takes_markers:
             body = self._marking.marked(turn.conversation, draft, turn.model, relayed.route.cached_as)
-        relayed.sent = _describe_sent(relayed, turn, draft, body, view)
+        relayed.draft, relayed.view = draft, view
         return relayed.body if body == turn.body else body
 
     def _earlier(self, relayed: RelayedRequest, turn: ConversationTurn) -> Earlier | None:
@@ -548,9 +530,8 @@ class Gateway:
             async def look_up(lookups: list[RecallLookup], tokens: int, sent: bytes) -> dict[str, str]:
                 await relayed.wait_until_stored(turn)
                 room = await self._compactor.left_for_lookups(relayed, turn, tokens, sent)
-                call = None if relayed.engine is None else relayed.engine.call
-                if self._compactor.is_lossless:
-                    call = partial(self._compactor.call_lossless, relayed, turn)
+                is_lossless = self._compactor.is_lossless
+                call = partial(self._compactor.call_lossless, relayed, turn) if is_lossless else None
                 counter = counter_for(turn.model)
                 window = relayed.windows.window(turn.model, relayed.route.provider)
                 return await self._compactor.run_apart(
@@ -596,11 +577,10 @@ class Gateway:
             account.session, account.branch = turn.conversation.session, turn.conversation.branch.id
         if reply is not None and account.usage is not None and not is_estimated:
             await self._compactor.note_answer(relayed, turn, ended.sent_tokens, reply.usage.output_tokens, sent)
-            account.miss = self._find_miss(relayed, turn, reply)
+            account.miss = self._find_miss(relayed, turn, reply.usage)
             ended = replace(ended, miss=account.miss)
         elif reply is not None:
             self._compactor.note_uncounted(relayed, turn, sent)
-        self._compactor.tell_engine(relayed, turn, ended, sent)
         if problem := await self._backlog.finish(turn, ended):
             relayed.warning = header_text(problem)
 
@@ -614,16 +594,25 @@ class Gateway:
         written = await asyncio.to_thread(MessageCounter(counter_for(relayed.account.model)).count, reply.message)
         return replace(ended, reply=replace(reply, usage=Usage(prompt, written)), is_estimated=True)
 
-    def _find_miss(self, relayed: RelayedRequest, turn: ConversationTurn, reply: Reply) -> Miss | None:
-        """Return why a request missed the provider's cache; None if it did not, or if nobody can tell."""
-        tenant, branch = relayed.tenant, turn.conversation.watch_name
-        answering, sent = relayed.answering, relayed.sent
-        if sent is None or answering is None:
-            return None
-        if answering.sent not in (sent.body, relayed.body):
-            self._watch.forget(tenant, branch)  # the client does not repeat the look-ups that it went on with
-            return None
-        return self._watch.compare(tenant, branch, sent, reply)
+    def _find_miss(self, relayed: RelayedRequest, turn: ConversationTurn, usage: Usage) -> Miss | None:
+        """Return what a request missed in the provider's cache, and remember it for the next one of its conversation.
+
+        A fork is compared with the newest request that begins with the same question and reply.
+        """
+        conversation, before = turn.conversation, turn.conversation.cached
+        conversation.cached = None
+        if relayed.draft is None or relayed.answering is None or relayed.answering.sent is not relayed.sent_body:
+            return None  # the client does not repeat the look-ups that it went on with
+        rules = cache_rules(provider_of(relayed.route.cached_as, model=turn.model), turn.model)
+        now = conversation.cached = cached_prompt(relayed, turn, relayed.draft, usage, rules)
+        if len(now.history) > _LEAST_ENTRIES:
+            opening = relayed.tenant, now.history[0], now.history[1]
+            newest = self._openings.pop(opening, None)
+            before = before or newest
+            self._openings[opening] = now
+            if len(self._openings) > _MOST_OPENINGS:
+                self._openings.popitem(last=False)
+        return None if before is None else find_miss(before, now, rules, model_rules(turn.model))
 
     async def _note(self, relayed: RelayedRequest) -> None:
         """Write a request into the journal or the database before it goes upstream; `Refused` if neither takes it."""
@@ -654,7 +643,7 @@ class Gateway:
         self._backlog.do(self._finish(relayed, hung_up) if answering is None else answering.abandon())
 
     def look_up_views(self, tenant: str) -> None:
-        """Have the next requests of a tenant sent under the views and pins that are in force in the store now."""
+        """Have the next requests of a tenant sent under the views that are in force in the store now."""
         for (name, _), conversations in self._conversations.items():
             if name == tenant:
                 conversations.look_up_views()
@@ -671,14 +660,6 @@ class Gateway:
                 recorder, self._writer, self._journal, self._memory, NEW_BLOCKS
             )
         return self._conversations[key]
-
-
-def _describe_sent(
-    relayed: RelayedRequest, turn: ConversationTurn, draft: Draft, body: bytes, view: int | None
-) -> Sent:
-    layout: Layout = "anthropic" if relayed.dialect.name == "anthropic" else "openai"
-    provider, lead, is_items = relayed.route.cached_as, turn.conversation.lead, relayed.dialect is RESPONSES
-    return Sent(draft, body, turn.model, provider, layout, lead, view, turn.began, is_items)
 
 
 async def _carries_conversation(relayed: RelayedRequest) -> bool:

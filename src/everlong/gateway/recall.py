@@ -26,17 +26,11 @@ __all__ = [
     "has_tools",
     "offer_tools",
     "reader_of",
-    "recall_tools",
     "take_tools_away",
 ]
 
 LOSSLESS_TOOLS = tuple(HiddenTool(one["name"], one["description"], one["parameters"]) for one in SCHEMAS)
 """The tools of the lossless engine, which take the place of the other two."""
-
-
-def recall_tools(*, is_wanted: bool, is_lossless: bool) -> tuple[HiddenTool, ...]:
-    """Return the tools by which models look things up: the lossless engine's own always, the others if wanted."""
-    return LOSSLESS_TOOLS if is_lossless else TOOLS if is_wanted else ()
 
 
 def reader_of(tools: Sequence[HiddenTool]) -> str:
@@ -67,20 +61,10 @@ def has_tools(draft: Draft) -> bool:
 
 
 def choose_tools(
-    dialect: Dialect,
-    draft: Draft,
-    recalling: Sequence[HiddenTool],
-    engines: Sequence[HiddenTool],
-    *,
-    is_compacted: bool,
+    dialect: Dialect, draft: Draft, recalling: Sequence[HiddenTool], *, is_compacted: bool
 ) -> list[HiddenTool]:
-    """Return the gateway's own tools for a request: those for look-ups, and those of a context engine.
-
-    If a client has a tool of the same name, it keeps its own.
-    """
+    """Return the tools for look-ups that a request gets; if a client has one of the same name, it keeps its own."""
     tools = list(recalling) if recalling and can_offer(dialect, draft, is_compacted=is_compacted) else []
-    if engines and can_hide(dialect, draft):
-        tools += [tool for tool in engines if tool.name not in {one.name for one in tools}]
     if tools and has_tools(draft):
         own = _tool_names(parse_json(draft.body[slice(*draft.fields["tools"])]))
         tools = [tool for tool in tools if tool.name not in own]

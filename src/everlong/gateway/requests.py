@@ -56,9 +56,8 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from everlong.gateway.engines import HostedEngine
+    from everlong.gateway.body import Draft
     from everlong.gateway.formats import Dialect
-    from everlong.gateway.prompt_caching import Sent
     from everlong.gateway.recorder import ConversationRecorder
     from everlong.gateway.routing import Route
     from everlong.gateway.stream import Answering
@@ -118,14 +117,14 @@ class RelayedRequest:
     sent_body: bytes | None = None
     """The body that went upstream last."""
     warning: str = ""
-    sent: Sent | None = None
-    """That body as the watch over the provider's cache needs it."""
+    draft: Draft | None = None
+    """That body before the gateway's own cache markers were put in."""
+    view: int | None = None
+    """The view that it was sent under."""
     hidden: frozenset[str] = frozenset()
     """The names of the tools that the gateway offers with it and answers itself."""
     hides_usage: bool = False
     """True if the gateway asks for the usage of its stream, and the client does not."""
-    engine: HostedEngine | None = None
-    """The context engine of its conversation, if the user chose one that is not built in."""
     is_over: bool = False
     """True once its end is known."""
     is_rewritten: bool = False
@@ -206,9 +205,7 @@ class TenantConversations(TurnQueue):
 
     # -- coming in -----------------------------------------------------------------------------------------------------
 
-    async def enter(
-        self, body: bytes, sender: Sender, is_small: Callable[[str, int], bool] | None = None
-    ) -> ConversationTurn:
+    async def enter(self, body: bytes, sender: Sender, is_small: Callable[[str, int], bool]) -> ConversationTurn:
         """Return the turn of a request in its conversation, which is in memory or looked up in the store.
 
         If a request ``is_small``, far from any compaction, and no view can be in force for it, or if the database is
@@ -233,7 +230,7 @@ class TenantConversations(TurnQueue):
         read = await asyncio.to_thread(read_body, body, list_name) if heavy else read_body(body, list_name)
         model = read.field("model")
         check_model(model)
-        can_wait = not heavy and self._is_file and is_small is not None and is_small(str(model or ""), len(body))
+        can_wait = not heavy and self._is_file and is_small(str(model or ""), len(body))
         try:
             if not can_wait or await self._may_have_view(read):
                 return await self._look_up(body, read, sender, found, heavy=heavy)
@@ -262,6 +259,7 @@ class TenantConversations(TurnQueue):
         conversation.measure(len(body))
         if found is not None:
             conversation.reported = found.place.conversation.reported
+            conversation.cached = found.place.conversation.cached
         unwieldy = heavy and await asyncio.to_thread(is_unwieldy, body, read)
         turn = ConversationTurn(self, body, read, conversation, conversation.hint, is_unplaced=True)
         turn.is_large, turn.is_unwieldy = heavy, unwieldy

@@ -141,13 +141,7 @@ class OwnSummarizer:
         told = warm_ask(request, request.budget_tokens)
         if request.count(told) + request.budget_tokens > self._room:
             raise SummarizerError("the conversation leaves no room in the window for its summary")
-        try:
-            answer = self._wait_for(_with_ask(self._relayed.dialect, self._sent, told))
-        except SummarizerError as error:
-            request.exchanges.note(self.name, told, "", sent_before=len(request.prefix), error=str(error))
-            raise
-        request.exchanges.note(self.name, told, answer, sent_before=len(request.prefix))
-        return answer
+        return self._wait_for(_with_ask(self._relayed.dialect, self._sent, told))
 
     def complete(self, messages: list[Message], max_tokens: int) -> str:
         """Return the model's answer to a prompt of its own, without the conversation; not in the loop's thread."""

@@ -56,13 +56,13 @@ class GatewayLog:
         level = "error" if account.problem else "warning" if account.status >= 500 else "info"
         if account.route in {"health", "metrics"} and level == "info":
             level = "debug"
-        if self._wants(level):
+        if LEVELS.index(level) >= self._least:
             line = _people_line if self._for_people else _request_line
             self._put(partial(line, level, time.time(), account, account.seconds))
 
     def say(self, level: str, event: str, **fields: Any) -> None:
         """Log another event."""
-        if self._wants(level):
+        if LEVELS.index(level) >= self._least:
             self._put(partial(_people_event if self._for_people else _line, level, event, time.time(), fields))
 
     def close(self) -> None:
@@ -71,9 +71,6 @@ class GatewayLog:
         if self._file is not None and self._file is not sys.stderr.buffer:
             self._file.close()
         self._file = None
-
-    def _wants(self, level: str) -> bool:
-        return LEVELS.index(level) >= self._least
 
     def _put(self, line: Callable[[], bytes]) -> None:
         with self._lock:
@@ -175,8 +172,7 @@ def _request_line(level: str, now: float, account: RequestAccount, seconds: floa
         "output_tokens": usage.output_tokens if usage is not None else None,
         "cache_read_tokens": usage.cache_read_tokens if usage is not None else None,
         "cache_missed_tokens": miss.tokens if miss is not None else None,
-        "cache_miss": f"{miss.reason}: {miss.detail}" if miss and miss.detail else miss.reason if miss else None,
-        "cache_diagnosis": (miss.diagnosis or None) if miss is not None else None,
+        "cache_miss": miss.reason if miss is not None else None,
         "problem": account.problem or None,
     }
     return _line(level, "request", now, {name: value for name, value in fields.items() if value is not None})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import io
-import ipaddress
 import logging
 import os
 import re
@@ -16,6 +15,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.request import getproxies_environment, proxy_bypass
 from weakref import WeakKeyDictionary
 
 from aiohttp import (
@@ -137,63 +137,36 @@ _BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA
 
 
 class Network:
-    """The way to upstreams.
-
-    Args:
-        env: environment variables, instead of the process's own.
+    """The way to upstreams, as the environment names it.
 
     Raises:
         ConfigError: a proxy is of a kind that is not supported.
     """
 
-    def __init__(self, env: Mapping[str, str] | None = None) -> None:
-        env = os.environ if env is None else env
-        self._proxies = {
-            scheme: found
-            for scheme in ("http", "https")
-            if (found := _proxy(f"{scheme.upper()}_PROXY", _either(env, f"{scheme}_proxy"))) is not None
-        }
-        self._direct = _either(env, "no_proxy").lower().replace(",", " ").split()
-        self.ssl = _context(env)
+    def __init__(self) -> None:
+        named = getproxies_environment()
+        self._proxies: dict[str, URL] = {name: _proxy(name, named[name]) for name in ("http", "https") if name in named}
+        self.ssl = _context(os.environ)
         """The verification of connections; True for the HTTP client's usual way."""
 
     def proxy_for(self, url: URL) -> URL | None:
         """Return the proxy for an address; None if it is reached directly, as this machine always is."""
-        proxy, host = self._proxies.get(url.scheme), (url.host or "").lower()
-        if proxy is None or is_loopback(host) or any(_is_direct(entry, host, url.port) for entry in self._direct):
+        host = url.host or ""
+        if is_loopback(host) or proxy_bypass(f"{host}:{url.port}"):
             return None
-        return proxy
+        return self._proxies.get(url.scheme)
 
 
-def _either(env: Mapping[str, str], name: str) -> str:
-    """Return a variable in lower case, or else in upper case, as curl does."""
-    return (env.get(name) or env.get(name.upper()) or "").strip()
-
-
-def _proxy(name: str, value: str) -> URL | None:
-    if not value:
-        return None
-    given = value if "://" in value else f"http://{value}"
+def _proxy(scheme: str, value: str) -> URL:
     try:
-        found = URL(given)
+        found = URL(value if "://" in value else f"http://{value}")
         is_proxy = found.scheme in {"http", "https"} and bool(found.host)
     except ValueError:
-        found, is_proxy = URL(), False
+        is_proxy = False
     if not is_proxy:
-        shown = f"a {found.scheme}:// address" if found.scheme and found.host else "no address"
-        raise ConfigError(f"{name} is {shown}, but a proxy must be http://HOST:PORT or https://HOST:PORT", key=name)
+        name = f"{scheme.upper()}_PROXY"
+        raise ConfigError(f"{name} has a value of another form, but a proxy must be http://HOST:PORT", key=name)
     return found
-
-
-def _is_direct(entry: str, host: str, port: int | None) -> bool:
-    """Return whether an entry of ``NO_PROXY`` means a host: a network, or a name with all subdomains or on one port."""
-    with suppress(ValueError):
-        return ipaddress.ip_address(host) in ipaddress.ip_network(entry.strip("[]"), strict=False)
-    name, colon, digits = entry.rpartition(":")
-    if not colon or not digits.isdigit():
-        name, digits = entry, ""
-    name = name.strip("[]").removeprefix("*.").lstrip(".")
-    return (not digits or int(digits) == port) and (name in {"*", host} or host.endswith(f".{name}"))
 
 
 def _context(env: Mapping[str, str]) -> ssl.SSLContext | bool:

@@ -117,12 +117,6 @@ class Windows:
         self.catalogue.learn(ModelName(provider, model), error)
         self._infos.pop(ModelName(provider, model), None)
 
-    def answer_room(self, model: str, provider: str, asked: int) -> int:
-        """Return the tokens that are kept free for an answer; none if the upstream takes more than fits."""
-        if self._counts_answers.get(ModelName(provider, model)) is False:
-            return 0
-        return min(asked, int(_ANSWER_SHARE * self.window(model, provider)))
-
     def heard(self, model: str, provider: str, tokens: int, asked: int, *, is_taken: bool) -> bool:
         """Take in whether a prompt was taken that fits the window without its answer; return whether it is news."""
         name, window = ModelName(provider, model), self.window(model, provider)
@@ -167,7 +161,9 @@ class Windows:
             tokens_of(conversation, conversation.fixed_bytes),
             tokens_of(conversation, conversation.head_bytes),
         )
-        answer = self.answer_room(model, provider, answer_tokens)
+        answer = min(answer_tokens, int(_ANSWER_SHARE * self.window(model, provider)))
+        if self._counts_answers.get(ModelName(provider, model)) is False:
+            answer = 0  # the upstream takes more than fits
         return self.limits(model, provider, tokens, answer, fixed=fixed, head=head, habits=conversation.habits)
 
     def limits(

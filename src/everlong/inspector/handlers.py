@@ -16,7 +16,6 @@ from everlong.inspector.pages.compactions import CompactionPage
 from everlong.inspector.rendering import BASE
 from everlong.redaction import redact
 from everlong.store import Occasion, Store
-from everlong.store.shown_path import find_message
 from everlong.store.transcripts import FORMATS, Format, suffix_of, write_transcript
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ __all__ = ["Answer", "ConversationHandlers", "ExportFile", "Reader", "StoreHandl
 
 _LEAST_WINDOW = 1_000
 """The least tokens of a window in which a compaction is tried."""
-_CONTENT_TYPES = {"html": "text/html", "markdown": "text/markdown", "json": "application/json"}
+_CONTENT_TYPES = {"markdown": "text/markdown", "json": "application/json"}
 
 
 @dataclass(slots=True)
@@ -132,18 +131,6 @@ class StoreHandlers:
         page = transcript.read_message_page(visit.store, visit.names["node"])
         return _page(visit, self._reader, "message.html", "list", page=page)
 
-    def pin(self, visit: Visit) -> Answer:
-        """Pin a message, and show it."""
-        found = find_message(visit.store, visit.names["node"])
-        visit.store.pin(found.node)
-        return Answer(location=f"{BASE}/m/{found.node.hex()}")
-
-    def unpin(self, visit: Visit) -> Answer:
-        """Remove a pin, and show the message."""
-        found = find_message(visit.store, visit.names["node"])
-        visit.store.unpin(found.node)
-        return Answer(location=f"{BASE}/m/{found.node.hex()}")
-
 
 class ConversationHandlers:
     """The pages of one conversation."""
@@ -198,15 +185,6 @@ class ConversationHandlers:
         turn = visit.number("turn")
         focus = None if turn is None else transcript.message_at(visit.store, found.id, turn)
         return self._tab(visit, found, "compaction.html", "compactions", page=page, focus=focus)
-
-    def sources(self, visit: Visit) -> Answer:
-        """Show the messages that a line of a summary came from."""
-        found = self._found(visit)
-        page = self._compaction(visit, found)
-        line = compactions.line_at(page, visit.number("line") or 0)
-        hits = compactions.find_sources(visit.store, found.id, page, line)
-        template = "source_list.html" if visit.is_part else "sources.html"
-        return self._tab(visit, found, template, "compactions", page=page, line=line, sources=hits)
 
     def tree(self, visit: Visit) -> Answer:
         """Show sub-agents and forks."""

@@ -12,29 +12,17 @@ from everlong.extras import install_command
 
 if TYPE_CHECKING:
     from everlong.integrations.clients import wrap_client
-    from everlong.integrations.google_adk import EverlongPlugin
     from everlong.integrations.langchain import EverlongMiddleware
     from everlong.integrations.langgraph import KeptModel
-    from everlong.integrations.llama_index import EverlongMemory
-    from everlong.integrations.openai_agents import EverlongFilter
-    from everlong.integrations.pydantic_ai import EverlongHistory
 
 __all__ = [
-    "EverlongFilter",
-    "EverlongHistory",
-    "EverlongMemory",
     "EverlongMiddleware",
-    "EverlongPlugin",
     "KeptModel",
     "wrap_client",
 ]
 
 _HOMES = {
-    "EverlongFilter": ("openai_agents", "openai-agents"),
-    "EverlongHistory": ("pydantic_ai", "pydantic-ai"),
-    "EverlongMemory": ("llama_index", "llama-index"),
     "EverlongMiddleware": ("langchain", "langchain"),
-    "EverlongPlugin": ("google_adk", "google-adk"),
     "KeptModel": ("langgraph", "langgraph"),
     "wrap_client": ("clients", "openai"),
 }

@@ -12,7 +12,7 @@ import asyncio
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -37,7 +37,6 @@ __all__ = [
     "Originals",
     "OverflowRescue",
     "arguments_of",
-    "begin_stream",
     "refused_window",
     "send_fitting",
     "send_fitting_async",
@@ -117,22 +116,6 @@ async def send_fitting_async(
         except Exception as error:
             if not rescue.takes(error):
                 raise
-
-
-async def begin_stream(stream: AsyncIterable[_Value]) -> AsyncIterator[_Value]:
-    """Return a stream whose first piece has come: a refusal is raised only then."""
-    pieces = aiter(stream)
-    try:
-        first = await anext(pieces)
-    except StopAsyncIteration:
-        return pieces
-
-    async def whole() -> AsyncIterator[_Value]:
-        yield first
-        async for piece in pieces:
-            yield piece
-
-    return whole()
 
 
 class _Turns:

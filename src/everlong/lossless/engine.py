@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 from everlong.context.compaction import CompactionRequest, CompactionRun
 from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH, ContextCompressor
 from everlong.context.engine import MESSAGE_TAG
-from everlong.context.exchanges import CompactionEvidence, SummaryExchanges
 from everlong.context.literals import is_acknowledgement, summary_body, summary_indices
 from everlong.lossless.author import SummaryAuthor
 from everlong.lossless.frontier import GraphBroken, GraphSizes, read_node_ids, sizes_for
-from everlong.lossless.graph import EDITED, ROOT, MemoryGraph, SummaryGraph, SummaryNode, SummarySpan, tag_of
-from everlong.lossless.run import GraphBuilder, LosslessRun, mend
+from everlong.lossless.graph import EDITED, ROOT, MemoryGraph, SummaryGraph, SummaryNode, tag_of
+from everlong.lossless.run import LosslessRun, mend
 from everlong.lossless.tools import SCHEMAS, answer_tool
 from everlong.model import Message, checked_messages, is_system
 
@@ -226,8 +225,6 @@ class LosslessEngine(ContextCompressor):
             self.last_prompt_tokens = self.estimate_tokens(result)
             self.compression_count += 1
             return result
-        heard, self.author.exchanges = self.author.exchanges, SummaryExchanges()
-        self.last_evidence = CompactionEvidence(heard.kept(), heard.count)
         tail = self.last_report.boundaries.tail_start if self.last_report is not None else 0
         kept = self._counter.total(request.messages[tail:])
         self._ahead_tokens = max(0, self.last_prompt_tokens - round(kept * request.scale))
@@ -294,15 +291,6 @@ class LosslessEngine(ContextCompressor):
         """Return whether enough messages are under no leaf, besides those of the tail."""
         uncovered = self.last_prompt_tokens - self._ahead_tokens
         return uncovered >= self.budgets.tail_tokens + _AHEAD_LEAVES * self.sizes.leaf
-
-    # -- building ------------------------------------------------------------------------------------------------------
-
-    def build(
-        self, spans: Sequence[SummarySpan], last: str, on_leaf: Callable[[SummaryNode], None] = lambda _: None
-    ) -> list[SummaryNode]:
-        """Summarize all messages up to ``last`` that no summary covers; see `GraphBuilder`."""
-        with self._lock:
-            return GraphBuilder(self._run_for(self.request_for([])), on_leaf).build(spans, last)
 
     # -- tools ---------------------------------------------------------------------------------------------------------
 

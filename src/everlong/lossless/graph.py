@@ -82,31 +82,6 @@ def summary_id(after: str, last: str, text: str) -> str:
     return f"s-{hashlib.blake2b(said, digest_size=16).hexdigest()[:_ID_DIGITS]}"
 
 
-class SummarySpan(NamedTuple):
-    """The place of a summary that is in force, without its words: the messages and the depths that it covers."""
-
-    id: str
-    level: int
-    after: str
-    last: str
-    from_depth: int
-    to_depth: int
-
-
-def highest_spans(spans: Sequence[SummarySpan], start: str = ROOT) -> list[SummarySpan]:
-    """Return the widest summaries from a message on, each where the one before it ends, as far as they go."""
-    widest: dict[str, SummarySpan] = {}
-    for span in spans:
-        known = widest.get(span.after)
-        if known is None or (span.to_depth, span.level) > (known.to_depth, known.level):
-            widest[span.after] = span
-    found: list[SummarySpan] = []
-    while start in widest and len(found) < len(spans):
-        found.append(widest[start])
-        start = found[-1].last
-    return found
-
-
 class FoundPassage(NamedTuple):
     """A place that a search found: a message or a summary."""
 

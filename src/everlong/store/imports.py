@@ -287,12 +287,11 @@ class Importer:
             "title": None if facts.title is None else clean_title(self._store.cleaned_text(facts.title)),
             "platform": origin.source or facts.client,
             "source": origin.source or facts.client,
-            "user": clean_title(facts.user),
             "model": clean_title(facts.model),
             "origin": json.dumps(about),
             "started": min(times) if facts.started is None else min(facts.started, *times),
             "ended": max(times),
-            "end_reason": clean_title(facts.end_reason) or REASON,
+            "end_reason": REASON,
             **{name: getattr(usage, name) for name in (*TOTALS, "cost")},
         }
 

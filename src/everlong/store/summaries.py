@@ -7,9 +7,7 @@ share their summaries. Edges are rows; messages are not stored a second time.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast, get_args
 
@@ -25,15 +23,13 @@ from everlong.lossless.graph import (
     SearchWish,
     State,
     SummaryNode,
-    SummarySpan,
     TextPage,
-    highest_spans,
     search_texts,
     summary_id,
     tag_of,
 )
 from everlong.model import Message
-from everlong.store.compaction import tagged_context, view_at
+from everlong.store.compaction import tagged_context
 from everlong.store.content import blob, encoded, value_of
 from everlong.store.database import in_batches
 from everlong.store.outputs import page_of
@@ -139,11 +135,6 @@ class StoredGraph:
                     found += [bytes(ident).hex() for ident in rows]
                 start = max(0, start - size)
         return found
-
-    def message_count(self, after: str, last: str) -> int:
-        """Return the number of messages in a range."""
-        with self._core.database.read() as connection:
-            return sum(count_messages(connection, self._stretches(connection, after, last)))
 
     def _stretches(self, connection: Connection, after: str, last: str) -> list[Segment]:
         """Return the stretches of branches that hold the messages of a range."""
@@ -346,37 +337,14 @@ class StoredGraph:
             query = select(summary.c.state, func.count()).where(*mine)
             return {str(state): int(many) for state, many in connection.execute(query.group_by(summary.c.state))}
 
-    def outline(self) -> list[SummarySpan]:
-        """Return the places of all summaries of this conversation that are in force, ordered by depth."""
-        at = self._at()
-        if at is None:
-            return []
-        columns = (
-            *(summary.c.id, summary.c.level, summary.c.after, summary.c.last),
-            *(summary.c.from_depth, summary.c.to_depth),
-        )
-        found: list[SummarySpan] = []
-        with self._core.database.read() as connection:
-            for part in segments_to(connection, at.id, at.depth):
-                query = select(*columns).where(
-                    summary.c.branch == part.branch,
-                    summary.c.to_depth <= part.high,
-                    summary.c.tenant == self._core.tenant,
-                    summary.c.state.in_(_IN_FORCE),
-                )
-                for ident, level, after, last, low, high in connection.execute(query):
-                    begin = ROOT if after is None else bytes(after).hex()
-                    found.append(SummarySpan(ident, level, begin, bytes(last).hex(), low, high))
-        return sorted(found, key=lambda span: (span.from_depth, span.to_depth, span.level))
-
-    def all(self, states: Sequence[State] = _IN_FORCE) -> Iterator[SummaryNode]:
-        """Yield the summaries of this conversation, oldest first and lowest levels first; as a rule those in force."""
+    def all(self) -> Iterator[SummaryNode]:
+        """Yield the summaries of this conversation that are in force, oldest first and lowest levels first."""
         at = self._at()
         if at is None:
             return
         with self._core.database.read() as connection:
             for part in segments_to(connection, at.id, at.depth):
-                query = self._mine().where(summary.c.branch == part.branch, summary.c.state.in_(states))
+                query = self._mine().where(summary.c.branch == part.branch, summary.c.state.in_(_IN_FORCE))
                 query = query.where(summary.c.to_depth <= part.high).order_by(summary.c.to_depth, summary.c.level)
                 rows = connection.execute(query).all()
                 children = self._children(connection, rows)
@@ -550,62 +518,3 @@ def _has_sendable(connection: Connection, number: int, low: int, high: int) -> b
         if connection.execute(select(node.c.seq).where(*mine, node.c.role != "tool").limit(1)).first() is not None:
             return True
     return False
-
-
-# -- state -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class GraphStatus:
-    """The graph of one conversation as it stands now."""
-
-    graph: StoredGraph
-    shown: list[SummaryNode]
-    """The summaries that the context stands on, oldest first; none if another engine made the context."""
-    lost: list[str]
-    """The ids of summaries in the context that are not there any more."""
-    ahead: list[SummaryNode]
-    """The highest summaries after those in the context, oldest first."""
-    messages: int
-    """The number of all messages."""
-    covered: int
-    """The number of messages under a summary."""
-
-    @property
-    def roots(self) -> list[SummaryNode]:
-        """The highest summaries of the graph, oldest first."""
-        return [*self.shown, *self.ahead]
-
-
-def read_status(core: StoreCore, at: Branch) -> GraphStatus:
-    """Return the state of the graph of a conversation."""
-    graph = StoredGraph(core, at)
-    with core.database.read() as connection:
-        shown_view = view_at(connection, at)
-        ids = [] if shown_view is None else shown_ids(items_of(connection, core.reader, shown_view.id))
-    found = graph.newest(ids)
-    shown = [one for one in found if one is not None]
-    lost = [ident for ident, one in zip(ids, found, strict=True) if one is None]
-    end = shown[-1].made.last if shown else ROOT
-    spans = highest_spans(graph.outline(), end)
-    ahead = [one for one in graph.newest([span.id for span in spans]) if one is not None]
-    total = graph.message_count(ROOT, at.head.hex() if at.depth else ROOT)
-    last = ahead[-1].made.last if ahead else end
-    return GraphStatus(graph, shown, lost, ahead, total, graph.message_count(ROOT, last))
-
-
-def read_figures(status: GraphStatus) -> dict[str, Any]:
-    """Return the figures of a graph as plain values."""
-    by_level: dict[int, Counter[str]] = {}
-    models: Counter[str] = Counter()
-    for one in status.graph.all(("good", "degraded", "replaced", "void")):
-        by_level.setdefault(one.made.level, Counter())[one.state] += 1
-        if one.state in _IN_FORCE:
-            models[one.made.model] += 1
-    return {
-        "messages": status.messages,
-        "messages_under_summaries": status.covered,
-        "summaries_in_context": len(status.shown),
-        "levels": [{"level": level, **by_level[level]} for level in sorted(by_level, reverse=True)],
-        "models": dict(models.most_common()),
-    }

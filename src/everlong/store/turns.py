@@ -460,7 +460,6 @@ class TurnFigures(NamedTuple):
     missed: int
     """Tokens that lay in the provider's cache and were paid again."""
     missed_by: str
-    missed_detail: str
     usage: dict[str, Any]
 
 
@@ -564,7 +563,6 @@ def _figures(row: Sequence[Any], number: int | None) -> TurnFigures:
         cost=cost or 0.0,
         missed=missed if isinstance(missed, int) else 0,
         missed_by=str(about.get("reason") or ""),
-        missed_detail=str(about.get("detail") or ""),
         usage=usage,
     )
 

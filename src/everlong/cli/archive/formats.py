@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
 
@@ -18,12 +18,10 @@ from everlong.wire.logs.aider import is_aider_history, read_aider
 from everlong.wire.logs.claude_code import REQUEST_LINES, is_claude_code_line, read_claude_code
 from everlong.wire.logs.cline import is_cline_session, is_cline_task, read_cline_session, read_cline_task
 from everlong.wire.logs.codex import is_codex_line, read_codex
-from everlong.wire.logs.gemini import is_gemini_line, is_gemini_session, read_gemini_lines, read_gemini_session
-from everlong.wire.logs.hermes import COMPRESSION, read_hermes_session
 from everlong.wire.logs.opencode import OpencodeMessage, read_opencode_session
 from everlong.wire.logs.pi import is_pi_line, read_pi
 
-LogFormat = Literal["claude-code", "codex", "pi", "aider", "gemini", "gemini-lines", "cline", "opencode", "hermes"]
+LogFormat = Literal["claude-code", "codex", "pi", "aider", "cline", "opencode"]
 
 
 class LineLog(NamedTuple):
@@ -37,7 +35,6 @@ class LineLog(NamedTuple):
 LINE_LOGS: Mapping[LogFormat, LineLog] = {
     "codex": LineLog(is_codex_line, read_codex),
     "pi": LineLog(is_pi_line, read_pi),
-    "gemini-lines": LineLog(is_gemini_line, read_gemini_lines),
     "claude-code": LineLog(is_claude_code_line, read_claude_code),
 }
 
@@ -50,7 +47,6 @@ _LINES = 40
 """The first lines that are looked at."""
 _SQLITE = b"SQLite format 3\x00"
 _TASK = "api_conversation_history.json"
-_LONGEST_PATH = 4_096
 
 
 def format_of_log(path: Path) -> LogFormat | None:
@@ -96,7 +92,7 @@ def _format_of_lines(head: bytes) -> LogFormat | None:
 
 def _format_of_document(path: Path, head: bytes) -> LogFormat | None:
     """Return the format of a file that is one JSON document, if its beginning looks like that of a log."""
-    if not any(sign in head for sign in (b'"projectHash"', b'"sessionId"', b'"ts"')):
+    if not any(sign in head for sign in (b'"sessionId"', b'"ts"')):
         return None
     if path.stat().st_size > _LARGEST_DOCUMENT:
         return None
@@ -105,8 +101,6 @@ def _format_of_document(path: Path, head: bytes) -> LogFormat | None:
             value = parse_line(file.read())
     except ValueError:
         return None
-    if is_gemini_session(value):
-        return "gemini"
     return "cline" if is_cline_session(value) or is_cline_task(value) else None
 
 
@@ -135,8 +129,6 @@ def _format_of_database(path: Path) -> LogFormat | None:
     except sqlite3.Error:
         return None
     names = {row[0] for row in rows}
-    if {"sessions", "messages", "schema_version"} <= names:
-        return "hermes"
     return "opencode" if {"session", "message", "part"} <= names else None
 
 
@@ -171,10 +163,7 @@ def read_log_file(path: Path, form: LogFormat) -> LogContent:
         elif form in LINE_LOGS:
             content.runs = LINE_LOGS[form].read(_entries(file, content))
         else:
-            content.runs = [_read_document(path, form, file.read())]
-        if form in {"gemini", "gemini-lines"}:
-            for run in content.runs:
-                _place_in_project(run, path)
+            content.runs = [_read_document(path, file.read())]
     return content
 
 
@@ -195,13 +184,11 @@ def _entries(file: BinaryIO, content: LogContent) -> Iterator[dict[str, Any]]:
             yield entry
 
 
-def _read_document(path: Path, form: str, data: bytes) -> LogRun:
+def _read_document(path: Path, data: bytes) -> LogRun:
     try:
         value = parse_line(data)
     except ValueError as error:
         raise TranscriptError(f"the log is no JSON: {error}; its client may be writing it") from error
-    if form == "gemini":
-        return read_gemini_session(value)
     if isinstance(value, dict):
         names = (f"{path.name.removesuffix('.messages.json')}.json", f"{path.parent.name}.json")
         beside = next(filter(None, (_json_of(path.with_name(name)) for name in names)), None)
@@ -221,29 +208,8 @@ def _json_of(path: Path) -> Any:
         return None
 
 
-def _place_in_project(run: LogRun, path: Path) -> None:
-    """Note the folder and the parent of a session of Gemini CLI, which the place of its file tells."""
-    chats = next((one for one in path.parents if one.name == "chats"), None)
-    if chats is None:
-        return
-    if run.facts.folder is None:
-        try:
-            with open_regular(chats.parent / ".project_root") as file:
-                run.learn(folder=file.read(_LONGEST_PATH).decode("utf-8").strip() or None)
-        except (OSError, ValueError):
-            pass
-    if run.facts.agent is not None and path.parent != chats:
-        run.facts = replace(run.facts, works_for=path.parent.name)
-
-
-Lineages = Iterator[tuple[list[LogRun], dict[str, Any]]]
-"""Conversations, each as its parts in order, with what is to be noted once it is stored."""
-
-
-def read_opencode(path: Path, state: Mapping[str, Any], *, is_quiet: bool = True) -> Lineages:
-    """Yield the sessions that changed since the last time, parents first."""
-    since = state.get("since")
-    last = since if isinstance(since, int) else 0
+def read_opencode(path: Path, last: int, *, is_quiet: bool = True) -> Iterator[tuple[LogRun, int]]:
+    """Yield the sessions that changed since the last time, parents first, each with the time of its change."""
     with explain_malformed(), closing(open_database(path)) as connection:
         connection.row_factory = sqlite3.Row
         changed = (
@@ -251,9 +217,7 @@ def read_opencode(path: Path, state: Mapping[str, Any], *, is_quiet: bool = True
             " (SELECT session_id, MAX(time_updated) AS updated FROM message GROUP BY session_id) m"
             " ON m.session_id = s.id WHERE MAX(COALESCE(m.updated, 0), s.time_updated) >= ? ORDER BY s.time_created"
         )
-        newest = last
         for row in connection.execute(changed, (last,)).fetchall():
-            newest = max(newest, row["changed"])
             session = {
                 "id": row["id"],
                 "parentID": row["parent_id"],
@@ -266,8 +230,7 @@ def read_opencode(path: Path, state: Mapping[str, Any], *, is_quiet: bool = True
             messages = list(_opencode_messages(connection, row["id"]))
             if not is_quiet and messages and _is_open(messages[-1][0]):
                 messages.pop()
-            yield [read_opencode_session(session, messages)], {"since": last}
-        yield [], {"since": newest}
+            yield read_opencode_session(session, messages), row["changed"]
 
 
 def _is_open(message: Mapping[str, Any]) -> bool:
@@ -289,51 +252,3 @@ def _opencode_messages(connection: sqlite3.Connection, ident: str) -> Iterator[O
         told = json_in(row["data"])
         if isinstance(told, dict):
             yield {**told, "id": row["id"]}, parts.get(row["id"], [])
-
-
-def read_hermes(path: Path, state: Mapping[str, Any], *, is_quiet: bool = True) -> Lineages:  # noqa: ARG001 - one form
-    """Yield the lineages that changed since the last time, each as its parts in order."""
-    since = state.get("last")
-    last = since if isinstance(since, int) else 0
-    with explain_malformed(), closing(open_database(path)) as connection:
-        connection.row_factory = sqlite3.Row
-        every = connection.execute("SELECT * FROM sessions ORDER BY started_at, id").fetchall()
-        sessions = {row["id"]: dict(row) for row in every}
-        newest = connection.execute("SELECT MAX(id) FROM messages").fetchone()[0] or 0
-        rows = connection.execute("SELECT DISTINCT session_id FROM messages WHERE id > ?", (last,)).fetchall()
-        changed = {row["session_id"] for row in rows}
-        for lineage in _hermes_lineages(sessions):
-            if last and changed.isdisjoint(one["id"] for one in lineage):
-                continue
-            runs = [read_hermes_session(one, _hermes_messages(connection, one["id"])) for one in lineage]
-            yield runs, {"last": last}
-        yield [], {"last": newest}
-
-
-def _hermes_lineages(sessions: Mapping[str, Mapping[str, Any]]) -> Iterator[Sequence[Mapping[str, Any]]]:
-    """Yield the lineages: a session and the children in which compactions let it go on."""
-    children: dict[str, str] = {}
-    for ident, one in sessions.items():
-        parent = sessions.get(str(one.get("parent_session_id") or ""))
-        if parent is not None and parent.get("end_reason") == COMPRESSION and not _is_delegate(one):
-            children.setdefault(str(parent["id"]), ident)
-    inner = set(children.values())
-    for ident, one in sessions.items():
-        if ident in inner:
-            continue
-        lineage, seen = [one], {ident}
-        while (after := children.get(str(lineage[-1]["id"]))) is not None and after not in seen:
-            seen.add(after)
-            lineage.append(sessions[after])
-        yield lineage
-
-
-def _is_delegate(one: Mapping[str, Any]) -> bool:
-    config = json_in(one.get("model_config"))
-    marks = {"_delegate_from", "_branched_from"}
-    return one.get("source") == "subagent" or (isinstance(config, dict) and not marks.isdisjoint(config))
-
-
-def _hermes_messages(connection: sqlite3.Connection, ident: str) -> list[dict[str, Any]]:
-    query = "SELECT * FROM messages WHERE session_id = ? ORDER BY id"
-    return [dict(row) for row in connection.execute(query, (ident,))]

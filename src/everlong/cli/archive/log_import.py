@@ -26,7 +26,6 @@ from everlong.cli.archive.formats import (
     LogFormat,
     check_database,
     format_of_log,
-    read_hermes,
     read_log_file,
     read_opencode,
 )
@@ -36,7 +35,6 @@ from everlong.config.files import is_regular
 from everlong.errors import TranscriptError
 from everlong.store.imports import FileStamp, Imported, Importer, ImportOrigin, KnownLog, LogFiles
 from everlong.store.schema import session
-from everlong.wire.logs.hermes import join_lineage
 
 if TYPE_CHECKING:
     from everlong.store import Store
@@ -93,12 +91,10 @@ def log_folders(env: Mapping[str, str] | None = None, home: Path | None = None) 
         LogFolder("claude-code", place("CLAUDE_CONFIG_DIR", house / ".claude") / "projects", ("**/*.jsonl",)),
         LogFolder("codex", codex, ("sessions/**/rollout-*.jsonl", "archived_sessions/**/rollout-*.jsonl")),
         LogFolder("opencode", data / "opencode", ("opencode*.db",)),
-        LogFolder("gemini", house / ".gemini" / "tmp", ("*/chats/**/*.json", "*/chats/**/*.jsonl")),
         LogFolder("pi", place("PI_CODING_AGENT_DIR", house / ".pi" / "agent"), ("sessions/**/*.jsonl",)),
         LogFolder("cline", place("CLINE_DIR", house / ".cline") / "data", ("sessions/*/*.messages.json",)),
         *(LogFolder("cline", folder, ("tasks/*/api_conversation_history.json",)) for folder in editors),
         LogFolder("aider", house, (AIDER,)),
-        LogFolder("hermes", place("HERMES_HOME", house / ".hermes"), ("state.db",)),
     ]
 
 
@@ -153,7 +149,6 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 
 _QUIET = 2.0
 """Seconds without a change after which what stands at the end of a log is taken for complete."""
-_DATABASES = {"opencode": read_opencode, "hermes": read_hermes}
 
 
 @dataclass(slots=True)
@@ -250,9 +245,9 @@ class LogImport:
         form = format_of_log(path)
         if form is None:
             return None
-        done = FileImport("gemini" if form == "gemini-lines" else form)
-        if form in _DATABASES:
-            self._add_database(path, form, done, is_growing=is_growing)
+        done = FileImport(form)
+        if form == "opencode":
+            self._add_database(path, done, is_growing=is_growing)
         else:
             self._add_file(path, form, done, is_growing=is_growing)
         return done
@@ -277,18 +272,18 @@ class LogImport:
                 done.count(self._importer.add_run(run, origin))
             self._note(path, stamp_of(path, content.status), done)
 
-    def _add_database(self, path: Path, form: LogFormat, done: FileImport, *, is_growing: bool) -> None:
+    def _add_database(self, path: Path, done: FileImport, *, is_growing: bool) -> None:
         check_database(path)
         stamp, known = stamp_of(path), self.files.get(str(path.absolute()))
-        state = dict(known.state) if known is not None and known.client == form else {}
+        since = 0 if known is None else known.state.get("since", 0)
         origin = self.origin(path, stamp.mtime / 1e9)
         done.is_complete = self._is_quiet(origin.written, is_growing=is_growing)
+        newest = since
         try:
-            for lineage, noted in _DATABASES[form](path, state, is_quiet=done.is_complete):
-                state = noted
-                if lineage:
-                    with self.store.batch():
-                        done.count(self._importer.add_run(join_lineage(lineage), origin))
+            for run, changed in read_opencode(path, since, is_quiet=done.is_complete):
+                newest = max(newest, changed)
+                with self.store.batch():
+                    done.count(self._importer.add_run(run, origin))
         except sqlite3.Error as error:
             raise TranscriptError(f"the database cannot be read: {error}; its client may be writing it") from error
-        self._note(path, stamp, done, state)
+        self._note(path, stamp, done, {"since": newest})

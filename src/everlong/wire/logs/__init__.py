@@ -89,9 +89,6 @@ class LogFacts:
     model: str | None = None
     version: str | None = None
     started: float | None = None
-    ended: float | None = None
-    end_reason: str | None = None
-    user: str | None = None
 
     @property
     def key(self) -> str | None:
@@ -103,7 +100,7 @@ class LogFacts:
 
 @dataclass(slots=True)
 class LogRun:
-    """One conversation of a log, or one part of a lineage of sessions."""
+    """One conversation of a log."""
 
     facts: LogFacts
     messages: list[Message] = field(default_factory=list)

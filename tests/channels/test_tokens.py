@@ -1,15 +1,13 @@
-"""``everlong setup telegram`` and the doctor's check of channels, without a terminal."""
+"""A bot's token in the keyring, and the doctor's check of channels."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from everlong.config import load_settings
-from tests.channels.telegram_stand_in import BOT_ID, BOT_NAME, TOKEN, TelegramStandIn, stand_in
+from tests.channels.telegram_stand_in import TOKEN, TelegramStandIn, stand_in
 from tests.cli.conftest import Run, run
 from tests.cli.test_auth import InMemory, ring
 
@@ -37,35 +35,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: TelegramStandIn) 
     return folder
 
 
-def set_up(run: Run, *options: str, token: str = TOKEN) -> Any:
-    return run("setup", "telegram", *options, stdin=f"{token}\n".encode())
-
-
-def written(home: Path) -> str:
-    path = home / "config.yaml"
-    return path.read_text(encoding="utf-8") if path.exists() else ""
-
-
-def test_a_bot_is_set_up_in_one_line(run: Run, home: Path, ring: InMemory) -> None:
-    ran = set_up(run, "--user", str(ANNA), "--chat", str(GROUP))
+def test_the_token_of_a_bot_goes_into_the_keyring(
+    run: Run, home: Path, ring: InMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran = run("auth", "set", "telegram", stdin=f"{TOKEN}\n".encode())
     assert ran.code == 0, ran.err
-    assert f"the bot is @{BOT_NAME} (id {BOT_ID})" in ran.err
-    assert "user 501: Anna" in ran.err
-    assert "chat -1001: The harbour" in ran.err
     assert list(ring.kept.values()) == [TOKEN]
-    assert TOKEN not in written(home) + ran.err + ran.out
-    telegram = load_settings().settings.channels.telegram
-    assert (telegram.users, telegram.chats) == (["501"], ["-1001"])
-    assert telegram.enabled
-
-
-def test_a_wrong_token_writes_nothing(run: Run, home: Path, ring: InMemory) -> None:
-    for token in ("123:wrong", "nonsense"):
-        ran = set_up(run, "--user", "1", token=token)
-        assert ran.code == 1
-        assert "BotFather" in ran.err
+    assert TOKEN not in ran.err + ran.out
+    monkeypatch.setenv("EVERLONG_CHANNELS__TELEGRAM__ENABLED", "true")
+    state, text = finding(run)
+    assert (state, text) == ("warn", "telegram: a token from keyring, 0 ids on the list: only paired people may talk")
+    assert run("auth", "remove", "telegram").code == 0
     assert ring.kept == {}
-    assert written(home) == ""
+    assert not (home / "config.yaml").exists()
 
 
 # -- the doctor --------------------------------------------------------------------------------------------------------
