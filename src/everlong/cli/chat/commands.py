@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everlong.agent.commands.compaction import compress, history, summary, undo
-from everlong.agent.commands.conversation import branch, model, new, resume, retry, rules, title
+from everlong.agent.commands.conversation import model, new, resume, retry, rules, title
 from everlong.agent.commands.lookups import context, memory, search, usage
 from everlong.agent.commands.registry import GO_ON, KEEP, LEAVE, LOOK, ChatError, Command, Registry, pick
 from everlong.cli.output import counted
@@ -138,13 +138,12 @@ COMMANDS = [
     Command("tools", "[N]", "The tool calls so far; with a number, the whole result of one.", tools, LOOK),
     Command("usage", "[all]", "What was paid for, and what caching and compactions did to it.", usage, LOOK),
     Command("memory", "", "What is remembered from session to session.", memory, LOOK),
-    Command("compress", "[focus] | --preview", "Compact now; or say what that would do.", compress, KEEP),
+    Command("compress", "[focus]", "Compact now; the summary puts the focus first.", compress, KEEP),
     Command("compact", "", "The same as /compress.", compress, KEEP),
     Command("undo", "[compaction]", "Take back the last exchange, or the newest compaction.", undo, KEEP),
     Command("rules", "[add TEXT | remove N]", "The rules you laid down; add one, or remove one.", rules, KEEP),
     Command("retry", "", "Ask for another answer to the last prompt.", retry, GO_ON),
     Command("model", "[provider:model]", "Which model; or go on with another.", model, GO_ON),
-    Command("branch", "[title]", "Go on in a session of its own.", branch, GO_ON),
     Command("title", "[text]", "The conversation's title.", title, GO_ON),
     Command("resume", "[id or title]", "Go on with another conversation.", resume, GO_ON),
     Command("new", "", "End this session and begin another.", new, GO_ON),
