@@ -33,8 +33,6 @@ class ChatDesk:
     registry: Registry
     found: list[bytes] = field(default_factory=list)
     """The messages of the last /search."""
-    outputs: list[str] = field(default_factory=list)
-    """What the user's own commands printed since the last prompt."""
     open_agent: Callable[[str | None], Agent] | None = None
     """Opens the agent on another session, or on a new one."""
 
@@ -62,15 +60,10 @@ class ChatDesk:
         self.registry.run(self, line)
 
     def prompt(self, text: str) -> str | list[dict[str, Any]]:
-        """Return a prompt with the files that it names, and with the outputs of the user's own commands."""
+        """Return a prompt with the files that it names."""
         from everlong.cli.chat.attachments import attach_files  # noqa: PLC0415 - the prompt comes before this is loaded
 
-        made = attach_files(text, self.agent.tools.context.workspace.root, self.show.quiet)
-        outputs, self.outputs = self.outputs, []
-        if not outputs:
-            return made
-        parts = [{"type": "text", "text": made}] if isinstance(made, str) else made
-        return [*({"type": "text", "text": one} for one in outputs), *parts]
+        return attach_files(text, self.agent.tools.context.workspace.root, self.show.quiet)
 
 
 def tools(desk: ChatDesk, words: str) -> None:
@@ -107,7 +100,7 @@ def show_help(desk: ChatDesk, words: str) -> None:
         for command in listed:
             table.add_row(Text(f"/{command.name} {command.takes}"), command.about)
     desk.show.console.print(table, highlight=False)
-    desk.show.line("@FILE gives the model a file, !COMMAND runs a command of yours.", "dim")
+    desk.show.line("@FILE gives the model a file.", "dim")
     desk.show.line(
         "Alt-Enter or Ctrl-J begins a new line, Ctrl-X Ctrl-E opens your editor, Tab completes, "
         "Ctrl-C stops, Ctrl-D leaves.",
