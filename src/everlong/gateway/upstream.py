@@ -15,7 +15,7 @@ from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.request import getproxies_environment, proxy_bypass_environment
+from urllib.request import getproxies_environment, proxy_bypass
 from weakref import WeakKeyDictionary
 
 from aiohttp import (
@@ -144,17 +144,16 @@ class Network:
     """
 
     def __init__(self) -> None:
-        self._named = getproxies_environment()
-        self._proxies = {name: _proxy(name, self._named[name]) for name in ("http", "https") if name in self._named}
+        named = getproxies_environment()
+        schemes = filter(named.__contains__, ("http", "https"))
+        self._proxies: dict[str, URL] = {scheme: _proxy(scheme, named[scheme]) for scheme in schemes}
         self.ssl = _context(os.environ)
         """The verification of connections; True for the HTTP client's usual way."""
 
     def proxy_for(self, url: URL) -> URL | None:
         """Return the proxy for an address; None if it is reached directly, as this machine always is."""
-        host = url.host or ""
-        if is_loopback(host) or proxy_bypass_environment(f"{host}:{url.port}", self._named):
-            return None
-        return self._proxies.get(url.scheme)
+        proxy, host = self._proxies.get(url.scheme), url.host or ""
+        return None if proxy is None or is_loopback(host) or proxy_bypass(f"{host}:{url.port}") else proxy
 
 
 def _proxy(scheme: str, value: str) -> URL:
