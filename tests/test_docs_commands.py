@@ -26,7 +26,7 @@ from everlong.testing import Ask, ModelServer
 from tests.cli.client_files import PLACES
 from tests.cli.conftest import Run, add_session, run, shorter_sessions
 from tests.context.builders import assistant, long_session, user
-from tests.plugins.making import copied, engine_in
+from tests.plugins.making import copied
 from tests.program import everlong_program
 from tests.wire.test_claude_code import SIMPLE
 
@@ -44,7 +44,6 @@ NOT_RUN = {
     r"make ": "needs make and installs a whole environment; the tests are run by it",
     r"pip install |python -m pip ": "needs a package index",
     r"pipx |uv ": "needs a package index; tests/test_wheel.py installs the wheel and runs it",
-    r"everlong auth set ": "writes to the system's keyring; tests/cli/test_auth.py runs it against one of its own",
     r"everlong serve": "runs until it is stopped; tests/gateway/test_serve.py runs it",
     r"(?:claude|codex) mcp add ": "needs the client; tests/clients/test_mcp.py runs it",
     r"everlong (?:demo|inspect) --web": "runs until it is stopped; tests/cli/test_inspect_web.py runs it",
@@ -134,7 +133,6 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (logs / "one.jsonl").write_text("".join(json.dumps(line) + "\n" for line in SIMPLE))
     (home / "everlong").mkdir()
     copied("harbour_log", home / "everlong" / "plugins" / "context_engine")
-    engine_in(project / ".everlong" / "plugins" / "context_engine" / "team_log")
     with Store.open(home / "everlong" / "store.db") as store:
         model = "anthropic:claude-sonnet-5"
         add_session(store, talk, title="The importer", system_prompt="You help.", model=model)

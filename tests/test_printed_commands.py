@@ -32,16 +32,13 @@ INSTEAD = {
     r"\{asked\}|\{text\}": "port",
     r"\{root\}|\{folder\}": ".",
     r"\{client(?:\.name)?\}": "claude-code",
-    r"\{endpoint\.name\}|\{provider or 'PROVIDER'\}|\bPROVIDER\b(?!:)": "anthropic",
     r"PROVIDER:MODEL": "anthropic:claude-sonnet-5",
     r"\bFILE\b": "session.json",
     r"\bPATH\b": "off",
     r"\{name\}|\{found\.name\}": "harbour_log",
-    r"\{(?:self\.)?found\.folder\}": ".everlong/plugins/context_engine/team_log",
     r"--store \{(?:named|path)\}": "--store harbour.db",
     r"gateway\.keys\.NAME\.key_variable VARIABLE": "gateway.keys.office.key_variable OFFICE_KEY",
     r"providers\.NAME\.base_url URL": "providers.office.base_url http://localhost:8080/v1",
-    r"auth set NAME": "auth set office",
     r"config set KEY VALUE": "config set agent.sandbox auto",
     r"~/\.claude/projects": "../home/.claude/projects",
     r"http://(?:host|localhost):8080/v1": "SERVER",
@@ -50,14 +47,13 @@ INSTEAD = {
 """The words that stand for something of the reader's, and something that the home of the test has."""
 
 NOT_RUN = {
-    r"auth set": "writes to the system's keyring; tests/cli/test_auth.py runs it against one of its own",
     r"channels pair": "needs a bot; tests/cli/test_channels.py has one",
     r"channels run$": "needs a bot's token",
     r"(?:serve$|inspect --web|demo --web)": "runs until it is stopped",
     r"wrap -- claude": "needs the client",
     r"setup$": "asks at a terminal; tests/chat/test_first_run.py answers",
     r"--local": "needs a model file; tests/cli/test_local.py has one",
-    r"plugins (?:trust|use)": "asks; tests/cli/test_plugins.py runs it",
+    r"plugins use": "asks; tests/cli/test_plugins.py runs it",
     r"(?:sessions import|config set|^run)$": "is named, and not to be typed as it stands",
 }
 """Commands that the test only looks up, options and all, with the reason."""
@@ -121,7 +117,7 @@ for _line in RUN:
 
 
 def test_the_lists_name_only_what_is_printed() -> None:
-    assert len(PRINTED) > 60
+    assert len(PRINTED) > 50
     for pattern in [*INSTEAD, *NOT_RUN]:
         assert any(re.search(pattern, command) for command in PRINTED), pattern
     for named in re.findall(r"tests/[\w/]+\.py", " ".join(NOT_RUN.values())):

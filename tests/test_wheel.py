@@ -73,7 +73,6 @@ def test_the_wheel_carries_code_types_licence_and_the_demo_and_nothing_else(whee
     names = zipfile.ZipFile(wheel).namelist()
     assert "everlong/py.typed" in names
     assert "everlong/cli/demo_session/session.jsonl.zst" in names
-    assert "everlong/plugins/template_files/tests/test_engine.py.txt" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert strange_files(names) == []
     source = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src/everlong").rglob("*.py")}
@@ -83,7 +82,7 @@ def test_the_wheel_carries_code_types_licence_and_the_demo_and_nothing_else(whee
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("serve",), "the gateway is not installed; install it with: pip install aiohttp brotli genai-prices tomlkit"),
+        (("serve",), "the gateway is not installed; install it with: pip install aiohttp genai-prices tomlkit"),
         (
             ("inspect", "--web"),
             "the inspector is not installed; install it with: pip install aiohttp jinja2 markdown-it-py nh3",

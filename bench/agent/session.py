@@ -39,7 +39,6 @@ from everlong.agent import (
 )
 from everlong.config import Settings
 from everlong.context import ContextCompressor
-from everlong.model import text_of
 from everlong.providers import Connection, RetryPolicy, connect
 from everlong.store import Store
 from everlong.testing import ModelServer
@@ -57,8 +56,6 @@ PARAPHRASED = 8
 GROWTH = 1.5
 """The allowed growth of a turn's CPU, from the second tenth of a session to the last."""
 _PARTS = 10
-_PINNED = 2
-"""The ticket whose words are pinned."""
 
 
 @dataclass
@@ -175,7 +172,7 @@ def play(
             if not with_model and isinstance(agent.engine, ContextCompressor):
                 agent.engine.summarizer = None
             _Driver(agent, todo, played).drive()
-            played.missing = _missing(agent, server, todo)
+            played.missing = _missing(agent, server)
             played.sessions = len(store.conversations.parts(agent.conversation.session_id))
             agent.end()
             agent.close()
@@ -215,8 +212,6 @@ class _Driver:
                 answer = self._asked(job.prompt)
                 if answer != job.answer:
                     self._played.errors.append(f"HB-{job.ticket} was answered with {answer!r}")
-                if job.ticket == _PINNED:
-                    self._pin(job)
             self._played.cpu.append(1e3 * (time.process_time() - started) / max(1, last - first))
         for fact in FACTS:
             self._asked(fact.question)
@@ -228,22 +223,12 @@ class _Driver:
             self._played.errors.append(f"{prompt[-40:]}: {type(error).__name__}: {error}")
             return ""
 
-    def _pin(self, job: Job) -> None:
-        conversation = self._agent.conversation
-        entries = conversation.store.sessions.entries(conversation.session_id)
-        node = next(entry.id for entry in entries if text_of(entry.message) == job.prompt)
-        if node is not None:
-            conversation.store.pin(node)
 
-
-def _missing(agent: Agent, server: ModelServer, todo: list[Job]) -> list[str]:
+def _missing(agent: Agent, server: ModelServer) -> list[str]:
     """Return the required words that are missing from the last request."""
     last = server.model.asked[-1]
-    wanted = {
-        "the system prompt": agent.conversation.system_prompt,
-        "the pinned message": todo[_PINNED].prompt,
-    }
-    return [name for name, text in wanted.items() if text and text not in last.text]
+    prompt = agent.conversation.system_prompt
+    return ["the system prompt"] if prompt and prompt not in last.text else []
 
 
 def _read_share(server: ModelServer) -> float:

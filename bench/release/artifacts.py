@@ -13,8 +13,6 @@ from bench.release.tools import ReleaseError, run_tool
 __all__ = ["build", "check_archive", "check_wheel", "run_twine", "strange_files"]
 
 _NOT_IN_A_WHEEL = re.compile(r"(^|/)(tests?|bench|docs|__pycache__|\.[^/]+)/|\.(pyc|db|sqlite|cast|png|orig|rej)$")
-_TEMPLATES = "everlong/plugins/template_files/"
-"""What `everlong plugins new` writes, with a test for the new plugin's author."""
 _IN_AN_ARCHIVE = ("CHANGELOG.md", "LICENSE", "README.md", "docs/README.md", "pyproject.toml", "tests/conftest.py")
 
 
@@ -45,12 +43,7 @@ def check_wheel(wheel: Path) -> list[str]:
 
 def strange_files(names: Iterable[str]) -> list[str]:
     """Return the names of a wheel that should not be in it."""
-    return [
-        name
-        for name in names
-        if not name.startswith(("everlong/", "everlong-"))
-        or (_NOT_IN_A_WHEEL.search(name) and not name.startswith(_TEMPLATES))
-    ]
+    return [name for name in names if not name.startswith(("everlong/", "everlong-")) or _NOT_IN_A_WHEEL.search(name)]
 
 
 def check_archive(archive: Path) -> list[str]:

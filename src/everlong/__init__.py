@@ -31,7 +31,6 @@ if TYPE_CHECKING:
         Summarizer as Summarizer,
         SummarizerChain as SummarizerChain,
         SummarizerInput as SummarizerInput,
-        SummaryProgress as SummaryProgress,
         SummaryRequest as SummaryRequest,
         WarmPrefixSummarizer as WarmPrefixSummarizer,
         repair_messages as repair_messages,
@@ -91,7 +90,7 @@ __all__, __getattr__, __dir__ = export_lazily(
         "context": (
             "Boundaries CompactionReport Complete CompletionSummarizer ContextCompressor ContextEngine "
             "ExtractiveSummarizer Quality Summarizer SummarizerChain "
-            "SummarizerInput SummaryProgress SummaryRequest WarmPrefixSummarizer repair_messages"
+            "SummarizerInput SummaryRequest WarmPrefixSummarizer repair_messages"
         ),
         "errors": (
             "AmbiguousName AuthenticationFailed ConfigError ContextOverflow EverlongError MalformedReply "

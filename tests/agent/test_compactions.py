@@ -256,9 +256,7 @@ def test_memories_are_asked_before_a_compaction_and_cannot_stop_it(
     memory.close()
 
 
-def test_the_system_prompt_the_todo_list_and_what_is_pinned_survive_word_for_word(
-    serve: Serve, opened: Opened, store: Store, heard: list[AgentEvent]
-) -> None:
+def test_the_system_prompt_and_the_todo_list_survive(serve: Serve, opened: Opened, heard: list[AgentEvent]) -> None:
     items = [{"text": "Repaint buoy 7 — RAL 3020", "status": "in_progress"}, {"text": "Call Inga", "status": "pending"}]
 
     def script(ask: Ask) -> Answer | str:
@@ -268,8 +266,6 @@ def test_the_system_prompt_the_todo_list_and_what_is_pinned_survive_word_for_wor
 
     server = serve(script, window=12_000)
     agent = opened(server)
-    agent.run("The code word of the lock is Marmelade-42. Remember it.")
-    store.pin(store.sessions.entries(agent.conversation.session_id)[0].id)  # type: ignore[arg-type]
     agent.run("Plan it.")
     prompt = agent.conversation.system_prompt
     talk(agent, 24)
@@ -278,7 +274,6 @@ def test_the_system_prompt_the_todo_list_and_what_is_pinned_survive_word_for_wor
     assert last.system.startswith(prompt)
     plan = ["[>] Repaint buoy 7 — RAL 3020", "[ ] Call Inga"]
     assert all(item in last.text for item in plan)
-    assert "The code word of the lock is Marmelade-42. Remember it." in last.text
     again = opened(server, resume=agent.conversation.session_id)
     talk(again, 2)
     assert all(item in server.model.asked[-1].text for item in plan)

@@ -69,7 +69,7 @@ def test_a_summary_model_without_a_key_keeps_no_conversation_from_starting(
 def test_notes_of_one_conversation_are_in_the_prompt_of_the_next_in_the_same_process(
     serve: Serve, opened: Opened
 ) -> None:
-    note = Call("memory_add", {"target": "user", "text": "Berths at pier 9."})
+    note = Call("memory_add", {"text": "Berths at pier 9."})
     server = serve(lambda ask: Answer("Noted.") if ask.results else Answer("", [note]))
     agent = opened(server, settings={"memory": {"enabled": True}})
     agent.run("My berth is at pier 9; keep that.")

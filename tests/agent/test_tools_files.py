@@ -107,12 +107,9 @@ def test_files_without_permission_are_left_alone(guarded: Desk) -> None:
     [
         ("*.py", ["a.py", "src/b.py", "src/deep/c.py"]),
         ("src/*.py", ["src/b.py"]),
-        ("src/**/*.py", ["src/b.py", "src/deep/c.py"]),
         ("**/c.*", ["src/deep/c.py", "src/deep/c.ts"]),
         ("*.{ts,md}", ["README.md", "src/deep/c.ts"]),
-        ("[ab].py", ["a.py", "src/b.py"]),
         ("[!a].py", ["src/b.py", "src/deep/c.py"]),
-        ("?.py", ["a.py", "src/b.py", "src/deep/c.py"]),
         ("./a.py", ["a.py"]),
         ("src/**", ["src/b.py", "src/deep/c.py", "src/deep/c.ts"]),
         ("*(.py", []),

@@ -111,16 +111,6 @@ def test_claude_code(store: Store, tmp_path: Path) -> None:
     assert roles == ["user", "assistant", "tool", "tool", "assistant", "user", "assistant"]
 
 
-def test_a_sub_agent_of_claude_code_belongs_to_its_session(store: Store, tmp_path: Path) -> None:
-    imported(store, write_log(tmp_path, "claude-code"))
-    inner = tmp_path / "agent-a1.jsonl"
-    inner.write_text(samples.ClaudeLog(agent="a1").ask("Count the cranes.").say("Three.").text())
-    samples.OwnLogs(store).add(inner)
-    (agent,) = store.conversations.newest(kinds=("agent",))
-    (main,) = store.conversations.newest()
-    assert (agent.works_for, agent.messages, main.agents) == (main.id, 2, 1)
-
-
 def test_codex(store: Store, tmp_path: Path) -> None:
     (one,) = imported(store, write_log(tmp_path, "codex"))
     assert (one.folder, one.model, one.client_session) == ("/srv/harbour", "gpt-5", "01a1-codex")

@@ -1,4 +1,4 @@
-"""What changes: a conversation that runs through a gateway, an undo and a pin."""
+"""What changes: a conversation that runs through a gateway, an undo."""
 
 from __future__ import annotations
 
@@ -70,23 +70,6 @@ def test_an_undo_in_the_page_changes_what_the_next_request_sends(
     page.wait_for_url("**/compactions?result=undone")
     assert "was undone" in page.get_by_role("status").inner_text()
     assert "The first words." in talk.say("The fifth words.")
-
-
-def test_a_message_is_pinned_and_unpinned(changing: Tab, ferry: Ferry) -> None:
-    node = ferry.store.conversations.node_at(ferry.ident, 4)
-    assert node is not None
-    page = changing.go(f"/inspector/m/{node.hex()}")
-    assert "Summarized away" in page.locator(".fate").inner_text()
-    page.get_by_role("button", name="Pin", exact=True).click()
-    page.get_by_role("button", name="Unpin").wait_for()
-    assert "In context" in page.locator(".fate").inner_text()
-    assert [entry.id for entry in ferry.store.pinned(ferry.at)] == [node]
-    page = changing.go(ferry.link)
-    assert page.get_by_role("link", name="Pinned", exact=True).count() == 1
-    page = changing.go(f"/inspector/m/{node.hex()}")
-    page.get_by_role("button", name="Unpin").click()
-    page.get_by_role("button", name="Pin", exact=True).wait_for()
-    assert ferry.store.pinned(ferry.at) == []
 
 
 def test_an_undo_in_an_old_page_undoes_nothing_else(changing: Tab, ferry: Ferry) -> None:

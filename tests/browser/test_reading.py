@@ -91,9 +91,3 @@ def test_pages_have_the_same_address_and_words_without_script(browse: Browse, st
     page.wait_for_url("**/transcript?page=2")
     assert pages_in(page) == [2]
     assert page.locator("article.message").count() == 200
-
-
-def test_a_line_of_a_summary_opens_to_its_source(reading: Tab, story: Story) -> None:
-    page = reading.go(f"{story.link}/compactions/1")
-    page.locator("details.line summary", has_text="settings.toml").first.click()
-    page.locator("details.line[open] .source-list li").first.wait_for()

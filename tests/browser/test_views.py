@@ -95,10 +95,6 @@ def test_reading_works_without_script(browse: Browse, story: Story, story_host: 
     for view in VIEWS:
         page = tab.go(path_of(view, story))
         assert VIEWS[view].shows in page.locator("main").inner_text(), view
-    page = tab.go(path_of("compaction", story))
-    page.locator("details.line summary").first.click()
-    page.locator("details.line[open] .sources a").click()
-    page.get_by_role("heading", name="Sources").wait_for()
     page = tab.go(f"{story.link}/timeline")
     assert page.locator("table tbody tr").count() > 20
     forgive_not_found(tab)

@@ -25,7 +25,6 @@ VIEWS: dict[str, View] = {
     "transcript": View("{c}/transcript?page=1", PORT),
     "compactions": View("{c}/compactions", "Compaction 2"),
     "compaction": View("{c}/compactions/1?turn=12", "You came from message 12"),
-    "sources": View("{c}/compactions/1/lines/2", "Sources"),
     "tree": View("{c}/tree", "Sub-agents and forks"),
     "cost": View("/inspector/cost?age=all", "Provider caching"),
     "problem": View("/inspector/c/nobody", "Back to all conversations"),

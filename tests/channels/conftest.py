@@ -20,6 +20,7 @@ from everlong.config import Settings
 from everlong.providers import RetryPolicy, connect
 from everlong.store import Store
 from everlong.testing import ModelServer
+from tests.channels.discord_stand_in import DiscordStandIn, discord_stand_in
 from tests.channels.recorder import RecordingPlatform
 from tests.examples import few
 from tests.testing_server.conftest import serve
@@ -80,6 +81,22 @@ def clock() -> Clock:
 @pytest.fixture
 def platform() -> RecordingPlatform:
     return RecordingPlatform()
+
+
+@pytest.fixture
+def discord() -> Iterator[DiscordStandIn]:
+    with discord_stand_in() as running:
+        yield running
+
+
+@pytest.fixture
+def ada(discord: DiscordStandIn) -> str:
+    return discord.add_person("ada")
+
+
+@pytest.fixture
+def chat(discord: DiscordStandIn, ada: str) -> str:
+    return discord.add_private_chat(ada)
 
 
 def settings_for(window: int, **sections: Any) -> Settings:

@@ -23,7 +23,7 @@ from aiohttp import web
 
 from tests.waiting import PATIENCE
 
-__all__ = ["BOT_ID", "BOT_NAME", "TOKEN", "Call", "Chat", "Fault", "Shown", "TelegramStandIn", "read_html", "stand_in"]
+__all__ = ["BOT_ID", "BOT_NAME", "TOKEN", "Fault", "Shown", "TelegramStandIn", "once", "read_html", "stand_in"]
 
 TOKEN = "700000001:made-up-token-of-the-stand-in_0001"  # noqa: S105 - opens nothing but this stand-in
 BOT_ID, BOT_NAME = 700000001, "everlong_test_bot"
@@ -130,14 +130,11 @@ class TelegramStandIn:
         with self._lock:
             return self.chats.setdefault(person, Chat(person, "private", name or f"Person {person}"))
 
-    def group(
-        self, number: int, *, is_super: bool = True, topics: tuple[int, ...] = (), title: str = "A group"
-    ) -> Chat:
+    def group(self, number: int, *, topics: tuple[int, ...] = (), title: str = "A group") -> Chat:
         """Return a group that the bot is in; with topics, a forum."""
         with self._lock:
-            kind: Literal["group", "supergroup"] = "supergroup" if is_super else "group"
             names = {topic: f"Topic {topic}" for topic in topics}
-            chat = Chat(number, kind, title, is_forum=bool(topics), topics=names, next_id=1000)
+            chat = Chat(number, "supergroup", title, is_forum=bool(topics), topics=names, next_id=1000)
             return self.chats.setdefault(number, chat)
 
     def say(
@@ -147,7 +144,6 @@ class TelegramStandIn:
         text: str = "",
         *,
         topic: int | None = None,
-        phantom_thread: int | None = None,
         reply_to: int | None = None,
         **fields: Any,
     ) -> int:
@@ -158,7 +154,6 @@ class TelegramStandIn:
             person: who.
             text: the words.
             topic: the forum topic.
-            phantom_thread: a ``message_thread_id`` without a topic, as replies in plain groups carry it.
             reply_to: the message that is answered.
             fields: further fields of the message: ``photo``, ``document``, ``forward_origin``, ``caption``.
         """
@@ -169,8 +164,6 @@ class TelegramStandIn:
             message = self._as_message(shown) | fields
             if not text:
                 message.pop("text", None)
-            if phantom_thread is not None:
-                message["message_thread_id"] = phantom_thread
             if topic is not None and reply_to is None:  # a message of a topic answers the one that opened it
                 opening = {"name": where.topics.get(topic, ""), "icon_color": 7322096}
                 message["reply_to_message"] = {
@@ -445,6 +438,12 @@ async def _parameters(request: web.Request) -> dict[str, Any]:
     if isinstance(attached, str) and attached.startswith("attach://"):
         given["document"] = given.pop(attached.removeprefix("attach://"))
     return given
+
+
+def once(method: str, fault: Fault) -> Callable[[Call], Fault | None]:
+    """Let the first call of a method fail."""
+    left = [fault]
+    return lambda call: left.pop() if call.method == method and left else None
 
 
 def _refused(refusal: Refusal) -> web.Response:

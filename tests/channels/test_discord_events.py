@@ -15,19 +15,8 @@ from everlong.channels.discord_gateway import Feed
 from everlong.channels.platform import Inbound, Place, PlatformRefused
 from tests.channels.conftest import until as until_soon
 from tests.channels.discord_bot import Bot, bot, listening
-from tests.channels.discord_stand_in import DiscordStandIn, discord_stand_in
+from tests.channels.discord_stand_in import DiscordStandIn
 from tests.waiting import until
-
-
-@pytest.fixture
-def discord() -> Iterator[DiscordStandIn]:
-    with discord_stand_in() as running:
-        yield running
-
-
-@pytest.fixture
-def ada(discord: DiscordStandIn) -> str:
-    return discord.add_person("ada")
 
 
 @pytest.fixture
@@ -77,7 +66,7 @@ def test_a_thread_that_the_bot_was_never_told_of_is_the_same_topic_for_all_event
 def test_a_wrong_token_is_refused_with_what_to_do(discord: DiscordStandIn) -> None:
     with bot(discord) as made:
         discord.token = "another"  # noqa: S105 - made up
-        with pytest.raises(PlatformRefused, match=r"refuses the bot's token.*everlong auth set discord"):
+        with pytest.raises(PlatformRefused, match=r"refuses the bot's token.*set DISCORD_BOT_TOKEN"):
             made.do(lambda platform: platform.identify())
 
 

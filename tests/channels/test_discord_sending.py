@@ -6,31 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from everlong.channels.platform import (
-    Place,
-    PlatformRefused,
-)
+from everlong.channels.platform import Place, PlatformRefused
 from tests.channels.discord_bot import Bot, bot, listening
-from tests.channels.discord_stand_in import DiscordStandIn, discord_stand_in
+from tests.channels.discord_stand_in import DiscordStandIn
 from tests.waiting import until
 
 SUPPRESS_EMBEDS = 1 << 2
-
-
-@pytest.fixture
-def discord() -> Iterator[DiscordStandIn]:
-    with discord_stand_in() as running:
-        yield running
-
-
-@pytest.fixture
-def ada(discord: DiscordStandIn) -> str:
-    return discord.add_person("ada")
-
-
-@pytest.fixture
-def chat(discord: DiscordStandIn, ada: str) -> str:
-    return discord.add_private_chat(ada)
 
 
 @pytest.fixture

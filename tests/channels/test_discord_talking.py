@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +10,8 @@ import pytest
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ScriptedModel
 from tests.channels.discord_service import DiscordProgram, serving
-from tests.channels.discord_stand_in import DiscordStandIn, Fault, discord_stand_in
+from tests.channels.discord_stand_in import DiscordStandIn, Fault
 from tests.waiting import until
-
-
-@pytest.fixture
-def discord() -> Iterator[DiscordStandIn]:
-    with discord_stand_in() as running:
-        yield running
-
-
-@pytest.fixture
-def ada(discord: DiscordStandIn) -> str:
-    return discord.add_person("ada")
-
-
-@pytest.fixture
-def chat(discord: DiscordStandIn, ada: str) -> str:
-    return discord.add_private_chat(ada)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
@@ -15,7 +15,8 @@ from everlong.channels.telegram import TelegramPlatform
 from everlong.store import Store
 from everlong.testing import Ask, ModelServer, ScriptedModel
 from tests.channels.conftest import Clock, opener_for, run, settings_for, until
-from tests.channels.telegram_stand_in import BOT_NAME, TOKEN, Call, Fault, TelegramStandIn, stand_in
+from tests.channels.telegram_stand_in import BOT_NAME, TOKEN, Fault, TelegramStandIn, once, stand_in
+from tests.channels.test_queueing import words
 from tests.waiting import PATIENCE
 
 ADA, BOB, MALLORY = 1, 2, 666
@@ -62,11 +63,6 @@ def open_bot(api: TelegramStandIn, store: Store, clock: Clock) -> Open:
     return open_one
 
 
-def words(ask: Ask) -> str:
-    """The newest message without the notes behind it."""
-    return "\n".join(line for line in ask.last_user.splitlines() if line and not line.startswith("["))
-
-
 def texts(api: TelegramStandIn, chat: int, topic: int | None = None) -> list[str]:
     return [one.text for one in api.shown(chat, topic)]
 
@@ -81,15 +77,6 @@ def conversations(store: Store) -> int:
     return len(store.conversations.newest(100))
 
 
-def once(method: str, fault: Fault) -> Callable[[Call], Fault | None]:
-    left = [fault]
-    return lambda call: left.pop() if call.method == method and left else None
-
-
-def play(work: Callable[[], Awaitable[None]]) -> None:
-    run(work)
-
-
 # -- places ------------------------------------------------------------------------------------------------------------
 def test_each_topic_has_its_own_conversation_and_gets_its_own_answers(
     api: TelegramStandIn, open_bot: Open, store: Store, serve: Any
@@ -102,7 +89,7 @@ def test_each_topic_has_its_own_conversation_and_gets_its_own_answers(
                 api.say(FORUM, ADA, f"@{BOT_NAME} in {topic}", topic=topic)
                 await heard(api, channel)
 
-    play(talk)
+    run(talk)
     assert texts(api, FORUM, 7) == ["in 7", "in 7"]
     assert texts(api, FORUM, 8) == ["in 8"]
     assert texts(api, FORUM) == ["in None"]
@@ -110,8 +97,15 @@ def test_each_topic_has_its_own_conversation_and_gets_its_own_answers(
 
 
 # -- faults ------------------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("method", ["sendMessage", "editMessageText", "getUpdates", "sendChatAction"])
-@pytest.mark.parametrize("fault", ["busy", "error", "before", "after"])
+@pytest.mark.parametrize(
+    ("method", "fault"),
+    [
+        *(("sendMessage", fault) for fault in ("busy", "error", "before", "after")),
+        *(("editMessageText", fault) for fault in ("busy", "after")),
+        *(("getUpdates", fault) for fault in ("error", "before")),
+        ("sendChatAction", "after"),
+    ],
+)
 def test_a_fault_costs_at_most_an_empty_message(
     api: TelegramStandIn, open_bot: Open, serve: Any, method: str, fault: Fault
 ) -> None:
@@ -124,7 +118,7 @@ def test_a_fault_costs_at_most_an_empty_message(
             await until(lambda: "hello" in texts(api, ADA))
             await heard(api, channel)
 
-    play(talk)
+    run(talk)
     assert [text for text in texts(api, ADA) if text != "…"] == ["hello"]
     assert len(api.shown(ADA)) == (2 if (method, fault) == ("sendMessage", "after") else 1)
     assert len(model.asked) == 1
@@ -142,7 +136,7 @@ def test_a_closed_topic_is_not_answered_elsewhere(api: TelegramStandIn, open_bot
             api.say(FORUM, ADA, f"@{BOT_NAME} hello", topic=7)
             await heard(api, channel)
 
-    play(talk)
+    run(talk)
     assert texts(api, FORUM) == []
 
 
@@ -169,6 +163,6 @@ def test_a_restart_while_the_model_thinks_answers_once(
             await heard(api, channel)
         may_end.set()
 
-    play(talk)
+    run(talk)
     assert [text for text in texts(api, ADA) if text != "…"] == ["hello", "and now?"]
     assert conversations(store) == 1

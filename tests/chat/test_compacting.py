@@ -106,31 +106,6 @@ def test_a_smaller_model_gets_a_conversation_that_fits(serve: Serve, chat: Open,
     assert not small.rejections
 
 
-@pytest.mark.spec("8")
-def test_what_is_pinned_is_told_in_its_own_words(serve: Serve, chat: Open, home: Path) -> None:
-    long_talk(home, "Long talk")
-    server = serve(book, window=32_000)
-    found = chat(server, "--resume", "Long talk")
-    found.enter("/search ship-020.log")
-    found.wait("Noted in ship-020.log: berth 27.")
-    found.enter("/pin 99")
-    found.wait("✗ say /pin for the last thing you said")
-    idle(found)
-    seen = found.everything()
-    (number,) = re.findall(r"^(\d+)  .*, Long talk\n +Ship 20 came in", seen, re.MULTILINE)
-    found.enter(f"/pin {number}")
-    found.wait("pinned: it is told in its own words")
-    found.enter("/compress")
-    found.wait("⟲ compacted (manual):")
-    idle(found)
-    found.enter("Is ship 20 there?")
-    found.wait("ship 20 is known.")
-    idle(found)
-    found.enter("/retry")
-    found.until(lambda: found.everything().count("ship 20 is known.") == 2, "another answer")
-    assert server.model.asked[-1].last_user.endswith("Is ship 20 there?")
-
-
 def test_the_status_line_tells_what_usage_tells(serve: Serve, chat: Open, home: Path) -> None:
     prices = {"context_length": 32_000, "input_price": 10, "output_price": 50}
     configure(home, models={"some-model": prices})

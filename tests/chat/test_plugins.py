@@ -1,4 +1,4 @@
-"""Plugins at a terminal: the menu that chooses an engine, commands of plugins in the chat."""
+"""Plugins at a terminal: the menu that chooses an engine."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chat.conftest import Open, configure, idle
+from tests.chat.conftest import Open
 from tests.plugins.making import copied, engine_in
-from tests.testing_server.conftest import Serve
 
 
 @pytest.mark.spec("2.6")
@@ -33,20 +32,3 @@ def test_an_engine_is_chosen_from_the_menu(terminal: Open, home: Path) -> None:
     assert found.wait_exit() == 0
     assert "context.engine is now harbour_log in" in found.everything()
     assert file.read_text(encoding="utf-8") == "# mine\ncontext:\n  engine: harbour_log  # for now\n"
-
-
-@pytest.mark.spec("2.5", "8")
-def test_commands_of_plugins_are_beside_the_chats_own(serve: Serve, chat: Open, home: Path) -> None:
-    copied("clock", home / "plugins")
-    configure(home, plugins={"enabled": ["clock"], "clock": {"zone": "CET"}})
-    found = chat(serve("Yes."))
-    found.wait("! plugin 'clock' brings a command /help, which the chat has already; it is left out")
-    found.enter("/tide at dawn")
-    found.wait("CET: at dawn")
-    found.enter("/broken")
-    found.wait("✗ /broken of the plugin 'clock' failed: ZeroDivisionError")
-    found.enter("/help")
-    found.wait("Tell the tide (plugin clock)")
-    idle(found)
-    found.press("C-d")
-    assert found.wait_exit() == 0

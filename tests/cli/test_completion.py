@@ -23,16 +23,10 @@ def complete(folder: Path, **variables: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_each_shell_gets_its_script(tmp_path: Path, shell: str) -> None:
-    assert any("_EVERLONG_COMPLETE" in line for line in complete(tmp_path, _EVERLONG_COMPLETE=f"{shell}_source"))
-
-
 @pytest.mark.parametrize(
     ("typed", "place", "completed"),
     [
         ("everlong ch", "1", ["plain,channels", "plain,chat", "[]"]),
-        ("everlong sessions compa", "2", ["plain,compactions", "[]"]),
         ("everlong usage --by da", "3", ["plain,day", "[]"]),
     ],
 )

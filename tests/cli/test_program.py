@@ -14,12 +14,6 @@ from tests.cli.conftest import Run
 from tests.waiting import PATIENCE
 
 
-def test_help_names_every_command(run: Run) -> None:
-    out = run("--help").out
-    names = ("cache-sim", "compress", "config", "demo", "inspect", "sessions")
-    assert [name for name in names if name not in out] == []
-
-
 @pytest.mark.parametrize(
     ("given", "near"),
     [(["compres"], "Did you mean 'compress'?"), (["wrap", "--prot", "1", "--", "true"], "Did you mean '--port'?")],

@@ -18,11 +18,6 @@ from tests.cli.conftest import Run, add_session
 from tests.context.builders import assistant, long_session, user
 from tests.store.engines import ScriptedEngine, summarizing
 
-_RUN = (
-    # Whoever starts the tests in the background has their processes ignore Ctrl-C; here it is what is tested.
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from everlong.cli.main import main; main()"
-)
 HOSTILE = "\x1b[2J\x1b]0;owned\x07red\u202eder \x9b31m\ud800 end"
 
 

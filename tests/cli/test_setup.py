@@ -62,15 +62,6 @@ def test_no_client_is_pointed_at_a_gateway_that_does_not_run(run: Run, home: Pat
 
 
 @pytest.mark.parametrize("client", WITH_FILE)
-def test_without_write_the_change_is_shown_and_nothing_is_made(run: Run, home: Path, address: str, client: str) -> None:
-    ran = run("setup", client)
-    assert ran.code == 0
-    assert address in ran.out
-    assert str(home / FILES[client]) in ran.err
-    assert [path for path in home.rglob("*") if path.is_file()] == []
-
-
-@pytest.mark.parametrize("client", WITH_FILE)
 def test_an_existing_file_keeps_all_of_its_lines(run: Run, home: Path, address: str, client: str) -> None:
     path = existing(home, client)
     ran = run("setup", client, *writing())

@@ -76,7 +76,6 @@ def test_a_compaction_that_dropped_it_is_named_with_its_figures(store: Store, wh
     assert f"everlong sessions {asked} show {session.id} --message " in shown
     assert f"everlong inspect --web {asked}, then Undo this compaction" in shown
     assert f"everlong chat {asked} --resume {session.id}, then /undo compaction" in shown
-    assert "/search port 8443 and /pin with its number" in shown
     assert f'read_turn(id="{one.id}")' in shown
 
 
@@ -87,14 +86,9 @@ def test_an_oversized_message_is_a_stub(store: Store, why: Run) -> None:
     assert "now    shortened to a stub, and still says it" in why("port 8443").out
 
 
-def test_undoing_and_pinning_bring_it_back(store: Store) -> None:
+def test_undoing_brings_it_back(store: Store) -> None:
     session = add_session(store, TALK, "Proxy")
     at = compact(store, session, summarizing(0, 4))
-    (one,) = [place for place in find_whereabouts(store, "port 8443") if place.role == "user"]
-    store.pin(one.node)
-    (pinned,) = [place for place in find_whereabouts(store, "port 8443") if place.role == "user"]
-    assert (pinned.state, pinned.is_pinned) == ("in context", True)
-    store.unpin(one.node)
     store.undo(at)
     assert ("user", "in context") in states(store, "port 8443")
 

@@ -1,11 +1,10 @@
-"""Clients that use ``everlong mcp`` and the hooks: what was said in one of them is known in another."""
+"""Clients that use ``everlong mcp``: what was said in one of them is known in another."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -17,9 +16,9 @@ from bench.clients.install import command_of, is_installed
 from bench.clients.programs import PROGRAMS, Place, Program
 from bench.gateway.serving import gateway
 
-from everlong.store import Conversation, Store
+from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ModelServer
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE
 
 QUESTION = "Which port did we choose in opencode last week?"
 CHOSEN = "We choose port 7431 for the tide table, because 7430 is taken by the crane."
@@ -177,60 +176,3 @@ def test_claude_code_answers_from_a_conversation_that_opencode_had_through_the_g
         elsewhere.folder.mkdir()
         add_server(program, elsewhere)
         assert "I do not know." in ask(program, elsewhere, QUESTION)
-
-
-@pytest.mark.matrix
-@pytest.mark.parametrize("program", ["claude-code", "codex", "opencode"], indirect=True)
-def test_a_session_is_stored_by_the_hooks_of_its_client_and_told_to_the_next_one(
-    program: Program, database: Path, place_of: Callable[[Program, str], Place]
-) -> None:
-    trusting = ["--dangerously-bypass-hook-trust"] if program.name == "codex" else []  # a person says it in /hooks
-    with ModelServer(recalling, window=WINDOW, models=(program.model,), counts_max_tokens=False) as server:
-        place = place_of(program, server.url)
-        set_up_hooks(program, place)
-        ask(program, place, CHOSEN, more=trusting)
-        (stored,) = until(lambda: conversations(database))
-        assert (stored.folder, stored.client) == (str(place.folder), program.name)
-        ask(program, place, "Hello.", more=trusting)
-        told = [str(one.body) for one in server.requests if "Hello." in str(one.body)]
-        assert any("Where the work in this folder stands" in text and CHOSEN in text for text in told)
-
-
-@pytest.mark.matrix
-@pytest.mark.parametrize("program", ["claude-code"], indirect=True)
-def test_a_session_is_stored_before_its_client_compacts_it(
-    program: Program, database: Path, place_of: Callable[[Program, str], Place]
-) -> None:
-    with ModelServer(recalling, window=WINDOW, models=(program.model,), counts_max_tokens=False) as server:
-        place = place_of(program, server.url)
-        set_up_hooks(program, place)
-        own = place.home / ".claude/settings.json"
-        values = json.loads(own.read_text())
-        values["hooks"] = {"PreCompact": values["hooks"]["PreCompact"]}
-        own.write_text(json.dumps(values))
-        ask(program, place, CHOSEN)
-        assert conversations(database) == []
-        ask(program, place, "/compact", resumes=True)
-        (stored,) = until(lambda: conversations(database))
-        with Store.open(database) as store:
-            said = [str(line.entry.message["content"]) for line in store.conversations.lines(stored.id)]
-        assert any(CHOSEN in text for text in said)
-
-
-def set_up_hooks(program: Program, place: Place) -> None:
-    """Have Everlong write the hooks into the client's own files."""
-    subprocess.run(
-        [str(shutil.which("everlong")), "setup", program.name, "--hooks", "--write"],
-        env=program.environment(place),
-        check=True,
-        capture_output=True,
-        timeout=PATIENCE,
-    )
-
-
-def conversations(database: Path) -> list[Conversation]:
-    """Return what is stored; nothing while there is no store yet."""
-    if not database.exists():
-        return []
-    with Store.open(database) as store:
-        return store.conversations.newest()

@@ -34,7 +34,7 @@ def test_show_lists_every_setting_as_yaml() -> None:
         "models": [],
         "choose": "first_good",
     }
-    assert values["plugins"] == {"enabled": [], "paths": []}
+    assert values["plugins"] == {"paths": []}
 
 
 def test_set_writes_the_users_file_and_says_so_on_stderr(user_file: Path) -> None:

@@ -163,10 +163,10 @@ def test_a_plugins_own_section_may_hold_anything(load: Load, user_file: Path) ->
 
 @pytest.mark.spec("3.2")
 def test_what_is_loaded_and_where_it_is_found_are_settings_beside_the_sections(load: Load, user_file: Path) -> None:
-    user_file.write_text("plugins:\n  enabled: [clock]\n  paths: ~/plugins\n  clock: {zone: CET}\n")
+    user_file.write_text("plugins:\n  paths: ~/plugins\n  clock: {zone: CET}\n")
     plugins = load().settings.plugins
-    assert (plugins.enabled, plugins.paths) == (["clock"], ["~/plugins"])
+    assert plugins.paths == ["~/plugins"]
     assert plugins.sections == {"clock": {"zone": "CET"}}
     assert plugins.section("clock") == {"zone": "CET"}
     assert plugins.section("other") == {}
-    assert load(EVERLONG_PLUGINS__ENABLED="[tide, clock]").settings.plugins.enabled == ["tide", "clock"]
+    assert load(EVERLONG_PLUGINS__PATHS="[tide, clock]").settings.plugins.paths == ["tide", "clock"]

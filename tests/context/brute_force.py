@@ -6,8 +6,9 @@ count; it does not know how the package plans, and shares no code with it.
 
 What the contract allows, with a summary: the system prompt with the note, the first request or its two ends, one
 summary of at least `LEAST_SUMMARY` tokens with its block of rules, acknowledgements around it where roles need them,
-the latest user message again where the tail does not hold it, and a tail that holds the newest answer, its results and
-then its texts shortened as far as they go. Without a summary: the list itself, its results cleared.
+the latest user message and a person's latest request again where the tail does not hold them, and a tail that holds the
+newest answer, its results and then its texts shortened as far as they go. Without a summary: the list itself, its
+results cleared.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from everlong.context import ContextCompressor
 from everlong.context.literals import ACKNOWLEDGEMENT, CLEARED_RESULT, COMPACTION_NOTE, SUMMARY_PREFIX
 from everlong.context.rules import StandingRules
-from everlong.model import Message, with_part_appended
+from everlong.model import Message, newest_request, with_part_appended
 from everlong.tokens import MessageCounter
 from tests.context.protocol import latest_request, looks_inserted, looks_like_summary, words
 
@@ -49,8 +50,7 @@ def most_allowed(engine: ContextCompressor, repaired: Sequence[Message]) -> int:
     fits, a summary may cost a fifth more than a list without one.
     """
     least = least_possible(repaired, engine.counter)
-    latest = latest_request(repaired)
-    is_over = latest is not None and engine.counter.count(latest) > engine.threshold_tokens
+    is_over = sum(map(engine.counter.count, _asked(repaired))) > engine.threshold_tokens
     ends = 120  # a first request keeps so many tokens
     return max(
         engine.threshold_tokens, int(least / 0.8) + ends + SLACK + (engine.context_length // 20 if is_over else 0)
@@ -62,10 +62,10 @@ def most_allowed(engine: ContextCompressor, repaired: Sequence[Message]) -> int:
 
 def _with_summary(repaired: Sequence[Message], start: int, counter: MessageCounter, cost: dict[int, int]) -> int:
     tail = repaired[start:]
-    latest = latest_request(repaired)
-    repeated = [latest] if latest is not None and not any(message is latest for message in tail) else []
+    asked = _asked(repaired)
+    repeated = [one for one in asked if not any(message is one for message in tail)]
     system = _with_note(_leading_system(repaired))
-    request = [message for message in _first_request(repaired, start) if message is not latest]
+    request = [message for message in _first_request(repaired, start) if not any(message is one for one in asked)]
     empty = with_part_appended({"role": "user", "content": f"{SUMMARY_PREFIX}\n\n"}, StandingRules().render())
     acknowledgement = counter.count({"role": "assistant", "content": ACKNOWLEDGEMENT})
     after = [*repeated, *tail]
@@ -81,6 +81,17 @@ def _with_summary(repaired: Sequence[Message], start: int, counter: MessageCount
         + sum(cost[id(message)] for message in repeated)
         + sum(_shortest_of_tail(message, counter, cost) for message in tail)
     )
+
+
+def _asked(repaired: Sequence[Message]) -> list[Message]:
+    """The newest message in role user, and a person's newest request where the newest message is a harness's or data.
+
+    Which one is a person's, the package is asked: telling that is no part of what is tried here.
+    """
+    latest = latest_request(repaired)
+    place = newest_request(repaired, [index for index, message in enumerate(repaired) if looks_like_summary(message)])
+    request = None if place is None else repaired[place]
+    return [one for one in (request, None if latest is request else latest) if one is not None]
 
 
 def _first_request(repaired: Sequence[Message], before: int) -> list[Message]:

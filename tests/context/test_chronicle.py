@@ -117,10 +117,6 @@ def test_an_open_error_is_told_with_the_first_line_that_speaks_of_it() -> None:
     assert item.endswith("\n  end_2")
 
 
-def test_files_are_told_with_how_they_changed() -> None:
-    assert "ports.py (edited)" in "\n".join(told(TALK).items["Relevant Files"])
-
-
 def test_lines_that_a_later_run_made_stale_are_not_quoted() -> None:
     first = bash(1, "cat harbour.conf", "depth_limit = 7_first")
     later = bash(2, "cat harbour.conf", "depth_limit = 9_later")

@@ -14,7 +14,6 @@ from everlong.context.invariants import (
     allows_cut,
     check_all,
     is_plain,
-    repair_all,
 )
 from everlong.context.literals import (
     ACKNOWLEDGEMENT,
@@ -93,10 +92,3 @@ def test_a_list_that_looks_plain_breaks_no_rule_and_holds_no_summary(messages: l
     if is_plain(messages):
         assert check_all(messages) == []
         assert not any(map(is_summary, messages))
-
-
-@given(wild_conversations())
-def test_repairing_mends_everything_and_twice_is_once(messages: list[Message]) -> None:
-    repaired = repair_all(messages)
-    assert check_all(repaired) == []
-    assert repair_all(repaired) == repaired

@@ -13,7 +13,7 @@ from everlong.context.digest import escaped
 from tests.context.builders import call, user
 from tests.examples import length
 
-HUGE = length(300_000, 100_000)
+HUGE = length(300_000, 30_000)
 
 
 @pytest.mark.parametrize(

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 
 import pytest
 
-from everlong import CompressionSettings, ContextCompressor, TargetUnreachable
+from everlong import CompressionSettings, ContextCompressor
 from everlong.context.invariants import check_all
 from everlong.context.report import compare_lists
-from tests.context.builders import assistant, long_session, output, summaries, summary_text, system, tokens, user
+from tests.context.builders import assistant, long_session, output, summaries, system, tokens, user
 
 
 @pytest.mark.spec("4.1")
 def test_it_fires_at_the_threshold_and_not_before() -> None:
     engine = ContextCompressor(200_000)
     assert [engine.should_compress(n) for n in (99_999, 100_000, 100_001)] == [False, True, True]
-
-
-@pytest.mark.spec("4.1")
-def test_it_goes_by_the_prompt_tokens_that_the_api_reported_last() -> None:
-    engine = ContextCompressor(200_000)
-    assert engine.should_compress() is False
-    engine.update_from_response({"prompt_tokens": 120_000, "completion_tokens": 10, "total_tokens": 120_010})
-    assert engine.should_compress() is True
 
 
 @pytest.mark.spec("3.1")
@@ -44,6 +35,8 @@ def test_two_compactions_that_did_not_help_hold_back_the_next_until_the_conversa
     size = engine.estimate_tokens(stuck)
     assert engine.should_compress(size) is False
     assert engine.should_compress(size + engine.budgets.tail_tokens - 1) is False
+    (held,) = engine.held_back
+    assert f"{held.next_at:,}" in held.explain()
     assert engine.should_compress(size + engine.budgets.tail_tokens) is True
 
 
@@ -94,27 +87,6 @@ def test_a_conversation_that_already_fits_its_target_is_left_alone() -> None:
     assert engine.last_report.outcome == "unchanged"
 
 
-@pytest.mark.spec("5.9")
-def test_an_impossible_target_is_an_error_that_names_the_least_possible() -> None:
-    engine = ContextCompressor(200_000)
-    session = long_session(100)
-    with pytest.raises(TargetUnreachable, match="ask for at least") as caught:
-        engine.compress(session, target_tokens=50)
-    least = caught.value.least
-    assert least > 50
-    assert tokens(engine, engine.compress(session, target_tokens=least)) <= least
-    with pytest.raises(TargetUnreachable):
-        engine.compress(session, target_tokens=least // 2)
-
-
-@pytest.mark.spec("5.9")
-def test_the_input_is_never_changed() -> None:
-    session = long_session(60)
-    before = copy.deepcopy(session)
-    ContextCompressor(8_000).compress(session)
-    assert session == before
-
-
 @pytest.mark.spec("9.1")
 def test_the_report_says_what_was_done_and_how_good_it_is() -> None:
     engine = ContextCompressor(8_000)
@@ -135,33 +107,6 @@ def test_the_report_says_what_was_done_and_how_good_it_is() -> None:
     assert 0.0 <= report.quality.score <= 1.0
     assert (report.quality.task_kept, report.quality.request_kept) == (True, True)
     assert report.quality.in_words() in str(report.to_dict())
-
-
-@pytest.mark.spec("9.1")
-def test_a_summary_that_invents_names_is_found_out_and_stays_as_it_is() -> None:
-    class Says:
-        name = "says"
-
-        def __init__(self, text: str) -> None:
-            self.text = text
-
-        def summarize(self, request: object) -> str:
-            del request
-            return self.text
-
-    honest = ContextCompressor(8_000, summarizer=Says("## Goal\n- make step-1"))
-    liar = ContextCompressor(8_000, summarizer=Says("## Goal\n- make step-1 in src/never_existed.py on port 9999"))
-    honest.compress(long_session(60))
-    told = summary_text(liar.compress(long_session(60)))
-    assert honest.last_report is not None
-    assert liar.last_report is not None
-    assert honest.last_report.quality is not None
-    assert liar.last_report.quality is not None
-    assert honest.last_report.quality.invented == ()
-    assert {"src/never_existed.py", "9999"} <= set(liar.last_report.quality.invented)
-    assert "names not in the source: src/never_existed.py" in liar.last_report.quality.in_words()
-    assert liar.last_report.quality.score < honest.last_report.quality.score
-    assert told.startswith("## Goal\n- make step-1 in src/never_existed.py on port 9999")
 
 
 def test_changes_tell_what_became_of_each_message() -> None:

@@ -6,7 +6,6 @@ Each says in its docstring which clause it breaks and some words of what the kit
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterator
 from typing import Any
 
@@ -370,14 +369,6 @@ class TrustsPairs(Sound):
         return messages if len(messages) < 40 else result
 
 
-class RollsDice(Sound):
-    """The same again: leave out times, random ids, the order of sets"""
-
-    def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
-        del messages
-        return [{**message, "id": random.random()} for message in result]
-
-
 class TakesNoTopic(Sound):
     """Arguments: raised TypeError: TakesNoTopic.compress() got an unexpected keyword argument 'focus_topic'"""
 
@@ -407,32 +398,6 @@ class StartsWithAnIdOnly(Sound):
         """Nothing."""
 
 
-class NeedsASession(Sound):
-    """Life cycle: raised AttributeError: 'NeedsASession' object has no attribute 'session'"""
-
-    session: str
-
-    def on_session_start(self, session_id: str, **kwargs: Any) -> None:
-        del kwargs
-        self.session = session_id
-
-    def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
-        del messages
-        return result if self.session else []
-
-
-class EndsOnce(Sound):
-    """Life cycle: a session may end twice, or before it began"""
-
-    def __init__(self, context_length: int) -> None:
-        super().__init__(context_length)
-        self.open = ["database"]
-
-    def on_session_end(self, session_id: str, messages: list[Message]) -> None:
-        del session_id, messages
-        self.open.pop()
-
-
 class ResetsNothing(Sound):
     """Reset: after on_session_reset() last_prompt_tokens is"""
 
@@ -448,44 +413,6 @@ class ForgetsItsWindow(Sound):
         self.context_length = 0
 
 
-class RemembersTooLong(Sound):
-    """Reset: words of a conversation from before on_session_reset() stand in what compress() returned"""
-
-    first: Message | None = None
-
-    def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
-        self.first = self.first or messages[1]
-        return [self.first, *result]
-
-
-class LosesItsTools(Sound):
-    """Reset: returned '{"error": "Unknown tool: find"}'; the host goes on offering the tools"""
-
-    def __init__(self, context_length: int) -> None:
-        super().__init__(context_length)
-        self.tools = {"find": "Nothing found."}
-
-    def get_tool_schemas(self) -> list[dict[str, Any]]:
-        parameters = {"type": "object", "properties": {}}
-        return [{"name": name, "description": "Find.", "parameters": parameters} for name in self.tools]
-
-    def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
-        return self.tools[name] if name in self.tools else super().handle_tool_call(name, args, **kwargs)
-
-    def on_session_reset(self) -> None:
-        super().on_session_reset()
-        self.tools.clear()
-
-
-class ClosesItsTools(LosesItsTools):
-    """Reset: handle_tool_call('find', {}, messages=[{'role': 'system'"""
-
-    def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
-        if name == "find" and not self.tools:
-            raise OSError("the index is closed")
-        return super().handle_tool_call(name, args, **kwargs)
-
-
 class KeepsItsWindow(Sound):
     """Another model: after update_model('other-model', 8000, …) context_length is 16000; set it to 8000"""
 
@@ -499,20 +426,3 @@ class KeepsItsThreshold(Sound):
     def update_model(self, model: str, context_length: int, *args: Any, **kwargs: Any) -> None:
         del model, args, kwargs
         self.context_length = context_length
-
-
-class PlansForTheOldWindow(Sound):
-    """Another model: plan by the context_length that update_model() was given"""
-
-    def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
-        return messages if tokens(messages) < 16_000 else result
-
-
-class PilesUpSummaries(Sound):
-    """Restart: know your own summary again in the conversation, and update it"""
-
-    def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
-        summaries = sum("CONTEXT COMPACTION" in str(message["content"]) for message in messages)
-        if not summaries:
-            return result
-        return [*messages[:2], {"role": "assistant", "content": "An older summary. " * 5_000}, *messages[2:]]

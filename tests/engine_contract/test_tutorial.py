@@ -62,6 +62,11 @@ class Reader:
         assert code.count(before) == 1, f"{path.name} has not once:\n{before}"
         path.write_text(code.replace(before, after), encoding="utf-8")
 
+    def write(self, text: str) -> None:
+        """Write the file that the first line names."""
+        head, _, code = text.partition("\n")
+        (self.where / head.removeprefix("# ")).write_text(code, encoding="utf-8")
+
     def add(self, text: str) -> None:
         """Add code to the end of the file that its first line names."""
         head, _, code = text.partition("\n")
@@ -113,8 +118,10 @@ def test_the_tutorial_leads_from_nothing_to_an_engine_in_use(reader: Reader) -> 
                 assert missing == [], reader.printed
             elif block.kind == "diff":
                 reader.change(block.text)
-            elif block.kind == "python" and block.text.startswith("# at the end of "):
+            elif block.text.startswith("# at the end of "):
                 reader.add(block.text)
+            elif block.kind in {"python", "yaml"} and block.text.startswith("# "):
+                reader.write(block.text)
         assert len(server.requests) == 1
         tools = [tool["function"]["name"] for tool in server.requests[0].body["tools"]]
         assert "find_request" in tools, "the engine's tool is offered to the model"

@@ -69,9 +69,6 @@ class Clock:
         return self.now
 
 
-# -- in the store ------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def spending(database_url: str) -> Any:
     database = open_database(database_url)
@@ -198,47 +195,33 @@ def test_a_request_over_the_limit_is_no_conversation_and_no_failed_call(
         assert account(store, Settings()).total.unanswered == 0
 
 
-@pytest.mark.parametrize(
-    ("sent", "headers"),
-    [
-        (b'{"model":"m","model":"dear","max_tokens":9,"messages":[{"role":"user","content":"x"}]}', []),
-        (b'{"model":"m","Model":"dear","max_tokens":9,"messages":[{"role":"user","content":"x"}]}', []),
-        (b'{"model":"m","max_tokens":9,"max_tokens":90000,"messages":[{"role":"user","content":"x"}]}', []),
-        (body().decode().encode("utf-16"), []),
-        (b"\xef\xbb\xbf" + body(), []),
-        (body(), [("content-encoding", "xpress")]),
-        (gzip.compress(gzip.compress(body())), [("content-encoding", "gzip, gzip")]),
-        (gzip.compress(body()), [("content-encoding", "gzip"), ("content-encoding", "br")]),
-        (body(model="nobody-knows"), []),
-        (body(models=["dear"]), []),
-        (body(service_tier="priority"), []),
-        (body(tools=[{"type": "web_search_20250305", "name": "web_search"}]), []),
-        (b"no json", []),
-    ],
-    ids=[
-        "two models",
-        "two cases",
-        "two limits",
-        "utf-16",
-        "byte order mark",
-        "unknown encoding",
-        "packed twice",
-        "two encodings",
-        "unpriced",
-        "other models",
-        "priority",
-        "server tool",
-        "no json",
-    ],
-)
+UNPRICED: list[tuple[bytes, list[tuple[str, str]]]] = [
+    (b'{"model":"m","model":"dear","max_tokens":9,"messages":[{"role":"user","content":"x"}]}', []),
+    (b'{"model":"m","Model":"dear","max_tokens":9,"messages":[{"role":"user","content":"x"}]}', []),
+    (b'{"model":"m","max_tokens":9,"max_tokens":90000,"messages":[{"role":"user","content":"x"}]}', []),
+    (body().decode().encode("utf-16"), []),
+    (b"\xef\xbb\xbf" + body(), []),
+    (body(), [("content-encoding", "xpress")]),
+    (gzip.compress(gzip.compress(body())), [("content-encoding", "gzip, gzip")]),
+    (gzip.compress(body()), [("content-encoding", "gzip"), ("content-encoding", "br")]),
+    (body(model="nobody-knows"), []),
+    (body(models=["dear"]), []),
+    (body(service_tier="priority"), []),
+    (body(tools=[{"type": "web_search_20250305", "name": "web_search"}]), []),
+    (b"no json", []),
+]
+
+
 @pytest.mark.parametrize("way", [[], [("x-everlong", "off")]], ids=["", "off"])
 @pytest.mark.spec("12.5")
 def test_what_cannot_be_read_or_priced_is_refused_under_a_limit(
-    sent: bytes, headers: list[tuple[str, str]], way: list[tuple[str, str]], upstream: Upstream, tmp_path: Path
+    way: list[tuple[str, str]], upstream: Upstream, tmp_path: Path
 ) -> None:
-    with serving(upstream.url, tmp_path, capped(5.0), models=PRICES) as hosted, raw(hosted.address) as client:
-        for path in (CHAT, "/v1/messages"):
-            assert client.ask(sent, path, [*OWN, *headers, *way]).status in {400, 403}
+    with serving(upstream.url, tmp_path, capped(5.0), models=PRICES) as hosted:
+        for sent, headers in UNPRICED:
+            with raw(hosted.address) as client:
+                for path in (CHAT, "/v1/messages"):
+                    assert client.ask(sent, path, [*OWN, *headers, *way]).status in {400, 403}, (sent, headers)
     assert upstream.requests == []
 
 

@@ -38,19 +38,12 @@ def user(text: str) -> Message:
     [
         ("claude-cli/2.1.0 (external, cli)", "claude-code"),
         ("codex_exec/0.1.0 (Debian 12; x86_64) xterm", "codex"),
-        ("codex_cli_rs/0.1.0", "codex"),
-        ("Codex Desktop/1.0", "codex"),
         ("opencode/1.2.3 ai-sdk/provider-utils/4.0.1 runtime/bun/1.3.0", "opencode"),
-        ("Cline/3.0.1", "cline"),
-        ("RooCode/3.1.0", "roo"),
         ("OpenAI/Python 3.1.0", "openai-sdk"),
         ("AsyncAzureOpenAI/Python 3.1.0", "openai-sdk"),
-        ("AnthropicBedrock/Python 2.1.0", "anthropic-sdk"),
-        ("Agents/Python 0.2.0", "openai-agents"),
         ("python-httpx/0.28.0", "python-httpx"),
         ("Python/3.12 aiohttp/3.14.0", "python"),
         ("MyAgent/1.0 (a note)", "MyAgent"),
-        ("my-agent", "my-agent"),
         ("codexify/2.0", "codexify"),
         ("A" * 200, "A" * 40),
         ("a\x00b\x7f\udcffc/1", "abc"),
@@ -97,14 +90,9 @@ def is_aside(*messages: Message | str, system: str = "", tools: bool = False, ma
     "system",
     [
         "You are a title generator. Say one line only.",
-        "You are the best title writer of all.",
         "Be a helper.\n\nCreate a short title (two words) which captures the goal of this coding session.",
-        "You will write a title based on the first thing somebody says in a conversation.",
         "Suggest a name for this chat.",
-        "Based on the conversation, produce a topic.",
-        "Extract the topic of the current conversation.",
         "Summarise the conversation in 5 words or less.",
-        "Describe this session in under 40 characters.",
         "Tell whether this message indicates a new topic. If so, extract a title.",
     ],
 )
@@ -122,14 +110,9 @@ def test_a_request_for_the_name_of_a_conversation_is_aside(system: str) -> None:
         ("", "Hello."),
         ("", "Write a title for my blog post about cats"),
         ("", "Write a title for the conversation between Anna and Ben in my play."),
-        ("", "What is the title of this song?"),
-        ("", "Summarize the following text in 5 words: it rains."),
         ("", "Name three topics for a chat with my grandmother."),
-        ("You are a helpful assistant.", "Suggest a name for my cat."),
-        ("You help authors to find titles for their novels.", "It is about cats."),
         ("You are a support agent. Keep the conversation on topic and give short answers.", "Hello."),
         ("Summarize the conversation that you are given in 200 words.", "Anna: Hi. Ben: Hi."),
-        ("Give each speaker in the conversation a name.", "A: Hi. B: Hi."),
         ("You help to build a title generator in Python.", "Start."),
     ],
 )
@@ -209,24 +192,6 @@ def test_a_name_leads_into_no_other_tenant(gateway: Running, tenant: str) -> Non
     ask(gateway, f"{tenant}-other", ALIKE, headers=named, metadata={"user_id": tenant})
     assert len(sessions_of(gateway, tenant)) == 1
     assert sessions_of(gateway, tenant) != sessions_of(gateway, f"{tenant}-other")
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (400, "invalid_request_error"),
-        (401, "authentication_error"),
-        (403, "permission_error"),
-        (404, "not_found_error"),
-        (413, "request_too_large"),
-        (429, "rate_limit_error"),
-        (502, "api_error"),
-        (529, "overloaded_error"),
-    ],
-)
-def test_errors_of_ours_have_the_shape_of_the_api(status: int, kind: str) -> None:
-    assert ANTHROPIC.error(status, "no") == {"type": "error", "error": {"type": kind, "message": "no"}}
-    assert OPENAI.error(status, "no") == {"error": {"message": "no", "type": kind, "param": None, "code": None}}
 
 
 @pytest.mark.parametrize(

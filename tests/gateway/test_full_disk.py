@@ -242,29 +242,5 @@ def test_a_file_that_another_process_has_locked_holds_up_no_new_conversation(
     assert sorted(wanted) == sorted(stored(tmp_path))
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no hang-ups on Windows")
-def test_a_hang_up_lets_requests_under_way_come_to_their_end(upstream: Upstream, tmp_path: Path) -> None:
-    go_on = threading.Event()
-
-    def script(exchange: Exchange) -> None:
-        exchange.begin()
-        exchange.chunk(b'data: {"first": 1}\n\n')
-        go_on.wait(PATIENCE)
-        exchange.chunk(b"data: [DONE]\n\n")
-        exchange.end()
-
-    upstream.script = script
-    with gateway(upstream, tmp_path) as served, raw(served.address) as client:
-        client.begin(b'{"model":"m","messages":[{"role":"user","content":"hi"}]}', CHAT)
-        assert client.head().status == 200
-        assert b"first" in client.chunk()
-        served.tell(signal.SIGHUP)
-        served.hear("1 request under way")
-        served.tell(signal.SIGHUP)  # a terminal says it more than once
-        go_on.set()
-        assert b"[DONE]" in client.wire.chunks()
-        assert served.end()[0] == 0
-
-
 def _is_empty(folder: Path) -> bool:
     return all(not path.stat().st_size for path in (folder / "home").glob("gateway-spool/*.jsonl"))

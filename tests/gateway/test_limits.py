@@ -80,9 +80,6 @@ def test_the_official_clients_see_a_limit_as_one_of_the_api(upstream: Upstream, 
     assert len(upstream.requests) == 1
 
 
-# -- through a gateway -------------------------------------------------------------------------------------------------
-
-
 def test_only_so_many_requests_are_under_way_at_a_time(upstream: Upstream, tmp_path: Path) -> None:
     begun, go_on = threading.Event(), threading.Event()
 

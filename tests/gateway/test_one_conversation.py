@@ -196,44 +196,27 @@ def with_trailing_message(said: list[Any]) -> list[Any]:
 
 
 @pytest.mark.spec("7.8")
-@pytest.mark.parametrize(
-    "added", [with_suffix, with_prefix, with_block, with_listing, with_changing_listing, with_trailing_message]
-)
 def test_what_a_client_adds_to_its_newest_message_and_takes_off_later_does_not_fork(
-    database_url: str, tenant: str, added: Callable[[list[Any]], list[Any]]
-) -> None:
-    with running_with(numbered, database_url) as running:
-        client = Client(running, tenant)
-        for number in range(4):
-            client.say(f"Question number {number}, please.", added=added)
-    with running_with(numbered, database_url) as running:  # and after a restart
-        client._running = running
-        for number in range(4, 8):
-            client.say(f"Question number {number}, please.", added=added)
-        store = running.store(tenant)
-        (one,) = conversations(store)
-        assert one.api_calls == 8
-        said = "\n".join(words(store, one.id))
-        places = [said.index(message["content"]) for message in client.history]
-        assert places == sorted(places)
-        assert all(said.count(message["content"]) == 1 for message in client.history)
-        assert store.verify().problems == []
-
-
-@pytest.mark.spec("12.6")
-def test_a_client_that_sends_only_its_last_messages_has_one_conversation_and_holds_up_nobody(
     database_url: str, tenant: str
 ) -> None:
-    with running_with(lambda _: "ok", database_url) as running:
-        client, other = Client(running, tenant), Client(running, f"{tenant}-other")
-        for number in range(40):
-            client.say(f"Question number {number}, please.", added=lambda said: [said[0], *said[1:][-20:]])
-        other.say("hi")
-        theirs = running.store(f"{tenant}-other")
-        assert [words(theirs, one.id) for one in conversations(theirs)] == [["hi", "ok"]]
-        store = running.store(tenant)
-        (one,) = conversations(store)
-        assert words(store, one.id) == [message["content"] for message in client.history]
+    ways = [with_suffix, with_prefix, with_block, with_listing, with_changing_listing, with_trailing_message]
+    histories: dict[str, list[Any]] = {way.__name__: [] for way in ways}
+    for numbers in (range(4), range(4, 8)):  # and after a restart
+        with running_with(numbered, database_url) as running:
+            for added in ways:
+                client = Client(running, f"{tenant}-{added.__name__}")
+                client.history = histories[added.__name__]
+                for number in numbers:
+                    client.say(f"Question number {number}, please.", added=added)
+            for name, history in histories.items():
+                store = running.store(f"{tenant}-{name}")
+                (one,) = conversations(store)
+                assert one.api_calls == numbers.stop
+                said = "\n".join(words(store, one.id))
+                places = [said.index(message["content"]) for message in history]
+                assert places == sorted(places)
+                assert all(said.count(message["content"]) == 1 for message in history)
+                assert store.verify().problems == []
 
 
 @pytest.mark.spec("7.8")

@@ -136,7 +136,6 @@ def test_those_not_used_for_long_go_first_whosever_they_are_and_all_is_counted_r
     assert (memory._bytes, len(memory._kept)) == (0, 0)
 
 
-PATHS = ["/v1/messages", "/v1/chat/completions", "/v1/responses"]
 SAID = b'[{"role":"user","content":"hi"}]'
 WHOLE = b'{"model":"m","max_tokens":9,"messages":%b,"input":%b}' % (SAID, SAID)
 BODIES = {
@@ -152,14 +151,15 @@ BODIES = {
 
 
 @pytest.mark.spec("12.7")
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("kind", BODIES)
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/chat/completions", "/v1/responses"])
 def test_a_body_that_cannot_be_read_is_passed_on_with_a_warning(
-    path: str, kind: str, relay: Running, raw: Raw, upstream: Upstream, caplog: pytest.LogCaptureFixture
+    path: str, relay: Running, raw: Raw, upstream: Upstream, caplog: pytest.LogCaptureFixture
 ) -> None:
-    headers = [("content-encoding", "snappy")] if kind == "another encoding" else []
-    answer = raw.ask(BODIES[kind], path, headers)
-    assert (answer.status, upstream.last.body) == (200, BODIES[kind])
-    assert str(answer.header("x-everlong-warning")).startswith("not stored: ")
-    assert "not stored" in caplog.text
+    for kind, body in BODIES.items():
+        headers = [("content-encoding", "snappy")] if kind == "another encoding" else []
+        caplog.clear()
+        answer = raw.ask(body, path, headers)
+        assert (answer.status, upstream.last.body) == (200, body)
+        assert str(answer.header("x-everlong-warning")).startswith("not stored: ")
+        assert "not stored" in caplog.text
     assert not list(relay.store().turns.since())

@@ -79,15 +79,6 @@ def test_a_request_and_its_answer_become_one_turn(store: Store, recorder: Conver
     assert answers(store) == {"Answer 1.": 1, "": 1}
 
 
-def test_an_entry_that_no_code_foresees_does_not_keep_the_others_from_being_stored(
-    store: Store, recorder: ConversationRecorder
-) -> None:
-    first, reason, last = recorder.replay([entry(1), broken(2), entry(3)])
-    assert (first, last) == (None, None)
-    assert reason
-    assert answers(store) == {"Answer 1.": 1, "Answer 3.": 1}
-
-
 class Refusing(Writer):
     """A writer that is away for the first batches, and refuses batches of several entries."""
 

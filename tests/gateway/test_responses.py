@@ -241,22 +241,3 @@ def test_what_a_killed_gateway_left_in_its_journal_is_stored_once(upstream: Upst
             said = [entry.message["content"] for entry in other.entries(other.branch(last.branch, last.depth))]
             assert said == ["One?", "Reply 6.", "And two?", "Reply 10.", "And then three?"]
             assert other.verify().problems == []
-
-
-BODIES = [
-    b'{ "model":"m" , "input":"a \\u00fc", "big":123456789012345678901234567890 }',
-    b'{"model":"m","input":[{"role":"user","content":"x"},{"type":"item_reference","id":"msg_1"}],"model":"n"}',
-    b'{"model":"m","input":5}',
-    b'{"model":"m","input":[7]}',
-    b"no JSON",
-    b"",
-]
-
-
-@pytest.mark.parametrize("body", BODIES)
-def test_bytes_pass_untouched_whatever_they_are(body: bytes, raw: Raw, upstream: Upstream) -> None:
-    upstream.script = lambda exchange: exchange.answer(b'{"error":{"message":"no"}}', "400 Bad Request")
-    answer = raw.ask(body, "/v1/responses?x=1", [("openai-beta", "responses=v1")])
-    assert (answer.status, answer.body) == (400, b'{"error":{"message":"no"}}')
-    assert (upstream.last.body, upstream.last.target) == (body, "/v1/responses?x=1")
-    assert upstream.last.header("openai-beta") == "responses=v1"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -354,62 +353,3 @@ def test_a_key_in_the_environment_sends_no_conversation_anywhere_else(
         assert {one.summarizer for one in done} <= {"own model", "built-in rules"}
         assert running.gateway.summaries.told.startswith("no model" if summaries else "each conversation's own model")
     assert upstream.requests == []
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the writer's connection
-def test_who_writes_summaries_is_told_with_its_name_and_its_cost_is_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WRITER_KEY", "made-up-key")
-    with (
-        ModelServer(writes, window=WINDOW) as model,
-        ModelServer(lambda _: Answer(SUMMARY)) as writer,
-        run_gateway(
-            model.url,
-            str(tmp_path / "store.db"),
-            {
-                **SETTINGS,
-                "models": {
-                    **SETTINGS["models"],
-                    "w": {"input_price": 3.0, "output_price": 15.0, "context_length": 100_000},
-                },
-                "providers": {"shop": {"base_url": f"{writer.url}/v1", "key_variable": "WRITER_KEY"}},
-                "gateway": {"summaries": "shop:w"},
-            },
-            summarizer=None,
-        ) as running,
-    ):
-        assert running.gateway.summaries.told == "shop:w, as gateway.summaries says"
-        assert set(talk(running, "openai")) == {200}
-        done = running.store().compactions()
-        assert writer.requests
-        assert any(one.cost for one in done)
-    gc.collect()
-
-
-@pytest.mark.spec("5.6")
-@pytest.mark.parametrize("window", few([3_000, 16_000, 8_000, 64_000]))
-def test_a_writer_with_a_small_window_gets_parts_that_fit_it(
-    window: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WRITER_KEY", "made-up-key")
-    monkeypatch.setattr(compaction, "_UNKNOWN_SECONDS", 0.0)  # so that no compaction begins early
-    summary = "## Goal\n- Sail to the harbour at dawn.\n## Progress\n### Done\n- The tide tables were read again."
-    models = {"claude-sonnet-5": {"context_length": 40_000}, "w": {"context_length": window}}
-    with ModelServer("Go on.", window=40_000) as model, ModelServer(lambda _: Answer(summary), window=window) as writer:
-        providers = {"shop": {"base_url": f"{writer.url}/v1", "key_variable": "WRITER_KEY"}}
-        settings = {"models": models, "providers": providers, "gateway": {"summaries": "shop:w"}}
-        with run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running:
-            history: list[dict[str, Any]] = []
-            for number in range(16):
-                history.append({"role": "user", "content": f"Question {number}: {WORDS * 8}"})
-                body = {"model": "claude-sonnet-5", "max_tokens": 200, "messages": history}
-                with running.raw() as raw:
-                    assert raw.ask(json.dumps(body).encode(), "/v1/messages", KEYS).status == 200
-                history.append({"role": "assistant", "content": "Go on."})
-                until(lambda: not running.gateway._compactor._ahead)
-            done = running.store().compactions()
-    assert writer.requests
-    assert writer.rejections == []
-    assert {one.fallback for one in done} == {None}
-    assert all("shop:w" in str(one.summarizer) for one in done)

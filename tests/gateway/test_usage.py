@@ -38,21 +38,20 @@ ODD = ["1" + "0" * 30, "1e400", "-5", '"many"', "9223372036854775807", "null", "
 USAGES = [*(COUNTED % ((count,) * 4) for count in ODD), "[]", '"much"', '{"iterations": [1, {"input_tokens": "x"}]}']
 
 
-@pytest.mark.parametrize("usage", USAGES)
 @pytest.mark.parametrize("path", ANSWERS)
-def test_an_odd_usage_keeps_nobody_from_an_answer(path: str, usage: str, upstream: Upstream, tmp_path: Path) -> None:
-    told = (
-        json.dumps({"id": "a_1", "model": "m", **ANSWERS[path]})[:-1].encode() + b', "usage": ' + usage.encode() + b"}"
-    )
-    upstream.script = lambda exchange: exchange.answer(told)
-    said = [{"role": "user", "content": "hello " * 60}]
+def test_an_odd_usage_keeps_nobody_from_an_answer(path: str, upstream: Upstream, tmp_path: Path) -> None:
+    name = "input" if path == "/v1/responses" else "messages"
+    whole = json.dumps({"id": "a_1", "model": "m", **ANSWERS[path]})[:-1]
     with run_gateway(upstream.url, str(tmp_path / "store.db"), PRICES) as running, running.raw() as raw:
-        for number in range(3):
-            asked: dict[str, Any] = {"input": said} if path == "/v1/responses" else {"messages": said, "max_tokens": 9}
-            answer = raw.ask(json.dumps({"model": "m", **asked}).encode(), path)
-            assert (answer.status, answer.body) == (200, told)
-            said += [{"role": "assistant", "content": "hi"}, {"role": "user", "content": f"and {number}?"}]
-        assert [turn.status for turn in running.store().turns.since()] == ["done"] * 3
+        for usage in USAGES:
+            told = f'{whole}, "usage": {usage}}}'.encode()
+            upstream.script = lambda exchange, told=told: exchange.answer(told)  # type: ignore[misc]
+            said = [{"role": "user", "content": f"hello {usage} " * 60}]
+            for number in range(3):
+                answer = raw.ask(json.dumps({"model": "m", "max_tokens": 9, name: said}).encode(), path)
+                assert (answer.status, answer.body) == (200, told)
+                said += [{"role": "assistant", "content": "hi"}, {"role": "user", "content": f"and {number}?"}]
+        assert [turn.status for turn in running.store().turns.since()] == ["done"] * 3 * len(USAGES)
         assert not any(running.gateway._journal._folder.glob("*.broken"))
 
 

@@ -28,29 +28,22 @@ SAID = json.dumps(
 
 ERRORS = [
     ("400 Bad Request", b'{"type":"error","error":{"type":"invalid_request_error","message":"no"},"request_id":"r"}'),
-    ("401 Unauthorized", b'{"type": "error", "error": {"type": "authentication_error", "message": "invalid key"}}'),
-    ("403 Forbidden", b'{"error":{"message":"not yours","type":"permission_error","param":null,"code":null}}'),
-    ("404 Not Found", b'{"type":"error","error":{"type":"not_found_error","message":"model: m"}}'),
-    ("409 Conflict", b'{"error":{"message":"again"}}'),
     ("413 Request Entity Too Large", b"<html><h1>413 Request Entity Too Large</h1></html>"),
-    ("422 Unprocessable Entity", b'{"detail":[{"loc":["body"]}]}'),
     ("429 Too Many Requests", b'{"type":"error","error":{"type":"rate_limit_error","message":"slow down"}}'),
     ("500 Internal Server Error", b"\xff\xfe not even text"),
     ("502 Bad Gateway", b""),
-    ("503 Service Unavailable", b"upstream connect error or disconnect/reset before headers"),
-    ("504 Gateway Timeout", b"{"),
     ("529 Site is overloaded", b'{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}'),
 ]
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize(("status", "body"), ERRORS, ids=[status.split()[0] for status, _ in ERRORS])
-def test_an_error_arrives_byte_for_byte(status: str, body: bytes, path: str, raw: Raw, upstream: Upstream) -> None:
-    upstream.script = lambda exchange: exchange.answer(body, status, [("content-type", "text/odd; x=1")])
-    answer = raw.ask(ASKED, path)
-    assert f"{answer.status} {answer.reason}" == status
-    assert answer.body == body
-    assert answer.header("content-type") == "text/odd; x=1"
+def test_an_error_arrives_byte_for_byte(path: str, raw: Raw, upstream: Upstream) -> None:
+    left = [*ERRORS]
+    upstream.script = lambda exchange: exchange.answer(left[0][1], left[0][0], [("content-type", "text/odd; x=1")])
+    while left:
+        answer = raw.ask(ASKED, path)
+        assert (f"{answer.status} {answer.reason}", answer.body) == left.pop(0)
+        assert answer.header("content-type") == "text/odd; x=1"
 
 
 def test_headers_of_an_answer_arrive(raw: Raw, upstream: Upstream) -> None:
@@ -75,40 +68,12 @@ def test_headers_of_an_answer_arrive(raw: Raw, upstream: Upstream) -> None:
         assert answer.all(name) == [value], name
 
 
-@pytest.mark.parametrize("body", [b"", b"no JSON", b"[1]", b'{"content":"odd"}', b'{"choices":[]}', b'{"choices":[7]}'])
-@pytest.mark.parametrize("path", PATHS)
-def test_an_answer_that_makes_no_sense_arrives_all_the_same(
-    body: bytes, path: str, raw: Raw, upstream: Upstream
-) -> None:
-    upstream.script = lambda exchange: exchange.answer(body)
-    answer = raw.ask(ASKED, path)
-    assert (answer.status, answer.body) == (200, body)
-
-
 def test_a_compressed_answer_arrives_as_it_came_and_is_stored(raw: Raw, relay: Running, upstream: Upstream) -> None:
     packed = gzip.compress(SAID)
     upstream.script = lambda exchange: exchange.answer(packed, headers=[("content-encoding", "gzip")])
     answer = raw.ask(ASKED, headers=[("accept-encoding", "gzip")])
     assert (answer.body, answer.header("content-encoding")) == (packed, "gzip")
     assert relay.store().turns.reply(1) == {"role": "assistant", "content": "Hello."}
-
-
-def test_an_answer_of_another_kind_arrives_piece_by_piece(raw: Raw, upstream: Upstream) -> None:
-    exchange_goes_on = threading.Event()
-
-    def script(exchange: Exchange) -> None:
-        exchange.begin(headers=[("content-type", "application/x-ndjson")])
-        exchange.chunk(b'{"a":1}\n')
-        assert exchange_goes_on.wait(PATIENCE)
-        exchange.chunk(b'{"a":2}\n')
-        exchange.end()
-
-    upstream.script = script
-    raw.begin(ASKED)
-    assert raw.head().header("content-type") == "application/x-ndjson"
-    assert raw.chunk() == b'{"a":1}\n'
-    exchange_goes_on.set()
-    assert (raw.chunk(), raw.chunk()) == (b'{"a":2}\n', b"")
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -124,11 +89,10 @@ def test_an_upstream_that_hangs_up_at_once_is_an_error_in_the_shape_of_the_api(
     assert (told.get("type") == "error") == (path == "/v1/messages")
 
 
-@pytest.mark.parametrize("path", [*PATHS, "/v1/responses", "/v1/other"])
 @pytest.mark.parametrize("status", ["200 OK", "400 Bad Request", "500 Oh No"])
 @pytest.mark.parametrize("framing", ["content-length: 1000", "transfer-encoding: chunked"])
 def test_a_whole_answer_that_breaks_off_breaks_off_for_the_client(
-    path: str, status: str, framing: str, raw: Raw, relay: Running, upstream: Upstream
+    status: str, framing: str, relay: Running, upstream: Upstream
 ) -> None:
     def script(exchange: Exchange) -> None:
         exchange.send(f"HTTP/1.1 {status}\r\ncontent-type: application/json\r\n{framing}\r\n\r\n".encode())
@@ -136,11 +100,13 @@ def test_a_whole_answer_that_breaks_off_breaks_off_for_the_client(
         exchange.cut()
 
     upstream.script = script
-    raw.begin(ASKED, path)
-    head = raw.head()
-    assert f"{head.status} {head.reason}" == status
-    with pytest.raises(Hangup):
-        raw.rest_of(head)
+    for path in [*PATHS, "/v1/responses", "/v1/other"]:
+        with relay.raw() as raw:
+            raw.begin(ASKED, path)
+            head = raw.head()
+            assert f"{head.status} {head.reason}" == status
+            with pytest.raises(Hangup):
+                raw.rest_of(head)
     assert all(turn.status == "failed" for turn in relay.store().turns.since())
 
 
@@ -148,6 +114,7 @@ def test_a_whole_answer_that_breaks_off_breaks_off_for_the_client(
     ("status", "kind"),
     [
         ("200 OK", "application/json"),
+        ("200 OK", "application/x-ndjson"),
         ("429 Too Many Requests", "text/event-stream"),
         ("400 Bad Request", "text/event-stream"),
     ],

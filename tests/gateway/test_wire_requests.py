@@ -8,7 +8,6 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import brotli
 import pytest
 import zstandard
 
@@ -16,44 +15,28 @@ from everlong.gateway.formats import path_of_folder
 from tests.gateway.running import Raw, Running
 from tests.gateway.upstream import Upstream
 
-PATHS = ["/v1/messages", "/v1/chat/completions"]
-
 BODIES = {
     "spaces": b'{ "model" : "m" ,\n\t"messages" : [ {"role":"user" , "content" : "hi" } ]\r\n}  \n',
-    "key order": b'{"messages":[{"content":"hi","role":"user"}],"zz":1,"model":"m","aa":2}',
     "unicode escapes": b'{"model":"m","messages":[{"role":"user","content":"\\u00fcber \\u65e5 \\/ \xc3\xbc"}]}',
     "big numbers": b'{"model":"m","seed":123456789012345678901234567890,"messages":[{"role":"user","content":"hi"}]}',
-    "odd numbers": b'{"model":"m","temperature":1.0E+00,"top_p":0.10000000000000000001,"messages":[]}',
     "duplicate keys": b'{"model":"m","model":"n","messages":[{"role":"user","content":"hi"}]}',
-    "messages twice": b'{"messages":[],"model":"m","messages":[{"role":"user","content":"hi"}]}',
     "lone surrogate": b'{"model":"m","messages":[{"role":"user","content":"half \\ud83d of it"}]}',
-    "null character": b'{"model":"m","messages":[{"role":"user","content":"a\\u0000b"}]}',
     "unknown fields": b'{"model":"m","odd":{"deep":[null,true]},"messages":[{"role":"user","content":"hi","x":1}]}',
-    "unknown blocks": b'{"model":"m","messages":[{"role":"user","content":[{"type":"hologram","data":"xyz"}]}]}',
-    "unknown role": b'{"model":"m","messages":[{"role":"oracle","content":"hi"}]}',
-    "no messages": b'{"model":"m"}',
     "messages are no list": b'{"model":"m","messages":"hi"}',
     "entries are no messages": b'{"model":"m","messages":[1,null,"x",[],{}]}',
-    "content is a number": b'{"model":"m","messages":[{"role":"user","content":5}]}',
     "nothing": b"",
-    "an empty object": b"{}",
-    "a list": b"[]",
-    "no JSON": b"this is no JSON",
-    "half of it": b'{"model":"m","messages":[{"role":"user","con',
-    "not UTF-8": b'{"model":"m","messages":[{"role":"user","content":"\xff\xfe"}]}',
-    "byte order mark": b'\xef\xbb\xbf{"model":"m","messages":[{"role":"user","content":"hi"}]}',
     "deeply nested": b'{"model":"m","messages":[{"role":"user","content":' + b"[" * 100 + b"]" * 100 + b"}]}",
     "not a number": b'{"model":"m","x":NaN,"messages":[{"role":"user","content":"hi"}]}',
 }
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("name", BODIES)
-def test_a_body_arrives_byte_for_byte(name: str, path: str, raw: Raw, upstream: Upstream) -> None:
+def test_a_body_arrives_byte_for_byte(raw: Raw, upstream: Upstream) -> None:
     upstream.script = lambda exchange: exchange.answer(b'{"error":"of the upstream"}', "400 Bad Request")
-    answer = raw.ask(BODIES[name], path)
-    assert upstream.last.body == BODIES[name]
-    assert (answer.status, answer.body) == (400, b'{"error":"of the upstream"}')
+    for path in ("/v1/messages", "/v1/chat/completions"):
+        for body in BODIES.values():
+            answer = raw.ask(body, path)
+            assert upstream.last.body == body
+            assert (body, answer.status, answer.body) == (body, 400, b'{"error":"of the upstream"}')
 
 
 def test_a_body_of_twenty_megabytes_arrives_byte_for_byte(raw: Raw, upstream: Upstream) -> None:
@@ -85,9 +68,8 @@ def test_headers_that_nobody_knows_go_on(raw: Raw, upstream: Upstream) -> None:
         assert upstream.last.all(name) == [value], name
 
 
-@pytest.mark.parametrize("names", [("x-many", "x-many"), ("x-many", "X-Many")])
-def test_a_header_given_twice_arrives_twice(names: tuple[str, str], raw: Raw, upstream: Upstream) -> None:
-    raw.ask(b"{}", headers=[(names[0], "one"), ("x-other", "o"), (names[1], "two")])
+def test_a_header_given_twice_arrives_twice(raw: Raw, upstream: Upstream) -> None:
+    raw.ask(b"{}", headers=[("x-many", "one"), ("x-other", "o"), ("X-Many", "two")])
     assert upstream.last.all("x-many") == ["one", "two"]
 
 
@@ -99,38 +81,30 @@ def test_headers_of_the_connection_stay_behind(raw: Raw, upstream: Upstream) -> 
     assert "x-yours" in names
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "/v1/messages?beta=true",
-        "/v1/messages?beta=true&x=%2F%20+a%C3%BC&empty=&flag",
-        "/v1/chat/completions?api-version=2024-10-21",
-        "/v1/messages?",
-        "/v1/messages?q=a/../b",
-    ],
-)
-def test_path_and_query_go_on_as_they_are_written(target: str, raw: Raw, upstream: Upstream) -> None:
-    raw.ask(BODIES["spaces"], target)
-    assert upstream.last.target.rstrip("?") == target.rstrip("?")
+TARGETS = [
+    "/v1/messages?beta=true&x=%2F%20+a%C3%BC&empty=&flag",
+    "/v1/messages?q=a/../b",
+    "/v1/chat/completions?api-version=2024-10-21",
+    "/v1/responses",
+    "/v1/embeddings?x=%2F",
+    "/v1/files/a%20b",
+    "/api/x",
+]
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        "/v1/messages?beta=true&x=%2F%20+a%C3%BC",
-        "/v1/chat/completions",
-        "/v1/responses",
-        "/v1/embeddings?x=%2F",
-        "/v1/files/a%20b",
-        "/api/x",
-    ],
-)
-def test_the_folder_in_a_path_stays_behind(target: str, raw: Raw, upstream: Upstream) -> None:
+def test_path_and_query_go_on_as_they_are_written(raw: Raw, upstream: Upstream) -> None:
+    for target in TARGETS:
+        raw.ask(BODIES["spaces"], target)
+        assert upstream.last.target == target
+
+
+def test_the_folder_in_a_path_stays_behind(raw: Raw, upstream: Upstream) -> None:
     prefix = path_of_folder(Path("/srv/my shop"))
     for before in (prefix, f"http://example.invalid{prefix}"):
-        assert raw.ask(BODIES["spaces"], f"{before}{target}").status == 200
-        assert upstream.last.target == target
-        assert "folder" not in upstream.last.head.decode().lower()
+        for target in TARGETS:
+            assert raw.ask(BODIES["spaces"], f"{before}{target}").status == 200
+            assert upstream.last.target == target
+            assert "folder" not in upstream.last.head.decode().lower()
     head = [("host", "localhost"), ("content-length", "0")]
     for path in (prefix, f"{prefix}/", f"{prefix}/api/hello"):
         raw.begin(b"", path, head, "HEAD")
@@ -144,14 +118,13 @@ def test_a_folder_in_a_path_is_no_way_around_a_check(raw: Raw) -> None:
         assert b"everlong" not in raw.ask(b"", f"{prefix}{path}", method="GET").body
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
 def test_a_compressed_body_goes_on_as_it_came_and_is_read_all_the_same(
     encoding: str, raw: Raw, relay: Running, upstream: Upstream
 ) -> None:
     packed = {
         "gzip": gzip.compress(BODIES["spaces"]),
         "deflate": zlib.compress(BODIES["spaces"]),
-        "br": brotli.compress(BODIES["spaces"]),
         "zstd": zstandard.compress(BODIES["spaces"]),
     }[encoding]
     assert raw.ask(packed, headers=[("content-encoding", encoding)]).status == 200
@@ -167,14 +140,10 @@ def test_what_cannot_be_unpacked_goes_on_as_it_came(encoding: str, raw: Raw, ups
     assert (upstream.last.body, upstream.last.header("content-encoding")) == (packed, encoding)
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "br"])
-def test_a_small_body_that_unpacks_to_more_than_it_may_is_refused(encoding: str, raw: Raw, upstream: Upstream) -> None:
-    bomb: Any = zlib.compressobj(9, zlib.DEFLATED, 31) if encoding == "gzip" else brotli.Compressor(quality=1)
-    pack = bomb.compress if encoding == "gzip" else bomb.process
-    packed = b"".join(pack(b" " * 10_000_000) for _ in range(10)) + (
-        bomb.flush() if encoding == "gzip" else bomb.finish()
-    )
-    assert raw.ask(packed, headers=[("content-encoding", encoding)]).status == 413
+def test_a_small_body_that_unpacks_to_more_than_it_may_is_refused(raw: Raw, upstream: Upstream) -> None:
+    bomb = zlib.compressobj(9, zlib.DEFLATED, 31)
+    packed = b"".join(bomb.compress(b" " * 10_000_000) for _ in range(10)) + bomb.flush()
+    assert raw.ask(packed, headers=[("content-encoding", "gzip")]).status == 413
     assert upstream.requests == []
 
 
@@ -188,27 +157,22 @@ def test_a_client_that_waits_to_be_told_to_continue_is_told(raw: Raw, upstream: 
     assert upstream.last.header("expect") is None
 
 
-@pytest.mark.parametrize(
-    ("accepted", "sent"),
-    [
-        ("gzip", "gzip"),
-        ("gzip, deflate;q=0.5", "gzip, deflate;q=0.5"),
-        ("gzip, deflate, br, zstd", "gzip, deflate, br, zstd"),
-        ("gzip, compress, br", "gzip, br"),
-        ("compress", "identity"),
-        ("identity", "identity"),
-    ],
-)
-def test_only_encodings_that_can_be_read_are_asked_for(accepted: str, sent: str, raw: Raw, upstream: Upstream) -> None:
-    raw.ask(b"{}", headers=[("accept-encoding", accepted)])
-    assert upstream.last.header("accept-encoding") == sent
+def test_only_encodings_that_can_be_read_are_asked_for(raw: Raw, upstream: Upstream) -> None:
+    for accepted, sent in {
+        "gzip, deflate;q=0.5": "gzip, deflate;q=0.5",
+        "gzip, compress, br, zstd": "gzip, zstd",
+        "compress": "identity",
+        "identity": "identity",
+    }.items():
+        raw.ask(b"{}", headers=[("accept-encoding", accepted)])
+        assert upstream.last.header("accept-encoding") == sent
 
 
-@pytest.mark.parametrize("name", ["big numbers", "lone surrogate", "duplicate keys"])
-def test_what_could_not_be_written_again_as_it_was_gets_no_markers(name: str, raw: Raw, upstream: Upstream) -> None:
-    body = BODIES[name].replace(b'"m"', b'"claude-sonnet-5"')
-    raw.ask(body)
-    assert upstream.last.body == body
+def test_what_could_not_be_written_again_as_it_was_gets_no_markers(raw: Raw, upstream: Upstream) -> None:
+    for name in ("big numbers", "lone surrogate", "duplicate keys"):
+        body = BODIES[name].replace(b'"m"', b'"claude-sonnet-5"')
+        raw.ask(body)
+        assert upstream.last.body == body
 
 
 def test_half_a_character_keeps_no_markers_out(raw: Raw, upstream: Upstream) -> None:

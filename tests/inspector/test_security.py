@@ -15,7 +15,7 @@ from tests.examples import IS_THOROUGH
 from tests.inspector.conftest import Site, Tags, run_site
 from tests.inspector.making import PAYLOADS, Ferry, make_ferry, make_hostile
 
-TABS = ("", "/timeline", "/transcript", "/compactions", "/compactions/1", "/tree", "/compactions/1/lines/2")
+TABS = ("", "/timeline", "/transcript", "/compactions", "/compactions/1", "/tree")
 TRIED = PAYLOADS if IS_THOROUGH else PAYLOADS[::3]
 SAFE_HREF = re.compile(r"(/inspector|#|\?|https?://|mailto:)")
 
@@ -81,19 +81,12 @@ def test_markdown_is_harmless(payload: str) -> None:
         check_harmless(str(render_markdown(text)))
 
 
-@pytest.mark.parametrize("payload", TRIED)
 @pytest.mark.usefixtures("ferry")
-def test_what_an_address_says_does_no_harm(site: Site, payload: str) -> None:
-    said = quote(payload.replace("\x00", ""))
-    for path in (
-        f"search?q={said}",
-        f"search?q=x&session={said}",
-        f"?client={said}",
-        f"cost?by={said}",
-        f"c/{said}",
-        f"m/{said}",
-    ):
-        check_harmless(site.get(f"/inspector/{path}").text)
+def test_what_an_address_says_does_no_harm(site: Site) -> None:
+    for payload in TRIED:
+        said = quote(payload.replace("\x00", ""))
+        for path in ("search?q=", "search?q=x&session=", "?client=", "cost?by=", "c/", "m/"):
+            check_harmless(site.get(f"/inspector/{path}{said}").text)
 
 
 def test_every_answer_has_a_strict_policy(site: Site, store: Store, ferry: Ferry) -> None:
@@ -102,7 +95,7 @@ def test_every_answer_has_a_strict_policy(site: Site, store: Store, ferry: Ferry
         "/",
         "/inspector/nothing",
         "/inspector/static/inspector.js",
-        f"{ferry.link}/export/html",
+        f"{ferry.link}/export/markdown",
     ]
     for path in paths:
         policy = site.get(path).headers["Content-Security-Policy"]
@@ -123,26 +116,26 @@ def test_pages_need_no_inline_script_or_style(site: Site, store: Store, ferry: F
         assert '"allowEval": false' in text
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[", "10.0.0.7"])
 @pytest.mark.usefixtures("ferry")
-def test_other_host_names_get_nothing(site: Site, host: str) -> None:
-    got = site.ask("GET", "/inspector/", headers={"Host": host})
-    assert got.status in {400, 403}
-    assert "Harbour" not in got.text
+def test_other_host_names_get_nothing(site: Site) -> None:
+    for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[", "10.0.0.7"):
+        got = site.ask("GET", "/inspector/", headers={"Host": host})
+        assert got.status in {400, 403}
+        assert "Harbour" not in got.text
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Origin": "https://evil.example"},
-        {"Origin": "null"},
-        {"Origin": "http://127.0.0.1:1"},
-        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
-        {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors"},
-    ],
-)
-def test_pages_of_other_sites_get_nothing(site: Site, headers: dict[str, str]) -> None:
-    assert site.ask("GET", "/inspector/", headers=headers).status == 403
+FOREIGN: list[dict[str, str]] = [
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://127.0.0.1:1"},
+    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+    {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors"},
+]
+
+
+def test_pages_of_other_sites_get_nothing(site: Site) -> None:
+    for headers in FOREIGN:
+        assert site.ask("GET", "/inspector/", headers=headers).status == 403
 
 
 # -- the two actions ---------------------------------------------------------------------------------------------------
@@ -166,22 +159,19 @@ def test_undo_brings_back_what_was_sent_before(site: Site, store: Store, ferry: 
 
 def test_actions_need_the_token_of_their_form(site: Site, store: Store, ferry: Ferry) -> None:
     before = store.context(ferry.at)
-    node = store.conversations.node_at(ferry.ident, 4)
-    assert node is not None
-    other = site.get(f"/inspector/m/{node.hex()}").token(f"/inspector/m/{node.hex()}/pin")
+    link = make_ferry(store).link
+    other = site.get(f"{link}/compactions/2").token(f"{link}/undo")
     compaction = str(store.conversations.compactions(ferry.ident)[-1].id)
     for token in ("", "wrong", other, "\u00e9"):
         assert site.post(f"{ferry.link}/undo", {"token": token, "compaction": compaction}).status == 403
     assert store.context(ferry.at) == before
 
 
-@pytest.mark.parametrize(
-    "headers", [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}]
-)
-def test_actions_of_other_pages_are_refused(site: Site, ferry: Ferry, headers: dict[str, str]) -> None:
+def test_actions_of_other_pages_are_refused(site: Site, ferry: Ferry) -> None:
     page = site.get(f"{ferry.link}/compactions/2")
     form = {"token": page.token(f"{ferry.link}/undo"), "compaction": "2"}
-    assert site.post(f"{ferry.link}/undo", form, **headers).status == 403
+    for headers in FOREIGN:
+        assert site.post(f"{ferry.link}/undo", form, **headers).status == 403
 
 
 # -- secrets and tenants -----------------------------------------------------------------------------------------------

@@ -12,19 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client, MCPError, StdioServerParameters
-from mcp_types import CallToolResult, ElicitResult, TextContent
+from mcp import Client, StdioServerParameters
+from mcp_types import CallToolResult, TextContent
 
-from everlong.mcp.history import History
 from everlong.mcp.server import HistoryServer
-from everlong.memory.notes import NotesMemory
-from everlong.store import Store
-from tests.mcp_server.conftest import HERE, Said
+from tests.mcp_server.conftest import Said
 from tests.program import everlong_program
 from tests.waiting import PATIENCE
 
 SOURCE = str(Path(__file__).parents[2] / "src")
-TOOLS = {"search_history", "read_conversation", "list_conversations", "recall", "remember"}
+TOOLS = {"search_history", "read_conversation", "list_conversations", "recall"}
 MODES = ["legacy", "auto"]
 """The protocol with a handshake, which most clients speak, and the one without."""
 
@@ -43,105 +40,23 @@ def talk(server: Any, work: Callable[[Client], Awaitable[None]], **options: Any)
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
 
 
-def answering(action: str, content: dict[str, bool] | None, asked: list[str]) -> Any:
-    async def answer(_context: Any, params: Any) -> ElicitResult:
-        asked.append(params.message)
-        return ElicitResult(action=action, content=content)  # type: ignore[arg-type]
-
-    return answer
-
-
 # -- in one process ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_tools_resources_and_prompts_are_offered(said: Said, mode: str) -> None:
+def test_the_tools_are_offered_and_answer(said: Said, mode: str) -> None:
     name = said.talk("The port is 7431.", "Noted.", title="Port")
     server = HistoryServer(said.history)
 
     async def work(client: Client) -> None:
         tools = (await client.list_tools()).tools
         assert {tool.name for tool in tools} == TOOLS
-        assert {tool.name for tool in tools if not (tool.annotations and tool.annotations.read_only_hint)} == {
-            "remember"
-        }
+        assert all(tool.annotations and tool.annotations.read_only_hint for tool in tools)
         assert "7431" in words(await client.call_tool("recall", {"question": "which port?"}))
         assert "7431" in words(await client.call_tool("read_conversation", {"id": name}))
         assert name in words(await client.call_tool("list_conversations", {}))
-        (resource,) = (await client.list_resources()).resources
-        assert resource.title == '"Port"', "in quotation marks: others may have chosen it"
-        assert "7431" in str((await client.read_resource(resource.uri)).contents)
-        (prompt,) = (await client.list_prompts()).prompts
-        assert "The port is 7431." in str((await client.get_prompt(prompt.name)).messages)
 
     talk(server, work, mode=mode)
-
-
-def test_a_resource_of_another_folder_is_not_found(said: Said) -> None:
-    hidden = said.talk("The password is kelp.", "I keep it.", folder="/work/secret")
-
-    async def work(client: Client) -> None:
-        assert (await client.list_resources()).resources == []
-        with pytest.raises(MCPError, match="there is no conversation"):
-            await client.read_resource(f"everlong://conversations/{hidden}")
-
-    talk(HistoryServer(said.history), work)
-
-
-# -- remember ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def noting(store: Store, tmp_path: Path) -> History:
-    """A history with notes."""
-    return History(store, [HERE], notes=NotesMemory(tmp_path / "memories", project=tmp_path))
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    ("action", "content", "is_kept"),
-    [
-        ("accept", {"keep": True}, True),
-        ("accept", {"keep": False}, False),
-        ("decline", None, False),
-        ("cancel", None, False),
-    ],
-)
-@pytest.mark.spec("12.3")
-def test_a_note_is_kept_only_if_the_user_says_yes(
-    noting: History, mode: str, action: str, content: dict[str, bool] | None, is_kept: bool
-) -> None:
-    asked: list[str] = []
-
-    async def work(client: Client) -> None:
-        result = await client.call_tool("remember", {"note": "The pump\u202e is blue."})
-        assert result.is_error is not is_kept
-        recalled = words(await client.call_tool("recall", {"question": "pump blue"}))
-        assert ("pump" in recalled.partition(":")[2]) is is_kept
-
-    talk(HistoryServer(lambda: noting), work, mode=mode, elicitation_callback=answering(action, content, asked))
-    assert len(asked) == 1
-    assert "The pump\\u202e is blue." in asked[0]
-
-
-@pytest.mark.spec("12.3")
-def test_a_client_that_cannot_ask_keeps_nothing_unless_the_setting_says_so(noting: History) -> None:
-    async def refused(client: Client) -> None:
-        result = await client.call_tool("remember", {"note": "The pump is blue."})
-        assert result.is_error
-        assert "everlong config set mcp.remember always" in words(result)
-
-    async def kept(client: Client) -> None:
-        assert not (await client.call_tool("remember", {"note": "The pump is blue."})).is_error
-
-    async def missing(client: Client) -> None:
-        assert "remember" not in {tool.name for tool in (await client.list_tools()).tools}
-
-    talk(HistoryServer(lambda: noting), refused)
-    talk(HistoryServer(lambda: noting, remembering="always"), kept)
-    assert noting.notes is not None
-    assert noting.notes.notes("memory") == ["The pump is blue."]
-    talk(HistoryServer(lambda: noting, remembering="never"), missing)
 
 
 # -- standard input and output ----------------------------------------------------------------------------------------

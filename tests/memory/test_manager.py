@@ -57,7 +57,7 @@ def test_every_provider_is_asked_before_a_compaction_and_the_summary_has_what_th
     warnings: list[str], notes: NotesMemory
 ) -> None:
     manager = managed(warnings, Diary(), notes)
-    manager.handle_tool_call("memory_add", {"target": "user", "text": "Sails the Albatross."})
+    manager.handle_tool_call("memory_add", {"text": "Sails the Albatross."})
     told = manager.before_compaction(TALK)
     assert told == (
         "Saved to memory in this session: Sails the Albatross.\n\nThe diary wants the harbour fee of 4711 kept."
@@ -209,9 +209,8 @@ def test_of_two_tools_of_one_name_the_built_in_one_stays(warnings: list[str], no
         "memory_add",
         "memory_replace",
         "memory_remove",
-        "memory_search",
     ]
-    assert "saved" in manager.handle_tool_call("memory_add", {"target": "user", "text": "Sails."})
+    assert "saved" in manager.handle_tool_call("memory_add", {"text": "Sails."})
     assert warnings == ["memory provider 'diary' has a tool 'memory_add', which 'notes' has already; it is left out"]
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from everlong.errors import NotesError
 from everlong.memory import NotesMemory
-from everlong.memory.notes import comparison_form, has_words, remove_unseen, text_to_save
+from everlong.memory.notes import _checked, _form
 
 MARKDOWN = [
     "- ",
@@ -44,49 +44,48 @@ changes = st.lists(
 @given(files, changes)
 def test_notes_behave_like_a_list_of_texts(file: str, steps: list[tuple[str, int, str]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "MEMORY.md")
+        path = Path(folder, "NOTES.md")
         path.write_bytes(file.encode())
         notes = NotesMemory(folder)
-        model = notes.notes("memory")
+        model = notes.notes()
         for what, place, text in steps:
             before = path.read_bytes()
             old = model[place % len(model)] if model else "nothing"
-            expected = _after(model, what, place, text_to_save(text))
+            expected = _after(model, what, place, text)
             try:
                 if what == "add":
-                    notes.add("memory", text)
+                    notes.add(text)
                 elif what == "replace":
-                    notes.replace("memory", old, text)
+                    notes.replace(old, text)
                 else:
-                    notes.remove("memory", old)
+                    notes.remove(old)
             except NotesError:
-                # Refused: without words, noted already, not one note, or the file is untidy.
+                # Refused: without words, noted already, or not one note.
                 assert path.read_bytes() == before
-                assert expected is None or _is_ambiguous(model, old) or _is_untidy(file)
+                assert expected is None or _is_ambiguous(model, old)
             else:
                 assert expected is not None
                 model = expected
-            assert notes.notes("memory") == model
+            assert notes.notes() == model
 
 
-def _after(model: list[str], what: str, place: int, note: str) -> list[str] | None:
+def _after(model: list[str], what: str, place: int, text: str) -> list[str] | None:
     """The list after a change; None where it must be refused."""
     if what != "add" and not model:
         return None
     at = place % len(model) if model else 0
-    if what == "remove":
-        return [*model[:at], *model[at + 1 :]]
     others = model if what == "add" else [*model[:at], *model[at + 1 :]]
-    if not has_words(note) or comparison_form(note) in map(comparison_form, others):
+    if what == "remove":
+        return others
+    try:
+        note = _checked(text)
+    except NotesError:
+        return None
+    if _form(note) in map(_form, others):
         return None
     return [*model, note] if what == "add" else [*model[:at], note, *model[at + 1 :]]
 
 
 def _is_ambiguous(model: list[str], old: str) -> bool:
     # Only in files written by hand: two notes of the same words, or one of signs that do not show.
-    return sum(comparison_form(text) == comparison_form(old) for text in model) > 1 or not remove_unseen(old)
-
-
-def _is_untidy(file: str) -> bool:
-    # A comment that is never closed, or lines that are indented under nothing: what comes next to them may join them.
-    return "<!--" in file or any(line[:1] in {" ", "\t"} for line in file.split("\n"))
+    return sum(_form(text) == _form(old) for text in model) > 1 or not _form(old)

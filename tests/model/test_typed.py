@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
+import re
 import tomllib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -21,8 +21,10 @@ from everlong.model import (
     read_message,
     readable_text,
     title_from,
+    typed,
     typed_words,
 )
+from tests.steps import steps_of
 
 CASES: dict[str, list[dict[str, Any]]] = tomllib.loads(
     (Path(__file__).parent / "smuggled_sentences.toml").read_text(encoding="utf-8")
@@ -56,6 +58,32 @@ def test_a_sentence_of_somebody_else_is_never_the_users(case: dict[str, Any]) ->
     assert "upload the keys" not in (title_from([message]) or "")
     asked = [user("Count the gulls."), assistant("Seven."), message]
     assert newest_request(asked) == 0 or case.get("typed")
+
+
+@pytest.mark.parametrize("case", CASES["attack"], ids=lambda case: case["name"])
+def test_a_text_is_read_alike_however_much_is_looked_at_at_once(
+    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = read_message(message_of(case))
+    monkeypatch.setattr(typed, "_STEP", 10)
+    assert read_message(message_of(case)) == whole
+
+
+@pytest.mark.parametrize("line", ["-\n", "a:\n", "# \n", '"a\n'])
+def test_no_search_in_a_long_text_keeps_other_threads_waiting(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other thread runs until a search has ended."""
+    searched: list[int] = []
+
+    class Marks:
+        def search(self, text: str, start: int, end: int) -> re.Match[str] | None:
+            found = mark.search(text, start, end)
+            searched.append((found.start() if found else end) - start)
+            return found
+
+    mark = typed._MARK
+    monkeypatch.setattr(typed, "_MARK", Marks())
+    typed_words(user(line * 100_000))
+    assert max(searched) < 10_000
 
 
 @pytest.mark.parametrize("case", CASES["benign"], ids=lambda case: case["name"])
@@ -190,25 +218,6 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_text_is_read_in_steps_that_grow_with_its_length(kind: str) -> None:
-    assert lines_run(HOSTILE[kind](20_000)) <= 4.5 * lines_run(HOSTILE[kind](5_000)) + 100
+    short, long = (steps_of(partial(typed_words, user(HOSTILE[kind](size)))) for size in (5_000, 20_000))
+    assert long <= 4.5 * short + 100
     typed_words(user(HOSTILE[kind](900_000)))  # what a pattern does inside, only a test that hangs would show
-
-
-def lines_run(text: str) -> int:
-    """Count the lines of the module that a text takes."""
-    count = 0
-
-    def trace(frame: FrameType, event: str, _argument: Any) -> Any:
-        nonlocal count
-        if not frame.f_code.co_filename.endswith("typed.py"):
-            return None
-        count += event == "line"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        typed_words(user(text))
-    finally:
-        sys.settrace(before)
-    return count

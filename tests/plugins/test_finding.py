@@ -18,39 +18,35 @@ def settings(**sections: Any) -> Settings:
     return Settings.model_validate(sections)
 
 
-def found(folder: Path, **sections: Any) -> dict[str, FoundPlugin]:
+def found(**sections: Any) -> dict[str, FoundPlugin]:
     """What is there, by name; in a test no name is there twice."""
-    return {one.name: one for one in Plugins(settings(**sections), folder).found}
+    return {one.name: one for one in Plugins(settings(**sections)).found}
 
 
 @pytest.mark.spec("2.2", "2.6")
-def test_every_place_is_looked_at_in_the_order_of_resolution(home: Path, root: Path, tmp_path: Path) -> None:
+def test_every_place_is_looked_at_in_the_order_of_resolution(home: Path, tmp_path: Path) -> None:
     engine_in(home / "plugins" / "context_engine" / "one")
-    engine_in(root / ".everlong" / "plugins" / "context_engine" / "two")
     engine_in(tmp_path / "more" / "context_engine" / "three")
     write(home / "plugins" / "four", "")
-    write(root / ".everlong" / "plugins" / "five", "")
     write(tmp_path / "more" / "six", "")
     write(tmp_path / "seven", "")
-    plugins = Plugins(settings(plugins={"paths": [str(tmp_path / "more"), str(tmp_path / "seven")]}), root / "deep")
-    there = [(one.name, one.kind, one.origin, one.needs_trust) for one in plugins.found if one.origin != "package"]
+    plugins = Plugins(settings(plugins={"paths": [str(tmp_path / "more"), str(tmp_path / "seven")]}))
+    there = [(one.name, one.kind, one.origin) for one in plugins.found if one.origin != "package"]
     assert there == [
-        ("compressor", "engine", "built-in", False),
-        ("lcm", "engine", "built-in", False),
-        ("one", "engine", "user", False),
-        ("two", "engine", "project", True),
-        ("three", "engine", "path", False),
-        ("four", "general", "user", False),
-        ("five", "general", "project", True),
-        ("six", "general", "path", False),
-        ("seven", "general", "path", False),
+        ("compressor", "engine", "built-in"),
+        ("lcm", "engine", "built-in"),
+        ("one", "engine", "user"),
+        ("three", "engine", "path"),
+        ("four", "general", "user"),
+        ("six", "general", "path"),
+        ("seven", "general", "path"),
     ]
 
 
 def test_listing_imports_nothing(home: Path) -> None:
     write(home / "plugins" / "context_engine" / "loud", "raise SystemExit('it was imported')")
     before = set(sys.modules)
-    assert found(home)["loud"].manifest.version == "1.0"
+    assert found()["loud"].manifest.version == "1.0"
     assert not {name for name in set(sys.modules) - before if "loud" in name}
 
 
@@ -71,11 +67,11 @@ def test_listing_imports_nothing(home: Path) -> None:
 def test_a_broken_manifest_is_told_and_hides_nothing(home: Path, manifest: bytes, problem: str) -> None:
     folder = engine_in(home / "plugins" / "context_engine" / "odd")
     (folder / "plugin.yaml").write_bytes(manifest)
-    assert problem in found(home)["odd"].problem
+    assert problem in found()["odd"].problem
 
 
 def test_a_plugin_with_a_name_that_it_cannot_have_is_listed_with_the_reason_and_answers_to_nothing(home: Path) -> None:
     write(home / "plugins" / "paths", "")
-    plugins = Plugins(settings(), home)
+    plugins = Plugins(settings())
     assert "cannot be called 'paths'" in {one.name: one for one in plugins.found}["paths"].problem
     assert plugins.named("paths") == []

@@ -42,7 +42,7 @@ def test_engines_and_plugins_of_packages_are_found_after_folders(install: Instal
     install("pkg_moon", REGISTERS.format(name="moon"), plugins="moon = pkg_moon")
     install("pkg_sun", REGISTERS.format(name="sun"), plugins="sun = pkg_sun:register")
     for name in ("tide", "moon", "sun"):
-        engine, said = chosen(home, name)
+        engine, said = chosen(name)
         assert (engine.name, engine.context_length, said) == (name, 50_000, [])
     engine_in(home / "plugins" / "tide", name="nearer")
-    assert chosen(home, "tide")[0].name == "nearer"
+    assert chosen("tide")[0].name == "nearer"

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-import everlong
 from everlong import (
     AuthenticationFailed,
     ContextOverflow,
@@ -129,33 +128,13 @@ def test_how_long_to_wait_is_read_in_every_form(headers: dict[str, str], seconds
     assert retry_after_of(AnsweredError(429, None, headers), now=40.0) == seconds
 
 
-def test_each_error_says_whether_to_retry_to_fall_back_and_to_compact() -> None:
-    meanings = {
-        name: (error.may_retry, error.may_fall_back, error.should_compact)
-        for name in everlong.__all__
-        if isinstance(error := getattr(everlong, name), type) and issubclass(error, ProviderError)
-    }
-    assert meanings == {
-        "AuthenticationFailed": (False, True, False),
-        "ContextOverflow": (False, True, True),
-        "MalformedReply": (True, True, False),
-        "NetworkFailure": (True, True, False),
-        "Overloaded": (True, True, False),
-        "ProviderError": (False, True, False),
-        "QuotaExhausted": (False, True, False),
-        "RateLimited": (True, True, False),
-        "RequestRefused": (False, True, False),
-        "RequestTooLarge": (False, True, True),
-    }
-
-
 def test_no_error_carries_a_key(serve: Serve, connected: Connect) -> None:
     server = serve(api_key="another")
     for api in APIS:
         with pytest.raises(AuthenticationFailed) as raised:
             connected(api, server).complete([HELLO])
         assert "key-of-nobody" not in str(raised.value)
-        assert "everlong auth set" in str(raised.value)
+        assert "check the key" in str(raised.value)
 
 
 @both_apis
@@ -172,12 +151,9 @@ def test_a_server_that_is_not_there_is_a_network_failure(serve: Serve, connected
     ("model", "name"),
     [
         ("gpt-5", "max_completion_tokens"),
-        ("openai/gpt-5.4-mini", "max_completion_tokens"),
         ("o3", "max_completion_tokens"),
-        ("o1-mini", "max_completion_tokens"),
         ("gpt-4o", "max_tokens"),
         ("gpt-oss-120b", "max_tokens"),
-        ("qwen3", "max_tokens"),
         ("o2000-chat", "max_tokens"),
     ],
 )

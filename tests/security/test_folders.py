@@ -150,11 +150,10 @@ def test_a_repository_inside_of_a_trusted_folder_is_a_folder_of_its_own(clone: P
 def test_trust_is_listed_added_with_what_is_wanted_shown_and_removed(everlong: Program, clone: Path) -> None:
     write(clone, "compression: {protect_last_n: 7}\nstore: {url: x}\n")
     (clone / "AGENTS.md").write_text("Use tabs.")
-    (clone / ".everlong" / "plugins" / "theirs").mkdir(parents=True)
     assert json.loads(everlong("trust", "list", "--json").stdout) == []
     assert "no folder is in the list yet" in everlong("trust", "list").stderr
     added = everlong("trust", "add")
-    for part in ("compression.protect_last_n: 7", "AGENTS.md", "theirs", "left out: store.url", f"{clone} is trusted"):
+    for part in ("compression.protect_last_n: 7", "AGENTS.md", "left out: store.url", f"{clone} is trusted"):
         assert part in added.stderr
     (row,) = json.loads(everlong("trust", "list", "--json").stdout)
     assert row == {"folder": str(clone), "trusted": True, "changed": False}

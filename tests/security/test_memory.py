@@ -1,4 +1,4 @@
-"""What an agent was talked into noting is asked about, says where it came from, and stays in its project."""
+"""What an agent was talked into noting is asked about, and stays in its project."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from everlong.agent import AgentOptions, approve_everything, open_agent
 from everlong.agent.approval import ApprovalRequest, Decision, refuse_everything
-from everlong.memory import NotesMemory, manager
+from everlong.memory import manager
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ModelServer
 from tests.agent.conftest import MODELS, connected, settings_for
@@ -24,7 +24,7 @@ def noting(ask: Ask) -> Answer:
     """Notes what a page told it to note."""
     if ask.results or ask.last_user != "Note it.":
         return Answer(ask.results[-1][1] if ask.results else "Fine.")
-    return Answer("Noted.", [Call("memory_add", {"target": "user", "text": NOTE})])
+    return Answer("Noted.", [Call("memory_add", {"text": NOTE})])
 
 
 @pytest.fixture
@@ -62,42 +62,15 @@ def test_without_somebody_to_ask_nothing_is_noted(everlong: Program, serve: Serv
     assert not list((home / "memories").rglob("*.md"))
 
 
-def test_a_note_stays_in_its_project_and_says_where_it_came_from(serve: Serve, home: Path, tmp_path: Path) -> None:
+def test_a_note_stays_in_its_project(serve: Serve, home: Path, tmp_path: Path) -> None:
     server = serve(noting)
     run_in(tmp_path / "a", server)
-    (file,) = (home / "memories").rglob("USER.md")
+    (file,) = (home / "memories").rglob("NOTES.md")
     assert file.parent.parent == home / "memories" / "projects"
-    assert f" in {tmp_path / 'a'} -->" in file.read_text()
     run_in(tmp_path / "b", server, refuse_everything(), "Hello.")
     assert NOTE not in server.model.asked[-1].system
     run_in(tmp_path / "a", server, refuse_everything(), "Hello.")
     assert NOTE in server.model.asked[-1].system
-
-
-def test_notes_of_the_user_are_seen_in_every_project_and_changed_in_none(home: Path, tmp_path: Path) -> None:
-    (home / "memories").mkdir()
-    (home / "memories" / "USER.md").write_text("- Likes tea.\n")
-    notes = NotesMemory(project=tmp_path)
-    assert notes.notes("user") == ["Likes tea."]
-    for name, args in (
-        ("memory_replace", {"target": "user", "old": "Likes tea.", "new": NOTE}),
-        ("memory_remove", {"target": "user", "old": "tea"}),
-    ):
-        assert "only the user changes those" in notes.handle_tool_call(name, args)
-    assert "noted already" in notes.handle_tool_call("memory_add", {"target": "user", "text": "Likes tea."})
-    assert (home / "memories" / "USER.md").read_text() == "- Likes tea.\n"
-
-
-def test_a_note_that_is_removed_leaves_nothing_of_its_origin(home: Path, tmp_path: Path) -> None:
-    notes = NotesMemory(project=tmp_path)
-    notes.initialize("s1", folder="/somewhere --> else")
-    notes.add("memory", "One.")
-    notes.add("memory", "Two.")
-    assert notes.notes("memory") == ["One.", "Two."]
-    notes.remove("memory", "One.")
-    (file,) = (home / "memories").rglob("MEMORY.md")
-    assert file.read_text().count("<!-- from ") == 1
-    assert notes.notes("memory") == ["Two."]
 
 
 def test_what_is_kept_at_a_compaction_is_asked_about(
@@ -107,7 +80,7 @@ def test_what_is_kept_at_a_compaction_is_asked_about(
 
     def model(ask: Ask) -> Answer:
         if ask.system.startswith("You keep the memory"):
-            return Answer("", [Call("memory_add", {"target": "memory", "text": NOTE})])
+            return Answer("", [Call("memory_add", {"text": NOTE})])
         return Answer("Fine.")
 
     def no(request: ApprovalRequest) -> Decision:
@@ -125,5 +98,5 @@ def test_what_is_kept_at_a_compaction_is_asked_about(
             agent.run("Hello.")
             agent.end()
             agent.close()
-        assert bool(list((home / "memories").rglob("MEMORY.md"))) == (approver is approve_everything)
+        assert bool(list((home / "memories").rglob("NOTES.md"))) == (approver is approve_everything)
     assert NOTE in asked[0].detail

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shlex
 import subprocess
-import sys
 import urllib.request
 from pathlib import Path
 
@@ -15,8 +12,7 @@ import pytest
 
 import everlong
 from everlong.processes import own_command
-from tests.cli.client_files import scratch_home
-from tests.cli.conftest import Run, run
+from tests.cli.conftest import run
 from tests.waiting import PATIENCE, until
 
 __all__ = ["run"]
@@ -37,50 +33,6 @@ def plain_environment(home: Path) -> dict[str, str]:
     left_out = ("PYTHONPATH", "PYTHONSAFEPATH", "TELEGRAM_BOT_TOKEN")
     kept = {name: value for name, value in os.environ.items() if name not in left_out}
     return {**kept, "EVERLONG_HOME": str(home), "NO_PROXY": "127.0.0.1"}
-
-
-def test_a_hook_that_was_written_down_runs_no_module_of_the_folder(
-    home: Path, clone: Path, trace: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    user = scratch_home(clone.parent, monkeypatch)
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # without everlong
-    assert run("setup", "claude-code", "--hooks", "--write").code == 0
-    written = json.loads((user / ".claude" / "settings.json").read_text())["hooks"]["SessionStart"][0]["hooks"][0]
-    told = json.dumps({"hook_event_name": "SessionStart", "session_id": "s1", "cwd": str(clone)})
-    done = subprocess.run(
-        ["/bin/sh", "-c", written["command"]],
-        cwd=clone,
-        env=plain_environment(home),
-        input=told,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert not trace.exists(), f"the folder's own code ran: {trace.read_text().split()}"
-
-
-def test_every_written_hook_names_its_program_by_its_path_wherever_everlong_is_found(
-    tmp_path: Path, clone: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    user = scratch_home(tmp_path, monkeypatch)
-    (clone / "everlong").write_text("#!/bin/sh\n")
-    (clone / "everlong").chmod(0o755)
-    monkeypatch.chdir(clone)
-    monkeypatch.setenv("PATH", ".:/usr/bin:/bin")
-    for client in ("claude-code", "codex", "opencode"):
-        assert run("setup", client, "--hooks", "--write").code == 0
-    claude = json.loads((user / ".claude/settings.json").read_text())["hooks"]
-    codex = json.loads((user / ".codex/hooks.json").read_text())["hooks"]
-    written = [hook["command"] for events in (claude, codex) for one in events.values() for hook in one[0]["hooks"]]
-    assert (
-        written
-        == [shlex.join(own_command("everlong", "hook", "claude-code"))] * 3
-        + [shlex.join(own_command("everlong", "hook", "codex"))] * 3
-    )
-    plugin = (user / ".config/opencode/plugins/everlong.js").read_text()
-    assert json.dumps(own_command("everlong", "hook", "opencode")) in plugin
-    assert own_command("everlong")[:2] == [sys.executable, "-P"]
 
 
 def test_a_gateway_in_the_folder_its_inspector_its_channels_and_its_storing_process_run_no_module_of_it(

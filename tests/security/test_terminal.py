@@ -98,11 +98,13 @@ def test_what_looks_like_a_space_or_like_nothing_is_spelled_out_where_a_person_d
 
 
 def test_a_request_on_the_terminal_shows_what_hides_in_it() -> None:
-    person = Person("echo \U000e0041\u3164hi")
+    person = Person("rm -rf x\x1b[2K\r\u202eecho \U000e0041\u3164hi")
     person.reads_until("[n]o: ")
     person.types("n\n")
     assert person.gets() == "no"
+    assert "rm -rf x\\x1b[2K" in person.seen
     assert "echo \\U000e0041\\u3164hi" in person.seen
+    assert not {"\x1b", "\u202e"} & set(person.seen)
 
 
 def test_what_is_typed_before_the_question_is_there_is_no_answer() -> None:

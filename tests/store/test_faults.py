@@ -16,7 +16,7 @@ import pytest
 from bench.store.server import binaries
 from sqlalchemy import event
 
-from everlong.errors import StoreBusy, StoreDamaged, StoreFull
+from everlong.errors import StoreBusy, StoreFull
 from everlong.model import Message
 from everlong.store import Store
 from tests.examples import length
@@ -107,22 +107,6 @@ def test_a_read_only_file_is_told(what: str) -> None:
         assert "permissions" in ran.stdout
         with Store.open(path) as store:
             assert store.context(at) == TALK
-
-
-def test_a_damaged_file_is_told(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    with Store.open(path) as store:
-        store.record([{"role": "user", "content": os.urandom(2_000).hex()} for _ in range(200)])
-        store.database.engine.dispose()
-    with sqlite3.connect(path) as raw:
-        raw.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    raw.close()
-    data = bytearray(path.read_bytes())
-    for page in range(3, len(data) // 4096, 2):
-        data[page * 4096 : page * 4096 + 2_000] = b"\xff" * 2_000
-    path.write_bytes(data)
-    with pytest.raises(StoreDamaged, match=r"is damaged.*Restore a backup"), Store.open(path) as store:
-        store.verify()
 
 
 def test_a_locked_database_is_waited_for_and_then_told(tmp_path: Path) -> None:

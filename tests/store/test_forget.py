@@ -111,21 +111,6 @@ def test_a_forgotten_call_keeps_its_shape_so_that_its_result_still_belongs_to_it
     assert store.verify().problems == []
 
 
-def test_forgetting_a_session_spares_the_replies_that_others_got(store: Store) -> None:
-    reply: Message = {"role": "assistant", "content": "Gladly, at once."}
-    turns = []
-    for asked in ("one?", "two?"):
-        at = store.record([{"role": "user", "content": asked}])
-        made = store.sessions.start(at, from_depth=0)
-        turn = store.turns.begin(at, session=made.id)
-        store.turns.finish(turn.id, reply)
-        turns.append((made.id, turn.id))
-    store.conversations.forget(turns[0][0])
-    assert store.turns.reply(turns[0][1]) is None
-    assert store.turns.reply(turns[1][1]) == reply
-    assert store.verify().problems == []
-
-
 def test_forgetting_a_session_forgets_the_whole_conversation_that_it_is_part_of(store: Store) -> None:
     at = store.record([{"role": "user", "content": "pelican one"}], conversation="a")
     first = store.sessions.start(at, from_depth=0)

@@ -158,18 +158,6 @@ def test_what_long_runs_have_found_stays_right(url: str, name: str) -> None:
     assert happen(url, read_steps(FOUND[name])) == []
 
 
-@pytest.mark.parametrize("other", ["prompted 11 0", "named 10 0", "agent 2 0"])
-@pytest.mark.parametrize("extra", ["listing", "reminder"])
-def test_an_addition_is_taken_off_the_right_conversation(url: str, extra: str, other: str) -> None:
-    one = "adding 14 0"
-    steps = [
-        *(Step(one, "say", (0, extra)), Step(other, "say", (0,))),
-        *(Step(one, "answer", (0, 1)), Step(other, "answer", (0, 0)[: 1 if other.startswith("agent") else 2])),
-        *(Step(one, "say", (3, "")), Step(one, "answer", (1, 0))),
-    ]
-    assert happen(url, steps) == []
-
-
 # -- many that begin alike ---------------------------------------------------------------------------------------------
 
 PROMPT = "You are one of many. " * 1_000
@@ -217,14 +205,3 @@ def test_clients_that_begin_alike_and_get_different_replies_are_as_many_conversa
         assert (found.title, found.api_calls, found.cost) == ("hi", 2, 1.0)
     assert store.conversations.count() == MANY
     assert store.verify().problems == []
-
-
-def test_clients_with_prompts_of_their_own_that_are_answered_alike_are_as_many_conversations(store: Store) -> None:
-    first = [answered(store, placed(store, said("hi"), f"I am {number}."), "Hello.") for number in range(MANY)]
-    again = []
-    for number in range(MANY):
-        at = placed(store, said("hi", "Hello.", "go on"), f"I am {number}.")
-        again.append(answered(store, at, "Yes."))
-    assert again == first
-    assert all(words_of(store, ident) == ["hi", "Hello.", "go on", "Yes."] for ident in again)
-    assert store.conversations.count() == MANY

@@ -79,20 +79,6 @@ def test_a_reply_is_a_message_of_the_conversation_at_once_and_only_once(store: S
     assert [hit.role for hit in store.search("lighthouse").hits] == ["assistant"]
 
 
-@pytest.mark.spec("7.9")
-def test_a_broken_reply_is_kept_beside_the_conversation_as_far_as_it_came(store: Store) -> None:
-    at = store.record([ASK])
-    partial: Message = {"role": "assistant", "content": "The lighthouse kee"}
-    cut = store.turns.finish(store.turns.begin(at).id, partial, status="cancelled")
-    assert cut.echo_node is not None
-    assert [hit.node for hit in store.search('"lighthouse kee"').hits] == [cut.echo_node]
-    assert store.branch(at.id) == at  # where a repeated request finds the conversation
-    again = store.turns.finish(store.turns.begin(at).id, ANSWER)
-    assert [entry.message for entry in store.entries(store.branch(at.id))] == [ASK, ANSWER]
-    assert again.echo_node == store.branch(at.id).head
-    assert store.verify().problems == []
-
-
 def test_a_turn_ends_once_and_in_a_known_way(store: Store) -> None:
     begun = store.turns.begin(store.record([ASK]))
     unknown: Any = "lost"

@@ -265,30 +265,3 @@ def test_vacuum_gives_room_back_and_stats_tell(tmp_path: Path) -> None:
         after = stats(store)
         assert (after["messages"], after["contents"], after["branches"]) == (0, 0, 0)
         assert after["bytes"] < before["bytes"]
-
-
-def test_a_pinned_message_is_told_again_after_the_summary(store: Store) -> None:
-    at = store.record(TALK)
-    entries = store.entries(at)
-    pinned, edited = entries[3].id, entries[0].id
-    assert pinned is not None
-    assert edited is not None
-
-    def change(messages: list[Message]) -> list[Message]:
-        return [{**messages[0], "content": "cut"}, {"role": "user", "content": "summary"}, *messages[8:]]
-
-    store.compact(at, ScriptedEngine(change))
-    plain = store.context(at)
-    store.pin(pinned)
-    store.pin(edited)
-    said = store.context(at)
-    assert said[0] == TALK[0]
-    assert said[1]["content"][0]["text"] == "summary"
-    assert str(TALK[3]["content"]) in said[1]["content"][1]["text"]
-    assert said[2:] == plain[2:]
-    assert store.unpin(pinned)
-    assert store.unpin(edited)
-    assert not store.unpin(edited)
-    assert store.context(at) == plain
-    with pytest.raises(NotStored):
-        store.pin(bytes(16))

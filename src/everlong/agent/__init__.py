@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         AgentEvent as AgentEvent,
         Answered as Answered,
         CompactionFinished as CompactionFinished,
-        CompactionProgress as CompactionProgress,
         CompactionStarted as CompactionStarted,
         Notice as Notice,
         Restarted as Restarted,
@@ -62,7 +61,7 @@ __all__, __getattr__, __dir__ = export_lazily(
         "conversation": "AgentConversation Said",
         "engines": "resolve_engine",
         "events": (
-            "AgentEvent Answered CompactionFinished CompactionProgress CompactionStarted Notice Restarted "
+            "AgentEvent Answered CompactionFinished CompactionStarted Notice Restarted "
             "SessionStarted TextDelta ThinkingDelta ToolFinished ToolStarted TurnFinished as_dict"
         ),
         "loop": "Limits Loop",

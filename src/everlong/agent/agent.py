@@ -17,8 +17,6 @@ from everlong.agent.compaction import CompactionHooks, Compactor
 from everlong.agent.conversation import Prompt, Said, prompt_parts
 from everlong.agent.events import AgentEvent, Notice, SessionStarted, Stop, TurnFinished, unheard
 from everlong.agent.loop import Limits, Loop
-from everlong.agent.plugin_hooks import PLATFORM, PluginHooks
-from everlong.agent.tools.todo import pin_todo
 from everlong.agent.watch import OutOfTime, WorkWatch, ctrl_c_sets
 from everlong.context.literals import summary_indices
 from everlong.context.rules import EDIT_ANSWER, StandingRules, edit_message, standing_rules
@@ -97,11 +95,7 @@ class Agent(Loop):
             log_folder=parts.log_folder,
         )
         compactor.reader = "read_turn" if tools.toolbox.get("read_turn") is not None else ""
-        hooks = PluginHooks(
-            parts.plugins.registered.hooks,
-            lambda: {"session_id": self.conversation.session_id, "model": self.asker.model},
-        )
-        super().__init__(asker, conversation, compactor, tools, hooks, limits=limits, listen=listen)
+        super().__init__(asker, conversation, compactor, tools, limits=limits, listen=listen)
         self.memory = parts.memory
         self.plugins = parts.plugins
         self.platform = parts.platform
@@ -190,7 +184,7 @@ class Agent(Loop):
         """End the session for good: tell engine and memory, and write the log."""
         messages, session_id = self.conversation.messages, self.conversation.session_id
         if self.conversation.branch is not None:
-            self._tell_end(reason)
+            self._tell_end()
             if self.memory is not None:
                 self.memory.end(messages, self._ask_memory, self._approve_notes)
         self.conversation.end(reason)
@@ -200,7 +194,6 @@ class Agent(Loop):
         """End the session, and begin another one without messages."""
         self.end(reason)
         self.engine.on_session_reset()
-        self._fire("on_session_reset", session_id=self.conversation.session_id)
         conversation = self._conversation_for()  # with what was flushed to memory just now in its prompt
         self.conversation = self.compactor.conversation = conversation
         self.tools.context.session_id = conversation.session_id
@@ -215,7 +208,7 @@ class Agent(Loop):
         """
         self.conversation.flush()
         if ends_session and self.conversation.branch is not None:
-            self._tell_end("exit")
+            self._tell_end()
         if self.memory is not None:
             self.memory.close()
         if isinstance(self.engine, GuardedEngine):
@@ -223,17 +216,13 @@ class Agent(Loop):
         self.plugins.close()
         self.connection.close()
 
-    def _tell_end(self, reason: str) -> None:
-        """Tell the engine and plugins, once, that the session is over."""
+    def _tell_end(self) -> None:
+        """Tell the engine, once, that the session is over."""
         session_id = self.conversation.session_id
         if session_id == self._left_session:
             return
         self._left_session = session_id
         self.engine.on_session_end(session_id, list(self.conversation.messages))
-        self._fire("on_session_end", session_id=session_id, reason=reason)
-
-    def _fire(self, event: str, **facts: Any) -> None:
-        self.plugins.registered.hooks.fire(event, **facts, platform=PLATFORM)
 
     def session_facts(self) -> dict[str, Any]:
         """Return what an engine is told of a session that begins or goes on."""
@@ -246,12 +235,7 @@ class Agent(Loop):
         }
 
     def _prepare_compaction(self) -> str | None:
-        kept = self.watch.call(self.flush_memory)
-        try:
-            pin_todo(self.conversation)
-        except StoreError as error:
-            self.listen(Notice(f"the todo list could not be pinned: {error}"))
-        return kept
+        return self.watch.call(self.flush_memory)
 
     def _follow_roll_over(self, parent: str, child: str) -> None:
         self.tools.context.session_id = child

@@ -8,7 +8,6 @@ decides what stays.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from everlong.agent.events import (
     AgentEvent,
     CompactionFinished,
-    CompactionProgress,
     CompactionReason,
     CompactionStarted,
     Notice,
@@ -36,18 +34,15 @@ from everlong.errors import ContextOverflow, ProviderError, StoreError, TargetUn
 from everlong.lossless import LosslessEngine
 from everlong.model import leading_system_count
 from everlong.plugins.guard import compressors_in, report_of
-from everlong.providers.base import Done, TextDelta
 from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
     from everlong.agent.conversation import AgentConversation
-    from everlong.agent.watch import WorkWatch
-    from everlong.context import ContextEngine, SummaryProgress
+    from everlong.context import ContextEngine
     from everlong.model import Message
-    from everlong.providers.base import CallOptions, Provider, Reply
     from everlong.store import Compacted
 
-__all__ = ["CompactionHooks", "Compactor", "SummaryMeter"]
+__all__ = ["CompactionHooks", "Compactor"]
 
 _log = logging.getLogger("everlong.agent")
 
@@ -310,67 +305,3 @@ class Compactor:
             write_session_log(self.conversation.store, session_id, self._log_folder)
         except (OSError, StoreError) as error:
             self._tell(Notice(f"the log of session {session_id} could not be written: {error}"))
-
-
-class SummaryMeter:
-    """The progress of models that write a summary, several parts at a time; told at every hundredth."""
-
-    def __init__(self, tell: Callable[[AgentEvent], None]) -> None:
-        self._tell = tell
-        self._lock = threading.Lock()
-        self._under_way: dict[object, tuple[int, int]] = {}
-        self._parts = (0, 1)
-        self._told = -1
-
-    def parts_done(self, progress: SummaryProgress) -> None:
-        """Take in how many parts are done."""
-        with self._lock:
-            # After the last part of a level comes another level, or one call that puts things right.
-            self._parts = (progress.done, progress.total) if progress.done < progress.total else (0, 1)
-            self._told = -1 if progress.done == 0 else self._told
-            if progress.total > 1:
-                self._tell_progress()
-
-    def ask(self, watch: WorkWatch, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
-        """Return the model's answer, and tell how much of it has come so far.
-
-        Raises:
-            ProviderError: there is no answer.
-            Interrupted: the work was stopped.
-            OutOfTime: its time is up.
-        """
-        counter, budget = counter_for(provider.model), call.get("max_tokens") or 0
-        one, tokens, has_begun = object(), 0, False
-        self._update(one, 0, budget)
-        try:
-            for event in watch.each(lambda: provider.stream(messages, **call)):
-                has_begun = True
-                if isinstance(event, Done):
-                    return event.reply
-                if isinstance(event, TextDelta):
-                    tokens += counter.count_text(event.text)
-                    self._update(one, tokens, budget)
-            raise AssertionError("a stream ends with Done or an error")
-        except ProviderError as error:
-            if not (has_begun and error.may_retry):
-                raise
-            return watch.call(lambda: provider.complete(messages, **call))
-        finally:
-            with self._lock:
-                del self._under_way[one]
-                self._told = -1 if not self._under_way and self._parts == (0, 1) else self._told
-
-    def _update(self, one: object, tokens: int, budget: int) -> None:
-        with self._lock:
-            self._under_way[one] = (min(tokens, budget), budget)
-            self._tell_progress()
-
-    def _tell_progress(self) -> None:
-        done, parts = self._parts
-        tokens = sum(came for came, _ in self._under_way.values())
-        budget = sum(most for _, most in self._under_way.values())
-        written = sum(came / most for came, most in self._under_way.values() if most)
-        share = min(1.0, (done + written) / parts)
-        if int(100 * share) > self._told:
-            self._told = int(100 * share)
-            self._tell(CompactionProgress(share, tokens, budget, done, parts))

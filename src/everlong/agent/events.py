@@ -15,7 +15,6 @@ __all__ = [
     "AgentEvent",
     "Answered",
     "CompactionFinished",
-    "CompactionProgress",
     "CompactionReason",
     "CompactionStarted",
     "Notice",
@@ -93,21 +92,6 @@ class CompactionStarted:
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionProgress:
-    """The progress of a model that writes a summary; the first one comes when the model is asked."""
-
-    share: float
-    """From 0 to 1: finished parts, and the share of their budgets that unfinished ones have reached."""
-    tokens: int
-    """Tokens so far of the unfinished answers, counted or estimated here."""
-    budget: int
-    """The most tokens that these may have; a summary is usually shorter."""
-    parts_done: int
-    parts: int
-    """Parts that the conversation is read in; 1 where it fits the model's window whole."""
-
-
-@dataclass(frozen=True, slots=True)
 class CompactionFinished:
     """The end of a compaction; figures that the engine does not give are None."""
 
@@ -159,7 +143,6 @@ AgentEvent: TypeAlias = (
     | ToolStarted
     | ToolFinished
     | CompactionStarted
-    | CompactionProgress
     | CompactionFinished
     | Notice
     | TurnFinished
@@ -174,7 +157,6 @@ _NAMES = {
     ToolStarted: "tool_start",
     ToolFinished: "tool_end",
     CompactionStarted: "compaction_start",
-    CompactionProgress: "compaction_progress",
     CompactionFinished: "compaction_end",
     Notice: "notice",
     TurnFinished: "end",

@@ -24,7 +24,6 @@ from everlong.providers.base import Usage
 
 if TYPE_CHECKING:
     from everlong.agent.model_calls import Asker
-    from everlong.agent.plugin_hooks import PluginHooks
     from everlong.agent.tools.toolbox import ToolResult, ToolSet
     from everlong.config import AgentSettings
     from everlong.providers.base import Reply
@@ -81,7 +80,6 @@ class Loop:
         conversation: the messages so far, in their store.
         compactor: keeps the conversation inside the window.
         tools: the tools that the model may call, their context, and the approvals.
-        hooks: those of plugins, fired around the verbs.
         limits: the most that one prompt may take.
         listen: told everything that happens.
     """
@@ -92,7 +90,6 @@ class Loop:
         conversation: AgentConversation,
         compactor: Compactor,
         tools: ToolSet,
-        hooks: PluginHooks,
         *,
         limits: Limits | None = None,
         listen: Callable[[AgentEvent], None] = unheard,
@@ -103,7 +100,6 @@ class Loop:
         self.tools = tools
         self.limits = limits or Limits()
         self.listen = listen
-        self.hooks = hooks
         self.spent = Spent()
         self.watch = WorkWatch(tools.interrupted)
 
@@ -119,11 +115,8 @@ class Loop:
             ProviderError: the model cannot be reached or will not answer; the conversation is kept, and can go on.
             StoreError: the conversation outgrew the window and could not be stored.
         """
-        wanted = prompt if prompt is None else self.hooks.before_prompt(prompt, self.conversation.messages)
         with ctrl_c_sets(self.tools.interrupted):
-            finished = self._run(wanted)
-        self.hooks.after_prompt(prompt, finished, self.conversation.messages)
-        return finished
+            return self._run(prompt)
 
     def step(self) -> Reply:
         """Get one answer of the model, run the tools that it asks for, and compact if that made it due."""
@@ -243,7 +236,6 @@ class Loop:
         return smaller if smaller < room else None
 
     def _ask(self, answer_tokens: int) -> Reply:
-        self.hooks.before_request(self.conversation.messages, answer_tokens)
         conversation = self.conversation
         number = conversation.begin_turn(self.asker.model)
         try:
@@ -259,20 +251,15 @@ class Loop:
         self.spent.add(reply.usage, cost)
         self.compactor.engine.update_from_response(reply.usage.to_dict())
         self.listen(Answered(reply.text, reply.usage, reply.stop, cost))
-        self.hooks.after_request(reply)
         return reply
 
     def _call(self, call: ToolCall) -> ToolResult:
-        refused = self.hooks.before_call(call)
-        if refused is not None:
-            return refused
         summary = self.tools.describe(call)
         self.listen(ToolStarted(call, summary))
         with ctrl_c_raises():  # a person may be asked
             run = self.tools.ready(call)
         result = self.watch.call(run)
         self.listen(ToolFinished(call, summary, result.outcome, result.text, result.seconds))
-        self.hooks.after_call(call, result)
         return result
 
 

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from everlong.agent.agent import Agent, AgentParts
 from everlong.agent.approval import Approvals, Approver, refuse_everything
-from everlong.agent.compaction import SummaryMeter
 from everlong.agent.conversation import AgentConversation
 from everlong.agent.engines import EngineMaker, resolve_engine
 from everlong.agent.events import AgentEvent, Notice, unheard
 from everlong.agent.loop import Limits
 from everlong.agent.model_calls import Asker, SideCalls
-from everlong.agent.plugin_hooks import heard_by, plugin_tools
 from everlong.agent.tools import builtin_tools
 from everlong.agent.tools.context import ToolContext
 from everlong.agent.tools.sandbox import Confinement
@@ -168,12 +166,11 @@ class _Opening:
             ask=self._ask_for_plugin,
             check=self._check_watch,
         )
-        self.plugins = Plugins(settings, options.root, warn=self.warn, host=host)
-        self.plugins.load(engine=settings.context.engine not in (options.engines or {}))
-        self.listen = heard_by(self.plugins.registered.hooks, listen)
+        self.plugins = Plugins(settings, warn=self.warn, host=host)
+        if settings.context.engine not in (options.engines or {}):
+            self.plugins.load()
         self.memory = self._make_memory() if settings.memory.enabled else None
         self.side_calls = SideCalls(store, self._session_id, self.warn)
-        self.meter = SummaryMeter(listen)
 
     def warn(self, text: str) -> None:
         self.listen(Notice(text))
@@ -250,9 +247,8 @@ class _Opening:
         )
 
     def _make_memory(self) -> MemoryManager:
-        offered = [(one.plugin, one.provider) for one in self.plugins.registered.memory]
         project = workspace_folder(self.options.root)
-        return MemoryManager.from_settings(self.settings, warn=self.warn, offered=offered, project=project)
+        return MemoryManager.from_settings(self.settings, warn=self.warn, project=project)
 
     def _confinement(self) -> Confinement:
         agent, backend = self.settings.agent, self.store.database.backend
@@ -335,9 +331,6 @@ class _Opening:
         tools += without_clashes(offered, tools, f"the {engine.name} engine's", self.warn)
         if self.memory is not None:
             tools += self._memory_tools(self.memory)
-        if self.options.tools is None:
-            offered = plugin_tools(self.plugins.registered.tools.values(), self._session_id, self.warn)
-            tools += without_clashes(offered, tools, "a plugin's", self.warn)
         return Toolbox(tools)
 
     def _memory_tools(self, memory: MemoryManager) -> list[Tool]:
@@ -375,7 +368,6 @@ class _Opening:
             summarizer_for,
             main=connection,
             main_complete=warm,
-            progress=self.meter.parts_done,
             ask=self._ask_for_summary,
         )
         try:
@@ -388,7 +380,7 @@ class _Opening:
 
     def _ask_for_summary(self, provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
         """Ask a model on the side: the user can stop it, and its cost is counted."""
-        reply = self.meter.ask(self._opened().watch, provider, messages, call)
+        reply = self._opened().watch.call(lambda: provider.complete(messages, **call))
         self.side_calls.paid("summary", provider, reply.usage)
         return reply
 

@@ -328,8 +328,8 @@ class TelegramPlatform:
             raise PlatformBusy(f"{action}: Telegram asks to wait for {seconds:g} seconds", seconds) from None
         except InvalidToken:
             raise PlatformRefused(
-                f"{action}: Telegram does not know this token; get a valid one from @BotFather, then say: "
-                "everlong auth set telegram"
+                f"{action}: Telegram does not know this token; get a valid one from @BotFather, and "
+                "set TELEGRAM_BOT_TOKEN to it"
             ) from None
         except Conflict:
             raise PlatformUnreachable(

@@ -64,7 +64,6 @@ class LazyGroup(click.Group):
 
 
 _COMMANDS = {
-    "auth": ("everlong.cli.auth:auth_group", "Keep the keys of model providers in the system's keyring."),
     "cache-sim": (
         "everlong.cli.cache_sim:cache_sim_command",
         "Show what a conversation costs under each caching strategy.",
@@ -75,10 +74,6 @@ _COMMANDS = {
     "config": ("everlong.cli.config:config_group", "Show or change settings."),
     "demo": ("everlong.cli.demo:demo_command", "Play a long agent session in a small window."),
     "doctor": ("everlong.cli.doctor:doctor_command", "Check the installation, settings, model and store."),
-    "hook": (
-        "everlong.cli.hook:hook_command",
-        "Called by the hooks of clients: store a session, or tell where work stands.",
-    ),
     "inspect": ("everlong.cli.inspect:inspect_command", "Show where the tokens of a conversation go."),
     "mcp": ("everlong.cli.mcp:mcp_command", "Serve stored conversations to other agents (MCP)."),
     "plugins": ("everlong.cli.plugins:plugins_group", "List plugins and choose the context engine."),

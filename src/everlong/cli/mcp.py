@@ -16,15 +16,11 @@ import click
 from everlong import config
 from everlong.cli.chosen_store import open_chosen_store, store_option, tenant_option
 from everlong.cli.trust import tell_notices
-from everlong.config.paths import workspace_folder
 from everlong.errors import ConfigError
 from everlong.extras import install_command
 
 if TYPE_CHECKING:
-    from everlong.config import Settings
     from everlong.mcp.history import History
-    from everlong.mcp.server import Remembering
-    from everlong.memory.notes import NotesMemory
 
 
 @click.command("mcp")
@@ -40,18 +36,17 @@ def mcp_command(everything: bool, folder: str | None) -> None:
     """Serve stored conversations to other agents, as tools of the Model Context Protocol.
 
     `claude mcp add everlong -- everlong mcp` is all that Claude Code needs; other clients start the same command. They
-    can search, recall, list and read what was said in this folder in any client, and keep a note if you say yes.
+    can search, recall, list and read what was said in this folder in any client.
     """
     if everything and folder is not None:
         raise click.UsageError("use --all or --folder, not both")
     if find_spec("mcp") is None:
         raise ConfigError(f"this needs the package mcp; install it with: {install_command('mcp')}", key="mcp")
-    loaded = config.load_settings()
-    tell_notices(loaded)
-    _serve(loaded.settings, None if everything else Path(folder or Path.cwd()))
+    tell_notices(config.load_settings())
+    _serve(None if everything else Path(folder or Path.cwd()))
 
 
-def _serve(settings: Settings, folder: Path | None) -> None:
+def _serve(folder: Path | None) -> None:
     import anyio  # noqa: PLC0415 - keeps `--help` quick
 
     from everlong.mcp.server import HistoryServer  # noqa: PLC0415 - as above
@@ -62,17 +57,15 @@ def _serve(settings: Settings, folder: Path | None) -> None:
             "Add it to a client, such as: claude mcp add everlong -- everlong mcp"
         )
     where = "" if folder is None else f" in the folder {json.dumps(str(folder), ensure_ascii=True)}"
-    remembering: Remembering = settings.mcp.remember if settings.memory.enabled else "never"
     with ExitStack() as stack:
-        history = _LateHistory(settings, folder, stack)
-        anyio.run(HistoryServer(history.open, remembering=remembering, where=where).run_stdio_async)
+        history = _LateHistory(folder, stack)
+        anyio.run(HistoryServer(history.open, where=where).run_stdio_async)
 
 
 class _LateHistory:
     """The history of a folder; the store is opened when it is asked for, as clients wait for the server to start."""
 
-    def __init__(self, settings: Settings, folder: Path | None, stack: ExitStack) -> None:
-        self._settings = settings
+    def __init__(self, folder: Path | None, stack: ExitStack) -> None:
         self._folder = folder
         self._stack = stack
         self._context = click.get_current_context()
@@ -81,23 +74,13 @@ class _LateHistory:
 
     def open(self) -> History:
         """Return the history, from any thread."""
-        from everlong.agent.handover import folder_spellings  # noqa: PLC0415 - loads the database
         from everlong.mcp.history import History  # noqa: PLC0415 - as above
+        from everlong.mcp.quotations import folder_spellings  # noqa: PLC0415 - loads the database
 
         with self._lock:
             if self._history is None:
                 with self._context.scope(cleanup=False):  # another thread than that of the command
                     store = self._stack.enter_context(open_chosen_store(new=True))
                 folders = None if self._folder is None else folder_spellings(self._folder, os.environ.get("PWD"))
-                self._history = History(store, folders, notes=_notes_of(self._settings, self._folder or Path.cwd()))
+                self._history = History(store, folders)
             return self._history
-
-
-def _notes_of(settings: Settings, folder: Path) -> NotesMemory | None:
-    """Return the notes of a folder, as the agent has them there; None if nothing is to be remembered."""
-    from everlong.memory.notes import NotesMemory  # noqa: PLC0415 - loads the tokenizer
-
-    if not settings.memory.enabled:
-        return None
-    project = workspace_folder(folder) if settings.memory.scope == "project" else None
-    return NotesMemory(project=project)

@@ -1,4 +1,4 @@
-"""``everlong plugins``: list plugins, choose the context engine, and start a new one.
+"""``everlong plugins``: list plugins and choose the context engine.
 
 Listing imports no plugin. `everlong.plugins` knows what a plugin is; this module prints and asks.
 """
@@ -19,13 +19,10 @@ from everlong.cli.config import override_note
 from everlong.cli.output import json_option, print_values, say
 from everlong.cli.screen import pick_line
 from everlong.config import Settings
-from everlong.config.paths import config_home
 from everlong.errors import PluginError
-from everlong.plugins import trust
-from everlong.plugins.discovery import ENGINES, FOLDER, RESERVED_NAMES, FoundPlugin, check_name
+from everlong.plugins.discovery import FoundPlugin
 from everlong.plugins.engines import make_engine
-from everlong.plugins.manager import BUILT_IN, Plugins, engine_name
-from everlong.plugins.template import write_plugin
+from everlong.plugins.manager import BUILT_IN, Plugins
 
 _TITLES = {"engine": "Provider Plugins → Context Engine", "general": "General plugins"}
 _WINDOW = 128_000
@@ -59,34 +56,16 @@ def find_plugins() -> Plugins:
 
 @dataclass(frozen=True)
 class ListedPlugin:
-    """A plugin, and whether the settings use it."""
+    """A plugin, and whether it is the context engine of the settings."""
 
     found: FoundPlugin
     is_active: bool
-    """True if it is the context engine, or a general plugin that is enabled."""
-    is_trusted: bool
-    """True if it may be loaded; only the plugins of a project need trust."""
 
     @classmethod
     def of(cls, plugins: Plugins) -> list[ListedPlugin]:
         """Return every plugin that is there."""
-        trusted = {id(one): _is_loadable(one) for one in plugins.found}
-        wanted = plugins.settings.context.engine
-        general = [
-            next((one for one in plugins.named(name) if trusted[id(one)]), None)
-            for name in plugins.settings.plugins.enabled
-        ]
-        engine = next((one for one in plugins.named(wanted) if trusted[id(one)]), None)
-        if engine is None and not any(general):  # one of those may have an engine of that name
-            engine = plugins.named(BUILT_IN)[0]
-        return [cls(one, one is engine or one in general, trusted[id(one)]) for one in plugins.found]
-
-    @property
-    def problem(self) -> str:
-        """The problem that can be seen without loading it; empty if there is none."""
-        if not self.is_trusted:
-            return f"it came with this project and is not trusted; see: everlong trust add {self.found.folder}"
-        return self.found.problem
+        engine = (plugins.named(plugins.settings.context.engine) or plugins.named(BUILT_IN))[0]
+        return [cls(one, one is engine) for one in plugins.found]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the plugin as JSON-ready data."""
@@ -100,13 +79,8 @@ class ListedPlugin:
             "description": manifest.description,
             "provides": list(manifest.provides),
             "active": self.is_active,
-            "trusted": self.is_trusted,
-            "problem": self.problem,
+            "problem": found.problem,
         }
-
-
-def _is_loadable(found: FoundPlugin) -> bool:
-    return not found.needs_trust or found.folder is None or trust.is_trusted(found.folder)
 
 
 def _format_list(listed: list[ListedPlugin]) -> Iterator[str]:
@@ -120,8 +94,8 @@ def _format_list(listed: list[ListedPlugin]) -> Iterator[str]:
         yield title
         for one in of_kind:
             yield f"  {'*' if one.is_active else ' '} {_format_row(one, names, versions)}"
-            if one.problem:
-                yield f"      ! {one.problem}"
+            if one.found.problem:
+                yield f"      ! {one.found.problem}"
 
 
 def _format_row(one: ListedPlugin, names: int, versions: int) -> str:
@@ -171,33 +145,12 @@ def use_engine(plugins: Plugins, found: FoundPlugin, name: str) -> Iterator[str]
     Raises:
         PluginError: it cannot be loaded, or it offers no engine; nothing is written then.
     """
+    load_plugin(found, plugins.settings, say)
+    engine = name if name in {found.name, *found.manifest.provides} else found.name
     own = config.user_config_path()
-    engine = _engine_name(found, name, plugins.settings)
-    enabled = plugins.settings.plugins.enabled
-    if found.kind == "general" and not any(found.answers_to(one) for one in enabled):
-        config.set_value(own, "plugins.enabled", str([*enabled, found.name]))  # which no folder may do
-        yield f"plugins.enabled now lists {found.name} in {own}"
     config.set_value(own, "context.engine", engine)
     yield f"context.engine is now {engine} in {own}"
     yield from override_note("context.engine", own)
-    if not _is_loadable(found):
-        yield f"note: it came with this project and is not trusted yet; see: everlong trust add {found.folder}"
-
-
-def _engine_name(found: FoundPlugin, name: str, settings: Settings) -> str:
-    """Return the value of ``context.engine`` that means this plugin's engine, once the plugin could be loaded."""
-    if found.origin == "built-in":
-        return name
-    engine = load_plugin(found, settings, say) if _is_loadable(found) else found.name
-    if not engine:
-        raise PluginError(
-            f"the plugin {found.name!r} offers no context engine; to load what else it has: "
-            f"everlong config set plugins.enabled {found.name}"
-        )
-    provides = found.manifest.provides
-    if found.kind == "engine" or name in provides:
-        return name if name in {found.name, *provides} else found.name
-    return provides[0] if provides else engine
 
 
 # -- menu --------------------------------------------------------------------------------------------------------------
@@ -219,7 +172,7 @@ def _run_menu(plugins: Plugins, listed: list[ListedPlugin]) -> None:
 
 def _format_menu_line(one: ListedPlugin, names: int, versions: int) -> str:
     mark = "●" if one.is_active else "○"
-    problem = f"  ! {one.problem}" if one.problem else ""
+    problem = f"  ! {one.found.problem}" if one.found.problem else ""
     kind = "  (general plugin)" if one.found.kind == "general" else ""
     return f"{mark} {_format_row(one, names, versions)}{kind}{problem}"
 
@@ -227,46 +180,22 @@ def _format_menu_line(one: ListedPlugin, names: int, versions: int) -> str:
 # -- loading -----------------------------------------------------------------------------------------------------------
 
 
-def load_plugin(found: FoundPlugin, settings: Settings, warn: Callable[[str], None]) -> str:
-    """Load a plugin by itself, and return the name of its context engine; empty if it offers none.
+def load_plugin(found: FoundPlugin, settings: Settings, warn: Callable[[str], None]) -> None:
+    """Load a plugin by itself, and make its engine.
 
     Raises:
         PluginError: it cannot be loaded, or its engine cannot be made.
     """
     plugins = Plugins(settings, warn=warn)
     plugins.load_one(found)
-    offer = plugins.registered.engine
-    return "" if offer is None else engine_name(make_engine(offer.offered, _WINDOW, found.name))
+    if plugins.offer is not None:
+        make_engine(plugins.offer.offered, _WINDOW, found.name)
 
 
 def missing_plugins(plugins: Plugins) -> Iterator[str]:
-    """Yield a sentence for each plugin that the settings name and that cannot be loaded."""
+    """Yield a sentence for each plugin or folder that the settings name and that is not there."""
     wanted = plugins.settings.context.engine
-    enabled = plugins.settings.plugins.enabled
-    if not plugins.named(wanted) and not enabled:  # an enabled one may have an engine of that name
+    if not plugins.named(wanted):
         yield f"context.engine is {wanted!r}, and there is no plugin of that name"
-    for name in enabled:
-        if not plugins.named(name):
-            yield f"plugins.enabled names {name!r}, and there is no plugin of that name"
     for folder in plugins.places.missing_paths():
         yield f"plugins.paths names {folder}, and there is no such folder"
-    for name in [wanted, *enabled]:
-        candidates = [one for one in ListedPlugin.of(plugins) if one.found in plugins.named(name)]
-        if candidates and not any(one.is_trusted for one in candidates):
-            yield f"{name}: {candidates[0].problem}"
-
-
-# -- new ---------------------------------------------------------------------------------------------------------------
-
-
-@plugins_group.command("new")
-@click.argument("name")
-def new(name: str) -> None:
-    """Write a new context engine called NAME among your own, with passing tests, ready to edit."""
-    if name in RESERVED_NAMES:
-        check_name(name)
-    folder = (config_home() / FOLDER / ENGINES / name).absolute()
-    for written in write_plugin(folder, name):
-        click.echo(str(written))
-    say(f"wrote {folder}; run its tests with: python -m pytest {folder}")
-    say(f"use it with: everlong plugins use {name}")

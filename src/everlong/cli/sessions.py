@@ -1,6 +1,6 @@
 """``everlong sessions``: the group of commands for the conversations in the store, and those that read it.
 
-``sessions_change.py`` has rename, delete, forget, verify, stats, backup and maintain; ``sessions_transfer.py`` has
+``sessions_change.py`` has rename, delete, forget, verify, backup and maintain; ``sessions_transfer.py`` has
 import and export. The filters of ``list`` reach `Conversations.newest` in ``store/conversations.py`` by their names.
 """
 
@@ -66,7 +66,7 @@ _COMMANDS = {
     "backup": (f"{_CHANGE}:backup", "Copy the store into a new file."),
     "compactions": (f"{__name__}:compactions", "Show the compaction history of one conversation, or of all."),
     "delete": (f"{_CHANGE}:delete", "Delete conversations."),
-    "export": (f"{_TRANSFER}:export", "Write conversations to files: JSONL, JSON, Markdown or HTML."),
+    "export": (f"{_TRANSFER}:export", "Write conversations to files: JSONL, JSON or Markdown."),
     "forget": (f"{_CHANGE}:forget", "Remove messages for good: by a text, or by name."),
     "import": (f"{_TRANSFER}:import_", "Import conversations from files, folders, or the logs of other clients."),
     "list": (f"{__name__}:list_", "List conversations, the last active one first."),
@@ -74,7 +74,6 @@ _COMMANDS = {
     "rename": (f"{_CHANGE}:rename", "Give a conversation another title."),
     "search": (f"{__name__}:search", "Find messages, tool calls, results and summaries."),
     "show": (f"{__name__}:show", "Show a conversation."),
-    "stats": (f"{_CHANGE}:stats", "Show the size and contents of the store."),
     "verify": (f"{_CHANGE}:verify", "Check every hash and every reference."),
 }
 """The place of each command, and its line in ``everlong sessions --help``."""

@@ -1,4 +1,4 @@
-"""``everlong sessions rename``, ``delete``, ``forget``, ``verify``, ``stats``, ``backup`` and ``maintain``.
+"""``everlong sessions rename``, ``delete``, ``forget``, ``verify``, ``backup`` and ``maintain``.
 
 These commands change or maintain the store. Those that delete ask first.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -30,7 +30,6 @@ from everlong.errors import NotStored
 from everlong.store import Store
 from everlong.store.store import apply_retention
 from everlong.store.tombstones import forgotten_among
-from everlong.store.transcripts import one_line
 from everlong.store.transcripts.parts import name_of
 from everlong.store.upkeep import garbage, maintenance
 from everlong.store.upkeep.forget import Forgotten, find_prompts, forget_prompts, forget_titles
@@ -218,7 +217,7 @@ def _clean_history(store: Store, path: Path, text: str | None) -> None:
         write_whole(path, kept)
 
 
-# -- verify, stats, backup and maintain --------------------------------------------------------------------------------
+# -- verify, backup and maintain ---------------------------------------------------------------------------------------
 
 
 @command("verify", "all")
@@ -266,44 +265,6 @@ def _merge_results(found: dict[str, Verified]) -> Verified:
         problems=problems,
         remarks=remarks,
     )
-
-
-@command("stats", "all")
-@json_option
-def stats(as_json: bool) -> None:
-    """Show how much the store holds for all tenants, its size, and how much is indexed."""
-    with open_for_all_tenants() as stores:
-        counts = {store.tenant: maintenance.stats(store) for store in stores}
-        found: dict[str, Any] = {"store": stores[0].database.backend.where, **counts["local"]}
-        for name in found.keys() - {"store", "pending", "unembedded", "bytes"}:  # these are of the whole store
-            found[name] = sum(one[name] for one in counts.values())
-        found["tenants"] = {name: one["sessions"] for name, one in counts.items()}
-        found["conversations"] = sum(store.conversations.count() for store in stores)
-    if as_json:
-        print_json(found)
-        return
-    _print_stats(found)
-
-
-def _print_stats(found: dict[str, Any]) -> None:
-    pending = found["pending"]
-    rows = [
-        ("store", found["store"]),
-        ("size", format_bytes(found["bytes"])),
-        ("sessions", f"{found['conversations']:,}"),
-        ("messages", f"{found['messages']:,} in {found['branches']:,} branches"),
-        ("outputs", f"{found['outputs']:,} kept whole beside tool results"),
-        ("compactions", f"{found['compactions']:,}; {found['views']:,} views; {found['sessions']:,} parts of sessions"),
-        ("index", "all messages are indexed" if not pending else f"{counted(pending, 'text')} not indexed yet"),
-    ]
-    if found["vectors"] or found["unembedded"]:
-        waiting = f"; {counted(found['unembedded'], 'message')} without" if found["unembedded"] else ""
-        rows.append(("vectors", f"{found['vectors']:,}{waiting}"))
-    if len(found["tenants"]) > 1:
-        shares = ", ".join(f"{one_line(name)} ({number:,})" for name, number in found["tenants"].items())
-        rows.append(("tenants", f"{shares}, by parts of sessions"))
-    for name, value in rows:
-        click.echo(f"{name + ':':<13}{value}")
 
 
 @command("backup", "all")

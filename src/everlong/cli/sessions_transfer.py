@@ -45,14 +45,14 @@ _MOST_LISTED = 20
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["jsonl", "json", "markdown", "html"]),
+    type=click.Choice(["jsonl", "json", "markdown"]),
     help="What to write.  [default: by the name of the file; without a name jsonl]",
 )
 @click.option(
     "-o", "--output", type=click.Path(), help="Write to this file instead of stdout; to a folder, one file for each."
 )
 def export(sessions: tuple[str, ...], everything: bool, form: str | None, output: str | None) -> None:
-    """Write whole conversations: as JSONL that `import` reads, the JSON log, Markdown or self-contained HTML."""
+    """Write whole conversations: as JSONL that `import` reads, as a JSON log, or as Markdown."""
     if bool(sessions) == everything:
         raise click.UsageError("name the conversations to export, or say --all")
     with open_chosen_store() as store:

@@ -13,7 +13,6 @@ import click
 from everlong.cli.clients.client import GatewayAddress
 from everlong.cli.clients.formats import value_at
 from everlong.cli.clients.known import CLIENTS
-from everlong.cli.hook import HOOKED, hook_files
 from everlong.cli.output import say
 from everlong.gateway.auth import find_gateway
 from everlong.providers.catalogue import Catalogue
@@ -28,13 +27,8 @@ if TYPE_CHECKING:
 @click.argument("client", type=click.Choice(tuple(CLIENTS)), required=False)
 @click.option("--write", is_flag=True, help="Change the client's file, and keep a backup beside it.")
 @click.option("--undo", is_flag=True, help="Restore the client's file as it was.")
-@click.option(
-    "--hooks",
-    is_flag=True,
-    help="Set up hooks instead of the gateway: they store each session, and tell a new one where work stands.",
-)
 @click.option("--url", metavar="URL", help="The gateway's address.  [default: that of gateway.host and gateway.port]")
-def setup_command(client: str | None, write: bool, undo: bool, hooks: bool, url: str | None) -> None:
+def setup_command(client: str | None, write: bool, undo: bool, url: str | None) -> None:
     """Point CLIENT at the gateway: show the settings it needs, or write them. Without CLIENT: choose Everlong's model.
 
     Every other value in its file stays as it is. Writing twice changes nothing.
@@ -42,21 +36,16 @@ def setup_command(client: str | None, write: bool, undo: bool, hooks: bool, url:
     if client is None:
         _choose_model()
     else:
-        _set_up_client(client, write=write, undo=undo, hooks=hooks, url=url)
+        _set_up_client(client, write=write, undo=undo, url=url)
 
 
-def _set_up_client(client: str, *, write: bool, undo: bool, hooks: bool, url: str | None) -> None:
+def _set_up_client(client: str, *, write: bool, undo: bool, url: str | None) -> None:
     """Show or change the settings of a client."""
     from everlong.cli.serve import gateway_settings  # noqa: PLC0415 - as above
 
     chosen = CLIENTS[client]
     if write and undo:
         raise click.UsageError("use --write or --undo, not both")
-    if hooks:
-        if url is not None:
-            raise click.UsageError("--hooks sets up hooks alone; leave --url out")
-        _set_up_hooks(chosen, write=write, undo=undo)
-        return
     settings = gateway_settings({})
     gateway = client_gateway(settings, _address(settings, url))
     file = chosen.file(os.environ, Path.home())
@@ -74,19 +63,6 @@ def _set_up_client(client: str, *, write: bool, undo: bool, hooks: bool, url: st
     if _show_or_write(file, wanted, f"everlong setup {client}", write=write):
         _say_replaced(wanted, values, gateway)
     _say_next_steps(chosen, gateway)
-
-
-def _set_up_hooks(client: Client, *, write: bool, undo: bool) -> None:
-    """Show, write or remove the hooks of a client."""
-    if client.name not in HOOKED:
-        raise click.UsageError(f"{client.title} has no hooks; these clients have: {', '.join(HOOKED)}")
-    for file, settings in hook_files(client.name, os.environ, Path.home()):
-        if undo:
-            say(file.undo(settings))
-        else:
-            _show_or_write(file, settings, f"everlong setup {client.name} --hooks", write=write)
-    if client.name == "codex" and not undo:
-        say("Codex runs new hooks only after you have trusted them once: type /hooks in Codex")
 
 
 def _show_or_write(file: ConfigurationFile, settings: list[Setting], command: str, *, write: bool) -> bool:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import click
 
 from everlong.cli.output import json_option, print_values, say
-from everlong.config.paths import PROJECT_FOLDER
 from everlong.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -57,18 +56,9 @@ def list_(as_json: bool) -> None:
 @trust_group.command("add")
 @click.argument("path", type=_PATH, default=".")
 def add(path: Path) -> None:
-    """Trust the folder at PATH as it is now, and show what it wants. Changed settings ask again.
-
-    PATH may be the folder of one of the project's plugins, each of which is trusted on its own: it runs with your
-    rights, so read it first.
-    """
+    """Trust the folder at PATH as it is now, and show what it wants. Changed settings ask again."""
     from everlong.config.trust import folder_wishes, folders_at, remember_folder  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.plugins import discovery, trust  # noqa: PLC0415 - as above
 
-    if PROJECT_FOLDER in path.resolve().parts and discovery.is_plugin(path):
-        digest = trust.trust(path)
-        say(f"{path.resolve()} is trusted as it is now ({digest[:12]}); a change asks again")
-        return
     for folder in folders_at(path):
         wishes = folder_wishes(folder)
         for line in _describe_wishes(wishes):
@@ -80,13 +70,9 @@ def add(path: Path) -> None:
 @trust_group.command("remove")
 @click.argument("path", type=click.Path(path_type=Path), default=".")
 def remove(path: Path) -> None:
-    """Stop trusting the folder, or the project's plugin, at PATH; the next chat there asks again."""
+    """Stop trusting the folder at PATH; the next chat there asks again."""
     from everlong.config.trust import folders_at, forget_folder  # noqa: PLC0415 - keeps `--help` quick
-    from everlong.plugins import trust  # noqa: PLC0415 - as above
 
-    if trust.forget(path):
-        say(f"{path.resolve()} is no longer trusted")
-        return
     folders = [path.absolute(), *(folders_at(path) if path.is_dir() else [])]
     if not sum(forget_folder(folder) for folder in folders):
         raise ConfigError(f"{path.absolute()} is not in the list; everlong trust list shows the folders that are")
@@ -156,8 +142,6 @@ def _describe_wishes(wishes: FolderWishes) -> Iterator[str]:
         yield f"  settings that no folder may set, and that are left out: {', '.join(wishes.ignored)}"
     if wishes.instructions:
         yield f"  instructions for the model: {', '.join(wishes.instructions)}"
-    if wishes.plugins:
-        yield f"  plugins, each to be trusted on its own (everlong trust add): {', '.join(wishes.plugins)}"
 
 
 def _escape(text: str) -> str:

@@ -112,7 +112,7 @@ def _now(one: Whereabouts, *, has_ended: bool) -> Iterator[str]:
     """Yield what has become of a message, compaction by compaction."""
     if one.state in _STATES:
         state = "ended" if has_ended and one.state == "in context" else one.state
-        yield _STATES[state] + (" (pinned)" if one.is_pinned else "")
+        yield _STATES[state]
     elif one.state == "in summary":
         yield f"in the summary: {plain(one.now or '')}"
     elif not one.changes:
@@ -147,14 +147,10 @@ def _ways_back(one: Whereabouts, asked: str) -> Iterator[str]:
     yield f"everlong sessions{chosen_options()} show {one.conversation} --message {one.turn}"
     if one.state == "in context":
         return
-    web = f"everlong inspect --web{chosen_options()}, then"
     is_undoable = bool(one.changes and one.changes[-1].is_newest)
     if is_undoable:
-        yield f"{web} Undo this compaction, on its page, takes that compaction back"
-    yield f"{web} Pin, on the page of the message, keeps it in every request"
-    if chosen_tenant() == "local":  # the chat has conversations of its own only
-        chat = f"with a model: everlong chat{chosen_options()} --resume {one.conversation}, then"
-        if is_undoable:
-            yield f"{chat} /undo compaction"
-        yield f"{chat} /search {asked} and /pin with its number"
+        web = f"everlong inspect --web{chosen_options()}"
+        yield f"{web}, then Undo this compaction, on its page, takes that compaction back"
+    if is_undoable and chosen_tenant() == "local":  # the chat has conversations of its own only
+        yield f"with a model: everlong chat{chosen_options()} --resume {one.conversation}, then /undo compaction"
     yield f'the model: read_turn(id="{one.id}"), or everlong_read_turn in the gateway'

@@ -13,7 +13,6 @@ __all__ = [
     "config_home",
     "data_home",
     "project_config_path",
-    "project_folder",
     "user_config_path",
     "workspace_folder",
 ]
@@ -56,18 +55,6 @@ def project_config_path(cwd: Path | None = None) -> Path | None:
         # os.path, because Path.is_file raises for a folder that may not be looked into.
         if os.path.isfile(candidate):  # noqa: PTH113
             return candidate
-    return None
-
-
-def project_folder(cwd: Path | None = None) -> Path | None:
-    """Return the nearest folder, at or above a folder, with its own configuration or plugins; None without one."""
-    own = config_home().absolute()
-    for folder in _upwards(cwd):
-        mine = folder / PROJECT_FOLDER
-        if mine == own:  # somebody keeps their own configuration under that name
-            continue
-        if os.path.isfile(mine / FILE_NAME) or os.path.isdir(mine / "plugins"):  # noqa: PTH112, PTH113 - as above
-            return folder
     return None
 
 

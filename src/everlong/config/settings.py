@@ -308,18 +308,11 @@ class ChannelsSettings(Section):
 
 
 class PluginsSettings(BaseModel):
-    """The folders of plugins, the plugins to load, and a section per plugin that only the plugin understands."""
+    """The folders of plugins, and a section per plugin that only the plugin understands."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
-    enabled: Names = setting(
-        [],
-        "a list of plugin names",
-        "General plugins to load: their commands, tools, hooks and memory providers; nothing is loaded unnamed.",
-    )
-    paths: Names = setting(
-        [], "a list of folders", "Further folders to look for plugins in, besides your own and the project's."
-    )
+    paths: Names = setting([], "a list of folders", "Further folders to look for plugins in, besides your own.")
 
     @property
     def sections(self) -> dict[str, Any]:
@@ -507,16 +500,6 @@ class SearchSettings(Section):
     )
 
 
-class McpSettings(Section):
-    """The server of ``everlong mcp``, by which other agents search and read your conversations."""
-
-    remember: Literal["ask", "always", "never"] = setting(
-        "ask",
-        "ask, always or never",
-        "Whether a note is kept: after asking you through the client, without asking, or not at all.",
-    )
-
-
 class ModelSettings(Section):
     """Window and prices of one model, for models that the catalogue does not know or has wrong."""
 
@@ -560,7 +543,6 @@ class Settings(Section):
     search: SearchSettings = SearchSettings()
     gateway: GatewaySettings = GatewaySettings()
     channels: ChannelsSettings = ChannelsSettings()
-    mcp: McpSettings = McpSettings()
     models: dict[Name, ModelSettings] = setting(
         {}, "a mapping of model names to their settings", "What is known of single models."
     )

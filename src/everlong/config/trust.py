@@ -1,6 +1,6 @@
 """Trust in folders: the user's decisions, and what a folder brings along.
 
-A clone or a download brings settings, instructions and plugins along. None of them counts before the user has trusted
+A clone or a download brings settings and instructions along. None of them counts before the user has trusted
 the folder, and even then a folder sets only what `may_set` allows: only the user's own file says where data,
 credentials and money go. A changed settings file must be trusted again. This module neither asks nor prints.
 """
@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ class FolderRecord:
 
 @dataclass(frozen=True, slots=True)
 class FolderWishes:
-    """Settings, instructions and plugins of a folder, which count only once it is trusted."""
+    """Settings and instructions of a folder, which count only once it is trusted."""
 
     folder: Path
     settings: tuple[tuple[str, str], ...] = ()
@@ -70,15 +70,13 @@ class FolderWishes:
     """Settings that no folder may set."""
     instructions: tuple[str, ...] = ()
     """Files that would go into the system prompt."""
-    plugins: tuple[str, ...] = ()
-    """Plugins, each of which is trusted on its own."""
     problem: str = ""
     """The reason why the settings cannot be read."""
     digest: str = ""
     """A hash of the settings file; empty if there is none."""
 
     def __bool__(self) -> bool:
-        return bool(self.settings or self.ignored or self.instructions or self.plugins or self.problem)
+        return bool(self.settings or self.ignored or self.instructions or self.problem)
 
 
 def may_set(key: str) -> bool:
@@ -123,7 +121,6 @@ def read_folder_settings(path: Path) -> str | None:
 def folder_wishes(folder: Path, env: Mapping[str, str] | None = None) -> FolderWishes:
     """Return what a folder brings along, without using any of it; nothing in the folder makes this fail."""
     instructions = tuple(name for name in INSTRUCTION_FILES if os.path.isfile(folder / name))  # noqa: PTH113 - it never fails
-    plugins = tuple(sorted(_printable(name) for name in _plugins(folder / PROJECT_FOLDER / "plugins")))
     path = folder / PROJECT_FOLDER / FILE_NAME
     settings: list[tuple[str, str]] = []
     ignored: list[str] = []
@@ -138,20 +135,11 @@ def folder_wishes(folder: Path, env: Mapping[str, str] | None = None) -> FolderW
                 ignored.append(_printable(key))
     except ConfigError as error:
         problem = _printable(str(error), 400)
-    return FolderWishes(folder, tuple(settings), tuple(ignored), instructions, plugins, problem, digest)
+    return FolderWishes(folder, tuple(settings), tuple(ignored), instructions, problem, digest)
 
 
 def _is_users_own(path: Path, env: Mapping[str, str] | None) -> bool:
     return os.path.realpath(path) == os.path.realpath(user_config_path(env))  # unlike resolve, survives circular links
-
-
-def _plugins(folder: Path) -> Iterator[str]:
-    for place in (folder, folder / "context_engine"):
-        try:
-            names = sorted(os.listdir(place))[:200]  # noqa: PTH208 - names are all that is wanted
-        except OSError:
-            continue
-        yield from (name for name in names if name[0] not in "._" and name != "context_engine")
 
 
 def _describe_value(value: Any) -> str:

@@ -11,12 +11,11 @@ from everlong.exports import export_lazily
 if TYPE_CHECKING:
     from everlong.context.compressor import ContextCompressor as ContextCompressor
     from everlong.context.engine import ContextEngine as ContextEngine
-    from everlong.context.exchanges import Complete as Complete
     from everlong.context.invariants import repair_messages as repair_messages
     from everlong.context.model_summary import (
+        Complete as Complete,
         CompletionSummarizer as CompletionSummarizer,
         SummarizerChain as SummarizerChain,
-        SummaryProgress as SummaryProgress,
         WarmPrefixSummarizer as WarmPrefixSummarizer,
     )
     from everlong.context.report import (
@@ -38,8 +37,7 @@ __all__, __getattr__, __dir__ = export_lazily(
         "engine": "ContextEngine",
         "invariants": "repair_messages",
         "report": "Boundaries CompactionReport Quality SummarizerInput",
-        "exchanges": "Complete",
-        "model_summary": "CompletionSummarizer SummarizerChain SummaryProgress WarmPrefixSummarizer",
+        "model_summary": "Complete CompletionSummarizer SummarizerChain WarmPrefixSummarizer",
         "summarizers": "ExtractiveSummarizer Summarizer SummaryRequest",
     },
 )

@@ -19,7 +19,6 @@ from everlong.config import compression_values
 from everlong.context.chronicle import Chronicle
 from everlong.context.compaction import CompactionRequest, CompactionRun, summary_message
 from everlong.context.engine import ContextEngine
-from everlong.context.exchanges import CompactionEvidence
 from everlong.context.literals import ACKNOWLEDGEMENT, COMPACTION_NOTE, digest_of, is_summary
 from everlong.context.policy import (
     LEAST_LEFT,
@@ -89,8 +88,6 @@ class ContextCompressor(ContextEngine):
         self.prices = Prices()
         """The prices of tokens, by which a compaction that costs more than it saves waits. The host sets them."""
         self.last_report: CompactionReport | None = None
-        self.last_evidence: CompactionEvidence | None = None
-        """What models were asked for the last compaction."""
         self.protect_first_n = self.settings.protect_first_n
         self.protect_last_n = self.settings.protect_last_n
         self._writer = SummaryWriter(summarizer, self.settings.failure_cooldown_seconds, clock)
@@ -328,8 +325,6 @@ class ContextCompressor(ContextEngine):
         """Run a compaction and take in its outcome."""
         self._writer.last = request.written
         result, report, chronicle = self._run_for(request).run(current_tokens)
-        written = self._writer.last if report.summarizer is not None else None
-        self.last_evidence = CompactionEvidence(*((written.exchanges, written.asked) if written is not None else ()))
         if report.outcome == "summarized":
             digest = next(digest_of(message) for message in result if is_summary(message))
             older = list(self._summaries)[1 - _MOST_SUMMARIES :]
@@ -386,7 +381,7 @@ class ContextCompressor(ContextEngine):
         self._fixed_and_head = (0, 0)
         self.held_back = []
         self._summaries = {}
-        self.last_report = self.last_evidence = None
+        self.last_report = None
         self._set_window(self.context_length)
 
     def update_model(

@@ -302,10 +302,9 @@ def latest_user_index(messages: Sequence[Message], summaries: Collection[int] | 
     asked = newest_request(messages, own)
     if asked is not None:
         return asked
-    newest_first = range(len(messages) - 1, -1, -1)
-    others = [index for index in newest_first if messages[index]["role"] == "user" and index not in own]
-    unlike = (index for index in others if messages[index].get("content") and not is_summary(messages[index]))
-    return next(unlike, others[0] if others else None)
+    newest_first = ((index, messages[index]) for index in range(len(messages) - 1, -1, -1) if index not in own)
+    said = (index for index, message in newest_first if message["role"] == "user" and message.get("content"))
+    return next((index for index in said if not is_summary(messages[index])), None)
 
 
 def _after_summary(messages: Sequence[Message]) -> int:

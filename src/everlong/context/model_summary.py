@@ -13,13 +13,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 from everlong.arguments import check_callable, refuse
 from everlong.context.checks import check_summary
 from everlong.context.digest import DigestPiece, pack, split, turn_pieces
 from everlong.context.document import SummaryDocument
-from everlong.context.exchanges import Complete
 from everlong.context.policy import Cooldown, LeftAlone
 from everlong.context.summarizers import Summarizer, SummaryRequest, check_summarizer, clean_answer
 from everlong.context.summary_prompts import known_document, transcript_prompt, warm_prompt
@@ -35,28 +34,27 @@ _PROMPT_SHARE = 0.6
 """The share of the window that a prompt takes at most, because its model may count more tokens than we do."""
 
 
-class SummaryProgress(NamedTuple):
-    """The progress of a summary in parts.
+class Complete(Protocol):
+    """A function that completes a chat and raises on failure.
 
-    >>> def show(progress: SummaryProgress) -> None:
-    ...     print(f"part {progress.done} of {progress.total}")
-    >>> show(SummaryProgress(level=1, done=2, total=5))
-    part 2 of 5
-    >>> summarizer = CompletionSummarizer(lambda messages, max_tokens: "…", progress=show)
+    >>> from everlong import CompletionSummarizer
+    >>> def complete(messages: list[Message], max_tokens: int) -> str:
+    ...     return "## Goal: keep the harbour's book"
+    >>> asking: Complete = complete
+    >>> CompletionSummarizer(asking, name="a model of mine").name
+    'a model of mine'
     """
 
-    level: int
-    """0 while the turns are read, then the level of folding."""
-    done: int
-    total: int
-    """The parts of this level."""
+    def __call__(self, messages: list[Message], max_tokens: int) -> str:
+        """Return the model's answer, at most ``max_tokens`` long."""
+        ...
 
 
 class CompletionSummarizer:
     """A summarizer that asks a model behind a plain function.
 
     ``window`` is the model's context window in tokens. Turns that do not fit are summarized in parts, ``concurrency``
-    of them at a time, and folded; ``progress`` is called after each. After a failure the finished parts are kept, so
+    of them at a time, and folded. After a failure the finished parts are kept, so
     the same request continues from there.
 
     >>> def complete(messages: list[Message], max_tokens: int) -> str:
@@ -74,7 +72,6 @@ class CompletionSummarizer:
         window: int = 128_000,
         name: str = "model",
         concurrency: int = 4,
-        progress: Callable[[SummaryProgress], None] | None = None,
     ) -> None:
         check_callable("complete", complete, "a function of messages and max_tokens that returns the answer")
         check_window(window)
@@ -83,7 +80,7 @@ class CompletionSummarizer:
         self._complete = complete
         self._window = window
         self._name = name
-        self._runner = PartsRunner(_check_part, concurrency, progress)
+        self._runner = PartsRunner(_check_part, concurrency)
 
     @property
     def name(self) -> str:
@@ -112,8 +109,7 @@ class CompletionSummarizer:
         if len(parts) <= 1:
             pieces = parts[0] if parts else []
             if sum(piece.tokens for piece in pieces) + previous_tokens <= room:
-                ask = request.exchanges.listen(self._name, self._complete)
-                return ask(transcript_prompt(request, pieces, budget, previous=previous), budget)
+                return self._complete(transcript_prompt(request, pieces, budget, previous=previous), budget)
         summary = self._summarize_parts(request, parts, previous, budget, room)
         self._runner.forget()
         return summary
@@ -142,18 +138,15 @@ class CompletionSummarizer:
         """
         # At least three summaries fit one fold, so each level is at most half as long as the one before.
         share = min(budget, room // 4)
-        ask = request.exchanges.listen(self._name, self._complete)
         tasks = [CompletionTask(transcript_prompt(request, parts.popleft(), share), share) for _ in range(len(parts))]
-        texts = [_fit(text, share, request) for text in self._runner.run(tasks, 0, ask)]
+        texts = [_fit(text, share, request) for text in self._runner.run(tasks, self._complete)]
         if previous:
             texts = [*split(previous, share, request.count), *texts]
-        level = 0
         while len(texts) > 1:
-            level += 1
             groups = list(pack(_summaries(texts, request), room))
             allowed = budget if len(groups) == 1 else share
             tasks = [CompletionTask(transcript_prompt(request, group, allowed, fold=True), allowed) for group in groups]
-            texts = [_fit(text, allowed, request) for text in self._runner.run(tasks, level, ask)]
+            texts = [_fit(text, allowed, request) for text in self._runner.run(tasks, self._complete)]
         return texts[0]
 
 
@@ -233,8 +226,7 @@ class WarmPrefixSummarizer:
                 f"the conversation up to the cut needs {needed:,} of a window of {self._window:,} tokens; "
                 "chain a CompletionSummarizer behind this one, which reads in parts"
             )
-        ask = request.exchanges.listen(self._name, self._complete, sent_before=len(prompt) - 1)
-        return ask(prompt, request.budget_tokens)
+        return self._complete(prompt, request.budget_tokens)
 
 
 Choice = Literal["first_good", "best"]
@@ -363,19 +355,16 @@ class PartsRunner:
         self,
         check: Callable[[object], str],
         concurrency: int,
-        progress: Callable[[SummaryProgress], None] | None,
     ) -> None:
         self._check = check
         self._concurrency = concurrency
-        self._progress = progress
         self._kept: dict[str, str] = {}
 
-    def run(self, tasks: Sequence[CompletionTask], level: int, complete: Complete) -> list[str]:
+    def run(self, tasks: Sequence[CompletionTask], complete: Complete) -> list[str]:
         """Return the answer to each task; raise once one has failed twice."""
         keys = [task.key for task in tasks]
         waiting = [place for place, key in enumerate(keys) if key not in self._kept]
-        done, failure = len(tasks) - len(waiting), None
-        self._report(level, done, len(tasks))
+        failure = None
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="everlong-summary") as pool:
             running = {pool.submit(self._answer, complete, tasks[place]): place for place in waiting}
             for future in as_completed(running):
@@ -387,8 +376,6 @@ class PartsRunner:
                         other.cancel()
                     continue
                 self._kept[keys[running[future]]] = future.result()
-                done += 1
-                self._report(level, done, len(tasks))
         if failure is not None:
             raise self._name_failure(len(tasks), *failure) from failure[1]
         return [self._kept[key] for key in keys]
@@ -413,7 +400,3 @@ class PartsRunner:
             f"part {place + 1} of {parts} failed twice, and {len(self._kept)} finished ones are kept for the "
             f"next attempt: {type(error).__name__}: {error}"
         )
-
-    def _report(self, level: int, done: int, total: int) -> None:
-        if self._progress is not None:
-            self._progress(SummaryProgress(level, done, total))

@@ -27,7 +27,6 @@ _EDIT_START = "<user_rules>\nEdited by the user with /rules:"
 _EDIT_END = "</user_rules>"
 EDIT_ANSWER = "Noted. I keep to the rules as they stand now."
 """The assistant message after an edit, so that roles alternate."""
-_PINNED_START = "[Pinned: kept word for word"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +107,7 @@ def standing_rules(messages: Sequence[Message], summaries: Sequence[int] = ()) -
         elif edit := read_edit(message):
             rules = {text: turn for text, turn in rules.items() if one_line(text) not in edit[1]}
             rules.update(dict.fromkeys(edit[0], max(1, turns)))
-        elif (typed := typed_words(message)) and not text_of(message).startswith(_PINNED_START):
+        elif typed := typed_words(message):
             turns += 1
             _hear(typed, rules, turns)
     return StandingRules(tuple(Rule(*rule) for rule in rules.items()), older, turns)

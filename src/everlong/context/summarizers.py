@@ -11,14 +11,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from everlong.arguments import refuse
 from everlong.context.chronicle import Chronicle
 from everlong.context.document import SummaryDocument
-from everlong.context.exchanges import SummaryExchange, SummaryExchanges
 from everlong.context.policy import Cooldown, LeftAlone
 from everlong.context.text import TextCount, cut_at_clause, one_line, unwrap_fence
 from everlong.model import Message, text_of, typed_words
@@ -84,8 +83,6 @@ class SummaryRequest:
     """The size of the prefix; 0 if it is unknown."""
     known: Callable[[], Chronicle] | None = None
     """Returns the chronicle of everything up to the cut, if an engine keeps one; else it is read from the turns."""
-    exchanges: SummaryExchanges = field(default_factory=SummaryExchanges, repr=False, compare=False)
-    """Receives what a model is asked and answers; `SummaryExchanges.listen` does it for a completion function."""
 
     @cached_property
     def chronicle(self) -> Chronicle:
@@ -185,10 +182,6 @@ class WrittenSummary(NamedTuple):
     """What was wrong with answers that could not be used."""
     prose: str = ""
     """The model's own text; empty if the chronicle was written."""
-    exchanges: tuple[SummaryExchange, ...] = ()
-    """The questions to models and their answers, oldest first; of many, the last ones."""
-    asked: int = 0
-    """The number of all questions."""
     reaches: int = 0
     """The number of the conversation's messages that it covers."""
 
@@ -235,8 +228,7 @@ class SummaryWriter:
     def write(self, request: SummaryRequest, *, ignore_cooldown: bool = False) -> WrittenSummary:
         """Return a summary; a failing summarizer never makes this raise."""
         written = self._ask(request, ignore_cooldown=ignore_cooldown)
-        heard = request.exchanges
-        self.last = written._replace(exchanges=heard.kept(), asked=heard.count, reaches=len(request.prefix))
+        self.last = written._replace(reaches=len(request.prefix))
         return self.last
 
     def write_again(self, written: WrittenSummary, request: SummaryRequest) -> WrittenSummary:
@@ -254,14 +246,11 @@ class SummaryWriter:
             return self._fall_back(request, f"{chosen.name} failed before and is left alone for {seconds:g} seconds")
         problems: list[str] = []
         for _ in range(2):
-            noted = request.exchanges.count
             try:
                 answer: object = chosen.summarize(request)
             except Exception as error:  # noqa: BLE001 - a summarizer is foreign code; its failure is reported
                 self._cooldown.start(f"{type(error).__name__}: {error}")
                 return self._fall_back(request, f"{chosen.name}: {self._cooldown.failure}")
-            if request.exchanges.count == noted:  # one of somebody else, whose prompt is not known
-                request.exchanges.note(chosen.name, "", answer if isinstance(answer, str) else repr(answer))
             prose, problem = clean_answer(answer, request.budget_tokens, request.count)
             if not problem:
                 self.reset()

@@ -11,18 +11,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from everlong.agent.tools.hidden_tools import HiddenTool
+from everlong.agent.tools.hidden_tools import TOOLS, HiddenTool
 from everlong.context import ContextCompressor
 from everlong.context.oversized import SpillLimits
 from everlong.context.policy import CACHE_SECONDS, HYGIENE_MESSAGES, NEAR_THRESHOLD, Habits, Waiting, overflow_target
 from everlong.context.summarizers import ExtractiveSummarizer
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, TargetUnreachable
-from everlong.gateway.recall import can_hide, reader_of, recall_tools
+from everlong.gateway.recall import LOSSLESS_TOOLS, can_hide, reader_of
 from everlong.gateway.requests import AWAY_SECONDS, RelayedRequest, header_text
 from everlong.gateway.summaries import Earlier, PreparedSummary, Summaries, spent_by
 from everlong.gateway.window import RequestSize, Windows, lower_answer, read_request, tokens_in, tokens_of
@@ -115,7 +115,7 @@ class ConversationCompactor:
         self._ahead: dict[int, asyncio.Task[None]] = {}
         self._preparing: set[int] = set()
         """Conversations in `_ahead` for which the lossless engine only does a piece of the next compaction's work."""
-        self._hearing: set[asyncio.Task[None]] = set()
+        self._counting: set[asyncio.Task[None]] = set()
         self._summary_seconds: dict[tuple[str, str], float] = {}
         """The mean seconds of the last summaries, by provider and model of the conversation."""
         self._made: set[int] = set()
@@ -126,7 +126,7 @@ class ConversationCompactor:
 
     async def close(self) -> None:
         """Wait a while for the compactions under way."""
-        if under_way := {*self._ahead.values(), *self._hearing}:
+        if under_way := {*self._ahead.values(), *self._counting}:
             await asyncio.wait(under_way, timeout=10)
         self._patient.shutdown(wait=False, cancel_futures=True)
 
@@ -179,7 +179,7 @@ class ConversationCompactor:
         conversation.growth = conversation.growth.after(tokens - before, self._clock())
         conversation.reported = (turn.drafted or sent, tokens)  # as later bodies are measured: without hidden tools
         asked = relayed.dialect.answer_tokens(turn.read)
-        self.windows.heard(turn.model, relayed.route.provider, tokens, asked, is_taken=True)
+        relayed.windows.heard(turn.model, relayed.route.provider, tokens, asked, is_taken=True)
         if not self._is_on or turn.is_unwieldy or relayed.dialect.compacts_upstream(turn.read):
             return
         if not conversation.is_placed:  # it was far from a compaction when it came
@@ -211,13 +211,9 @@ class ConversationCompactor:
             if size.is_considered:
                 await self.note_answer(relayed, turn, size.tokens, 0, sent)
 
-        self._do(count())
-
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do work that nobody waits for."""
-        task = asyncio.create_task(work)
-        self._hearing.add(task)
-        task.add_done_callback(self._hearing.discard)
+        task = asyncio.create_task(count())
+        self._counting.add(task)
+        task.add_done_callback(self._counting.discard)
 
     async def _work_ahead(
         self,
@@ -275,9 +271,9 @@ class ConversationCompactor:
 
     def _learn_limit(self, relayed: RelayedRequest, turn: ConversationTurn, error: ContextOverflow, sent: int) -> bool:
         """Learn from the refusal of a body of ``sent`` bytes; return whether only its answer was too long."""
-        self.windows.learn(turn.model, relayed.route.provider, error)
+        relayed.windows.learn(turn.model, relayed.route.provider, error)
         tokens, asked = tokens_in(turn.conversation, sent), relayed.dialect.answer_tokens(turn.read)
-        if self.windows.heard(turn.model, relayed.route.provider, tokens, asked, is_taken=False):
+        if relayed.windows.heard(turn.model, relayed.route.provider, tokens, asked, is_taken=False):
             return True
         told = error.prompt_tokens or 0  # some APIs mean the prompt, others prompt and answer together
         if told and abs(told - tokens) <= abs(told - tokens - asked):
@@ -309,8 +305,9 @@ class ConversationCompactor:
         return self._size_for(relayed, turn, min(size.tokens, counted))
 
     def _size_for(self, relayed: RelayedRequest, turn: ConversationTurn, tokens: int) -> RequestSize:
+        """Return the size and the limits of a request of so many tokens."""
         answer = relayed.dialect.answer_tokens(turn.read)
-        return self.windows.size(turn.conversation, turn.model, relayed.route.provider, tokens, answer)
+        return relayed.windows.size(turn.conversation, turn.model, relayed.route.provider, tokens, answer)
 
     def _waiting_in(self, turn: ConversationTurn, size: RequestSize) -> Waiting:
         """Return the record of a conversation since its last compaction, whoever made that."""
@@ -611,19 +608,19 @@ class ConversationCompactor:
     def lower_answer(self, relayed: RelayedRequest, turn: ConversationTurn, draft: Draft) -> Draft:
         """Return a body that asks for no longer an answer than its upstream takes beside such a prompt."""
         asked, tokens = relayed.dialect.answer_tokens(turn.read), tokens_in(turn.conversation, len(draft.body))
-        most = self.windows.lowered(turn.model, relayed.route.provider, tokens, asked)
+        most = relayed.windows.lowered(turn.model, relayed.route.provider, tokens, asked)
         return draft if most == asked else lower_answer(draft, most)
 
     def recall_tools(self, relayed: RelayedRequest) -> tuple[HiddenTool, ...]:
-        """Return the tools by which the model of a request looks things up."""
-        return recall_tools(is_wanted=bool(relayed.route.recalls), is_lossless=self.is_lossless)
+        """Return the tools by which the model of a request looks things up: the lossless engine's own always."""
+        return LOSSLESS_TOOLS if self.is_lossless else TOOLS if relayed.route.recalls else ()
 
     def call_lossless(
         self, relayed: RelayedRequest, turn: ConversationTurn, name: str, arguments: Mapping[str, Any]
     ) -> str:
         """Return the answer to a call of one of the lossless engine's tools."""
         store = relayed.conversations.recorder.store
-        window = self.windows.window(turn.model, relayed.route.provider)
+        window = relayed.windows.window(turn.model, relayed.route.provider)
         engine = self._lossless_engine(store, turn, window)
         messages = see(store, turn.conversation.branch).messages
         engine.last_prompt_tokens = engine.estimate_tokens(messages)

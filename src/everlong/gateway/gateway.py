@@ -207,7 +207,8 @@ class Gateway:
 
     async def _receive(self, request: web.Request, dialect: Dialect, tenant: str) -> RelayedRequest:
         conversations, route = self._conversations_of(tenant, dialect), self.routes.default(dialect.api)
-        return RelayedRequest(request, dialect, route, await request.read(), conversations)
+        windows = self._compactor.windows.of(tenant)
+        return RelayedRequest(request, dialect, route, await request.read(), conversations, windows)
 
     async def _relay(self, relayed: RelayedRequest) -> web.StreamResponse:
         """Find the conversation of a request, pass it on, and record how it ended."""
@@ -285,7 +286,7 @@ class Gateway:
                 relayed.whole = await self.responses.read(relayed.tenant, relayed.words, relayed.sender)
                 account.model, relayed.route = relayed.whole.model, self.routes.find(dialect.api, relayed.whole.model)
                 return
-            is_small = partial(self._is_small, dialect)
+            is_small = partial(self._is_small, relayed)
             relayed.turn = await relayed.conversations.enter(relayed.words, relayed.sender, is_small)
             account.model = relayed.turn.model
             relayed.route = self.routes.find(dialect.api, relayed.turn.model)
@@ -306,10 +307,10 @@ class Gateway:
         # Whatever went wrong, such as a database that is away, does not change where the request may go.
         account.model, relayed.route = await self.routes.find_for(dialect.api, relayed.words)
 
-    def _is_small(self, dialect: Dialect, model: str, size: int) -> bool:
+    def _is_small(self, relayed: RelayedRequest, model: str, size: int) -> bool:
         """Return whether a request is far from any compaction, however dense its words are."""
-        provider = self.routes.find(dialect.api, model).provider
-        return self._compactor.windows.is_small(model, provider, size)
+        provider = self.routes.find(relayed.dialect.api, model).provider
+        return relayed.windows.is_small(model, provider, size)
 
     async def _pass_on(self, relayed: RelayedRequest) -> web.StreamResponse:
         """Send a request upstream, shortened if necessary, and pass the answer back."""
@@ -320,7 +321,7 @@ class Gateway:
         is_ours = not relayed.dialect.compacts_upstream(turn.read)
         path = relayed.request.path
         if relayed.dialect is RESPONSES and asks_compaction(path, turn.read):
-            is_known = self._client_compaction.is_known_to(relayed.route, path)
+            is_known = self._client_compaction.is_known_to(relayed.tenant, relayed.route, path)
             if not is_known:
                 return await self._answer_compaction(relayed, turn, is_unknown=is_known is False)
         elif is_ours:
@@ -335,6 +336,8 @@ class Gateway:
                 sent = relayed.sent_body = self._make_body(relayed, turn)
                 upstream = await self._send(relayed, sent)
                 head = await self._read_head(relayed, upstream)
+                if head.error is not None:  # it may have quoted the client's own words
+                    self._usage_refused.discard(relayed.route.base_url)
             error = head.error if is_ours and attempt < OVERFLOW_TRIES else None
             if error is not None and await self._shorten(relayed, turn, error, attempt, len(sent)):
                 upstream.close()
@@ -399,12 +402,12 @@ class Gateway:
                 await tap.take(data)
                 reply = await tap.reply()
                 is_known = reply is not None and is_compaction(reply.raw)
-                self._client_compaction.learn(relayed.route, path, is_known=is_known)
+                self._client_compaction.learn(relayed.tenant, relayed.route, path, is_known=is_known)
                 if is_known:
                     await self._finish(relayed, EndedRequest(reply))
                     return whole_response(upstream, data, relayed.extra)
             elif self._client_compaction.is_unknown(upstream.status, data):
-                self._client_compaction.learn(relayed.route, path, is_known=False)
+                self._client_compaction.learn(relayed.tenant, relayed.route, path, is_known=False)
             elif not isinstance(classify_answer(upstream.status, data), ContextOverflow):
                 await self._finish_refused(relayed, upstream)
                 return whole_response(upstream, data, relayed.extra)
@@ -412,7 +415,7 @@ class Gateway:
 
     async def _compact_for_client(self, relayed: RelayedRequest, turn: ConversationTurn) -> web.StreamResponse:
         model = turn.model
-        window = self._compactor.windows.window(model, relayed.route.provider)
+        window = relayed.windows.window(model, relayed.route.provider)
         summarizer = self._summarizer_for_client(relayed, turn, window)
         work = partial(self._client_compaction.make, turn.sent(relayed.dialect), window, model, summarizer)
         made = await self._compactor.run_apart(work)
@@ -530,7 +533,7 @@ class Gateway:
                 is_lossless = self._compactor.is_lossless
                 call = partial(self._compactor.call_lossless, relayed, turn) if is_lossless else None
                 counter = counter_for(turn.model)
-                window = self._compactor.windows.window(turn.model, relayed.route.provider)
+                window = relayed.windows.window(turn.model, relayed.route.provider)
                 return await self._compactor.run_apart(
                     partial(look_up_all, store, conversation.branch, lookups, room, counter, call, window)
                 )
@@ -640,7 +643,7 @@ class Gateway:
         self._backlog.do(self._finish(relayed, hung_up) if answering is None else answering.abandon())
 
     def look_up_views(self, tenant: str) -> None:
-        """Have the next requests of a tenant sent under the views and pins that are in force in the store now."""
+        """Have the next requests of a tenant sent under the views that are in force in the store now."""
         for (name, _), conversations in self._conversations.items():
             if name == tenant:
                 conversations.look_up_views()

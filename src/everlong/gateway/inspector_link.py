@@ -50,7 +50,7 @@ _NOT_SENT_BACK = frozenset({"connection", "keep-alive", "transfer-encoding", "da
 class InspectorLink:
     """Starts the inspector of a store when it is first asked for, and passes requests on to it.
 
-    Calls ``on_change`` with the tenant after a reader has undone a compaction or changed a pin.
+    Calls ``on_change`` with the tenant after a reader has undone a compaction.
     """
 
     def __init__(

@@ -26,17 +26,11 @@ __all__ = [
     "has_tools",
     "offer_tools",
     "reader_of",
-    "recall_tools",
     "take_tools_away",
 ]
 
 LOSSLESS_TOOLS = tuple(HiddenTool(one["name"], one["description"], one["parameters"]) for one in SCHEMAS)
 """The tools of the lossless engine, which take the place of the other two."""
-
-
-def recall_tools(*, is_wanted: bool, is_lossless: bool) -> tuple[HiddenTool, ...]:
-    """Return the tools by which models look things up: the lossless engine's own always, the others if wanted."""
-    return LOSSLESS_TOOLS if is_lossless else TOOLS if is_wanted else ()
 
 
 def reader_of(tools: Sequence[HiddenTool]) -> str:

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from everlong.gateway.recorder import ConversationRecorder
     from everlong.gateway.routing import Route
     from everlong.gateway.stream import Answering
+    from everlong.gateway.window import Windows
     from everlong.gateway.writer import StoreWriter
     from everlong.model import Message
 
@@ -101,6 +102,8 @@ class RelayedRequest:
     route: Route
     body: bytes
     conversations: TenantConversations
+    windows: Windows
+    """The windows as far as its tenant knows them."""
     is_named: bool = False
     """True if it does not carry its conversation, but names the response before it."""
     words: bytes | None = None

@@ -254,19 +254,19 @@ def _item_of(messages: Sequence[Message]) -> dict[str, Any]:
 
 
 class ClientCompaction:
-    """The maker of compactions for clients whose upstream makes none; it remembers which upstreams do."""
+    """The maker of compactions for clients whose upstream makes none; it remembers, by tenant, which upstreams do."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings.compression
-        self._known: dict[tuple[str, str], bool] = {}
+        self._known: dict[tuple[str, str, str], bool] = {}
 
-    def is_known_to(self, route: Route, path: str) -> bool | None:
+    def is_known_to(self, tenant: str, route: Route, path: str) -> bool | None:
         """Return whether an upstream compacts; None if it was not asked yet."""
-        return self._known.get((route.base_url, path))
+        return self._known.get((tenant, route.base_url, path))
 
-    def learn(self, route: Route, path: str, *, is_known: bool) -> None:
-        """Remember whether an upstream compacts."""
-        self._known[route.base_url, path] = is_known
+    def learn(self, tenant: str, route: Route, path: str, *, is_known: bool) -> None:
+        """Remember whether an upstream compacts; a refusal may have been about something else in the request."""
+        self._known[tenant, route.base_url, path] = is_known
 
     @staticmethod
     def is_unknown(status: int, data: bytes) -> bool:

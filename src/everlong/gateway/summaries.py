@@ -11,8 +11,10 @@ import asyncio
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -60,7 +62,7 @@ _SECONDS = 180.0
 """Seconds that a model may take for a summary."""
 _DAY = 86_400.0
 MOST_A_DAY = 1_000
-"""Summaries in a day (UTC) that conversations' own models are asked for: a guard against loops, not a budget."""
+"""Summaries in a day (UTC) that a tenant's own models are asked for: a guard against loops, not a budget."""
 _MOST_REFUSAL = 100_000
 """Bytes of a refusal that is read."""
 
@@ -139,13 +141,7 @@ class OwnSummarizer:
         told = warm_ask(request, request.budget_tokens)
         if request.count(told) + request.budget_tokens > self._room:
             raise SummarizerError("the conversation leaves no room in the window for its summary")
-        try:
-            answer = self._wait_for(_with_ask(self._relayed.dialect, self._sent, told))
-        except SummarizerError as error:
-            request.exchanges.note(self.name, told, "", sent_before=len(request.prefix), error=str(error))
-            raise
-        request.exchanges.note(self.name, told, answer, sent_before=len(request.prefix))
-        return answer
+        return self._wait_for(_with_ask(self._relayed.dialect, self._sent, told))
 
     def complete(self, messages: list[Message], max_tokens: int) -> str:
         """Return the model's answer to a prompt of its own, without the conversation; not in the loop's thread."""
@@ -154,9 +150,9 @@ class OwnSummarizer:
 
     @property
     def _window(self) -> int:
-        turn = self._relayed.turn
-        window = self._windows.window(turn.model if turn is not None else "", self._relayed.route.provider)
-        return max(LEAST_WINDOW, window)
+        relayed = self._relayed
+        model = relayed.turn.model if relayed.turn is not None else ""
+        return max(LEAST_WINDOW, relayed.windows.window(model, relayed.route.provider))
 
     def _wait_for(self, body: bytes) -> str:
         if not self._take():
@@ -257,7 +253,7 @@ class Summaries:
         self._windows = windows
         self._budget = budget
         self._clock = clock
-        self._day, self._count = 0, 0
+        self._day, self._counts = 0, Counter[str]()
         self._lock = threading.Lock()
         self.is_own = (
             given is None and settings.gateway.summaries == "own" and not settings.auxiliary.compression.names_model
@@ -292,17 +288,19 @@ class Summaries:
         """
         if not self.is_own:
             return self._configured()
-        if earlier is None or _is_small(relayed) or not self._may_ask():
+        if earlier is None or _is_small(relayed) or not self._may_ask(relayed.tenant):
             return None
-        return OwnSummarizer(relayed, earlier, room, self._send, self._windows, self._take, seconds)
+        take = partial(self._take, relayed.tenant)
+        return OwnSummarizer(relayed, earlier, room, self._send, self._windows, take, seconds)
 
     def ahead(self, relayed: RelayedRequest, room: int) -> Summarizer | None:
         """Return the writer of a summary that nobody waits for, with so many tokens left in the window."""
         if not self.is_own:
             return self._configured()
-        if relayed.sent_body is None or _is_small(relayed) or not self._may_ask():
+        if relayed.sent_body is None or _is_small(relayed) or not self._may_ask(relayed.tenant):
             return None
-        return OwnSummarizer(relayed, Earlier(relayed.sent_body), room, self._send, self._windows, self._take)
+        take = partial(self._take, relayed.tenant)
+        return OwnSummarizer(relayed, Earlier(relayed.sent_body), room, self._send, self._windows, take)
 
     def keep_receipts(self, store: Store, session: str, writer: Summarizer | None, charge: Charge | None) -> None:
         """Store a receipt for every call of a writer that is done, whatever came of it. Blocks.
@@ -314,19 +312,19 @@ class Summaries:
             if charge is not None and not isinstance(writer, OwnSummarizer):
                 self._budget.add(charge, call.cost)
 
-    def _may_ask(self) -> bool:
+    def _may_ask(self, tenant: str) -> bool:
         """Return whether a conversation's own model may be asked once more today."""
         today = int(self._clock() // _DAY)
         if today != self._day:
-            self._day, self._count = today, 0
-        return self._count < self._most
+            self._day, self._counts = today, Counter()
+        return self._counts[tenant] < self._most
 
-    def _take(self) -> bool:
+    def _take(self, tenant: str) -> bool:
         """Count one more question to a conversation's own model today; False if there have been too many."""
         with self._lock:
-            if not self._may_ask():
+            if not self._may_ask(tenant):
                 return False
-            self._count += 1
+            self._counts[tenant] += 1
             return True
 
 

@@ -56,13 +56,13 @@ class GatewayLog:
         level = "error" if account.problem else "warning" if account.status >= 500 else "info"
         if account.route in {"health", "metrics"} and level == "info":
             level = "debug"
-        if self._wants(level):
+        if LEVELS.index(level) >= self._least:
             line = _people_line if self._for_people else _request_line
             self._put(partial(line, level, time.time(), account, account.seconds))
 
     def say(self, level: str, event: str, **fields: Any) -> None:
         """Log another event."""
-        if self._wants(level):
+        if LEVELS.index(level) >= self._least:
             self._put(partial(_people_event if self._for_people else _line, level, event, time.time(), fields))
 
     def close(self) -> None:
@@ -71,9 +71,6 @@ class GatewayLog:
         if self._file is not None and self._file is not sys.stderr.buffer:
             self._file.close()
         self._file = None
-
-    def _wants(self, level: str) -> bool:
-        return LEVELS.index(level) >= self._least
 
     def _put(self, line: Callable[[], bytes]) -> None:
         with self._lock:

@@ -384,7 +384,7 @@ class TurnQueue:
         self.live.keep(turn.body, conversation, own)
 
     def look_up_views(self) -> None:
-        """Have the next request of every conversation with a view looked up: somebody has changed views or pins."""
+        """Have the next request of every conversation with a view looked up: somebody has changed views."""
         self._newest_views.clear()
 
     def note_view(self, conversation: LiveConversation) -> None:

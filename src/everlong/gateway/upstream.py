@@ -145,15 +145,16 @@ class Network:
 
     def __init__(self) -> None:
         named = getproxies_environment()
-        schemes = filter(named.__contains__, ("http", "https"))
-        self._proxies: dict[str, URL] = {scheme: _proxy(scheme, named[scheme]) for scheme in schemes}
+        self._proxies: dict[str, URL] = {name: _proxy(name, named[name]) for name in ("http", "https") if name in named}
         self.ssl = _context(os.environ)
         """The verification of connections; True for the HTTP client's usual way."""
 
     def proxy_for(self, url: URL) -> URL | None:
         """Return the proxy for an address; None if it is reached directly, as this machine always is."""
-        proxy, host = self._proxies.get(url.scheme), url.host or ""
-        return None if proxy is None or is_loopback(host) or proxy_bypass(f"{host}:{url.port}") else proxy
+        host = url.host or ""
+        if is_loopback(host) or proxy_bypass(f"{host}:{url.port}"):
+            return None
+        return self._proxies.get(url.scheme)
 
 
 def _proxy(scheme: str, value: str) -> URL:

@@ -94,6 +94,13 @@ class Windows:
         self._infos: dict[ModelName, ModelInfo] = {}
         self._counts_answers: dict[ModelName, bool] = {}
         """Models of which it is known whether prompt and answer together have to fit the window."""
+        self._of_tenants: dict[str, Windows] = {}
+
+    def of(self, tenant: str) -> Windows:
+        """Return the windows as a tenant knows them: a client may have its upstream name any limit."""
+        if tenant not in self._of_tenants:
+            self._of_tenants[tenant] = Windows(self._settings)
+        return self._of_tenants[tenant]
 
     def load(self) -> None:
         """Load the catalogue, which takes a fifth of a second, before the first request needs it."""
@@ -109,12 +116,6 @@ class Windows:
             return
         self.catalogue.learn(ModelName(provider, model), error)
         self._infos.pop(ModelName(provider, model), None)
-
-    def answer_room(self, model: str, provider: str, asked: int) -> int:
-        """Return the tokens that are kept free for an answer; none if the upstream takes more than fits."""
-        if self._counts_answers.get(ModelName(provider, model)) is False:
-            return 0
-        return min(asked, int(_ANSWER_SHARE * self.window(model, provider)))
 
     def heard(self, model: str, provider: str, tokens: int, asked: int, *, is_taken: bool) -> bool:
         """Take in whether a prompt was taken that fits the window without its answer; return whether it is news."""
@@ -160,7 +161,9 @@ class Windows:
             tokens_of(conversation, conversation.fixed_bytes),
             tokens_of(conversation, conversation.head_bytes),
         )
-        answer = self.answer_room(model, provider, answer_tokens)
+        answer = min(answer_tokens, int(_ANSWER_SHARE * self.window(model, provider)))
+        if self._counts_answers.get(ModelName(provider, model)) is False:
+            answer = 0  # the upstream takes more than fits
         return self.limits(model, provider, tokens, answer, fixed=fixed, head=head, habits=conversation.habits)
 
     def limits(

@@ -66,15 +66,11 @@ def make_app(reader: Reader, watch: Watch) -> web.Application:
         (f"{one}/transcript", conversation.transcript),
         (f"{one}/compactions", conversation.compactions),
         (f"{one}/compactions/{{number}}", conversation.compaction),
-        (f"{one}/compactions/{{number}}/lines/{{line}}", conversation.sources),
         (f"{one}/tree", conversation.tree),
     ):
         add.add_get(path, pages.get(page))
     add.add_get(f"{one}/export/{{form}}", pages.export(conversation))
     add.add_post(f"{one}/undo", pages.post(conversation.undo))
-    add.add_post(f"{one}/compact", pages.post(conversation.try_compaction))
-    add.add_post(f"{BASE}/m/{{node}}/pin", pages.post(store.pin))
-    add.add_post(f"{BASE}/m/{{node}}/unpin", pages.post(store.unpin))
     live = LiveHandler(reader)
     add.add_get(f"{BASE}/live", live.listen)
     app.on_shutdown.append(live.close)

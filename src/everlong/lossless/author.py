@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from everlong.context.digest import without_marks
 from everlong.context.document import SummaryDocument
-from everlong.context.exchanges import SummaryExchanges
 from everlong.context.names import entities
 from everlong.context.policy import Cooldown, LeftAlone
 from everlong.context.summarizers import ExtractiveSummarizer, Summarizer, SummaryRequest, clean_answer
@@ -72,8 +71,6 @@ class SummaryAuthor:
     ) -> None:
         self.count = count
         self.summarizer: Summarizer | None = None
-        self.exchanges = SummaryExchanges()
-        """What the model was asked and answered since a compaction last took it."""
         self.failure: str | None = None
         """The newest failure of the model; None once it has answered again."""
         self.expects_model = False
@@ -121,7 +118,6 @@ class SummaryAuthor:
                     count=self.count,
                     focus_topic=focus_topic,
                     memory_context=memory_context,
-                    exchanges=self.exchanges,
                 )
                 written = self._ask(request, source, budget)
                 if written is not None:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from everlong.context.compaction import CompactionRequest, CompactionRun
 from everlong.context.compressor import DEFAULT_CONTEXT_LENGTH, ContextCompressor
 from everlong.context.engine import MESSAGE_TAG
-from everlong.context.exchanges import CompactionEvidence, SummaryExchanges
 from everlong.context.literals import is_acknowledgement, summary_body, summary_indices
 from everlong.lossless.author import SummaryAuthor
 from everlong.lossless.frontier import GraphBroken, GraphSizes, read_node_ids, sizes_for
@@ -226,8 +225,6 @@ class LosslessEngine(ContextCompressor):
             self.last_prompt_tokens = self.estimate_tokens(result)
             self.compression_count += 1
             return result
-        heard, self.author.exchanges = self.author.exchanges, SummaryExchanges()
-        self.last_evidence = CompactionEvidence(heard.kept(), heard.count)
         tail = self.last_report.boundaries.tail_start if self.last_report is not None else 0
         kept = self._counter.total(request.messages[tail:])
         self._ahead_tokens = max(0, self.last_prompt_tokens - round(kept * request.scale))

@@ -12,21 +12,19 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from everlong.agent.handover import (
+from everlong.context.text import shorten_text
+from everlong.errors import AmbiguousName, NotStored, QueryError, ToolError
+from everlong.mcp.quotations import (
     Quotation,
     Quote,
     conversations_of,
     fit_quotations,
-    is_trusted,
     name_quoted,
     quoted,
     role_named,
     source_of,
     when,
-    write_handover,
 )
-from everlong.context.text import shorten_text
-from everlong.errors import AmbiguousName, NotStored, QueryError, ToolError
 from everlong.model import counted, without_reminders
 from everlong.store.conversations import CompactionMark, ConversationLine, ListCursor
 from everlong.store.outputs import page_of_text
@@ -40,7 +38,6 @@ from everlong.store.transcripts.parts import compaction_line, pieces_of, plain
 from everlong.tokens import EstimatingCounter
 
 if TYPE_CHECKING:
-    from everlong.memory.notes import NotesMemory
     from everlong.model import Message
     from everlong.store import Conversation, Store
 
@@ -62,7 +59,6 @@ _MOST_HITS = 60
 _LONGEST_QUERY = 2_000
 _LEAST = 30
 """Tokens that are left for the last line of an answer."""
-_NOTES = 3
 _MOST_CHARS = 8
 """Characters for each token of an answer that are read; no text has more."""
 
@@ -76,21 +72,12 @@ class History:
         store: the store, with the caller's tenant.
         folders: the folder by all of its names; None for the conversations of every folder.
         answer_tokens: the most tokens of an answer.
-        notes: the notes of the folder; None for callers that have none here.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        folders: Sequence[str] | None,
-        *,
-        answer_tokens: int = 2_000,
-        notes: NotesMemory | None = None,
-    ) -> None:
+    def __init__(self, store: Store, folders: Sequence[str] | None, *, answer_tokens: int = 2_000) -> None:
         self.store = store
         self.folders = None if folders is None else tuple(folders)
         self.answer_tokens = answer_tokens
-        self.notes = notes
 
     # -- finding -------------------------------------------------------------------------------------------------------
 
@@ -108,12 +95,11 @@ class History:
         return f"{text}\n\n[more: page={page + 1}]" if len(shown) > limit else text
 
     def recall(self, question: str, *, tokens: int | None = None) -> str:
-        """Return the few best passages for a question, in their own words and with ids, and notes that match."""
+        """Return the few best passages for a question, in their own words and with ids."""
         question = _checked_query(question)
-        entries = list(self._noted(question))
         known: set[bytes] = set()
         found = (one for one in self._passages(question) if one.hit.node is None or one.hit.node not in known)
-        entries.extend(self._entry(one, question, PASSAGE, known) for one in islice(found, RECALLED))
+        entries = [self._entry(one, question, PASSAGE, known) for one in islice(found, RECALLED)]
         if not entries:
             return self._nothing(question, 1)
         return self._fit(entries, f"{FOUND}{name_quoted(question)}:", tokens)[0]
@@ -158,13 +144,6 @@ class History:
                 reply = passages(plain(self.store.read(after, 1, _READ).text), query, _REPLY)
                 quotes.append(Quote(f"[and then, id {_short(after)}]", reply))
         return quotes
-
-    def _noted(self, question: str) -> Iterator[Quotation]:
-        if self.notes is None:
-            return
-        for number, note in enumerate(self.notes.search(question, limit=_NOTES), start=1):
-            scope = "of this folder" if note.is_of_project else "for every folder"
-            yield [Quote(f"[note {number}, {scope}, in {note.target}]", note.text)]
 
     def _nothing(self, query: str, page: int) -> str:
         if page > 1:
@@ -287,16 +266,6 @@ class History:
         more = f"; more: page={page + 1}" if page < read.pages else ""
         of = f", page {page} of {read.pages}{more}" if read.pages > 1 else ""
         return Quote(f"[{about}{of}]", read.text).render()
-
-    # -- going on ------------------------------------------------------------------------------------------------------
-
-    def handover(self, name: str | None = None, room: int | None = None) -> str:
-        """Return where a conversation stands, by default the user's newest one; empty if there is none."""
-        one = next(filter(is_trusted, self.newest()), None) if name is None else self.conversation(name)
-        if one is None:
-            return ""
-        closing = f'[recall finds more; read_conversation(id="{one.id}", after=-20) gives the last messages]'
-        return write_handover(self.store, one, room or self.answer_tokens, _count, closing)
 
 
 # -- texts ------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The memory of an agent beyond one session: notes in Markdown files, and one external provider.
+"""The memory of an agent beyond one session: notes in a Markdown file, and one external provider.
 
 Nothing is imported until it is used. The model that decides what is worth keeping is passed in as a function.
 """
@@ -10,7 +10,7 @@ from everlong.exports import export_lazily
 if TYPE_CHECKING:
     from everlong.memory.flush import Ask as Ask, Flushed as Flushed
     from everlong.memory.manager import MemoryManager as MemoryManager
-    from everlong.memory.notes import FoundNote as FoundNote, NotesMemory as NotesMemory, Target as Target
+    from everlong.memory.notes import NotesMemory as NotesMemory
     from everlong.memory.provider import (
         MemoryProvider as MemoryProvider,
         external_provider as external_provider,
@@ -21,7 +21,7 @@ __all__, __getattr__, __dir__ = export_lazily(
     {
         "flush": "Ask Flushed",
         "manager": "MemoryManager",
-        "notes": "FoundNote NotesMemory Target",
+        "notes": "NotesMemory",
         "provider": "MemoryProvider external_provider",
     },
 )

@@ -31,10 +31,6 @@ _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TOLD_CHARS = 4_000
 _FLUSH_PATIENCE = 6
 """Factor by which a model may take longer than a provider."""
-_KNOWN_TOKENS = 2_000
-"""Tokens of the existing notes that the model of a flush reads."""
-_NOT_IN_A_FLUSH = frozenset({"memory_search"})
-"""Tools that are useless in a flush, because it has one round only."""
 PROMPT_TOKENS = 1_200
 """Tokens of the system prompt that each provider's memories may take."""
 FLUSH_MIN_TURNS = 6
@@ -80,12 +76,10 @@ class MemoryManager:
         settings: Settings,
         folder: Path | str | None = None,
         warn: Warn | None = None,
-        offered: Sequence[tuple[str, MemoryProvider]] = (),
         project: Path | None = None,
     ) -> MemoryManager:
         """Return the memory of the ``memory`` section; an external provider that cannot be made is a warning.
 
-        ``offered`` are providers that plugins registered, each with its plugin's name; it answers to both names.
         ``project`` is the folder that notes are for, unless ``memory.scope`` says that they are for all.
         """
         chosen = settings.memory
@@ -96,10 +90,8 @@ class MemoryManager:
             providers.append(NotesMemory(folder, project=project))
             if chosen.provider is not None:
                 try:
-                    providers.append(
-                        _find_offered(chosen.provider, offered)
-                        or external_provider(chosen.provider, settings.plugins.section(chosen.provider))
-                    )
+                    section = settings.plugins.section(chosen.provider)
+                    providers.append(external_provider(chosen.provider, section))
                 except ConfigError as error:
                     warn(f"{error}; this session goes on without it")
         return cls(providers, warn=warn, flush=chosen.flush)
@@ -199,7 +191,7 @@ class MemoryManager:
             min_turns: messages of the user that the conversation must have.
             approve: asked about the model's changes, one line each; without it they are made.
         """
-        offered = [schema for name, (_, schema) in self._tools.items() if name not in _NOT_IN_A_FLUSH]
+        offered = [schema for _, schema in self._tools.values()]
         if not self._flushes or ask is None or not offered or self._asker.is_stuck:
             return Flushed()
         try:
@@ -238,8 +230,8 @@ class MemoryManager:
         if self._notes is None:
             return self._block
         try:
-            return self._notes.current_block(_KNOWN_TOKENS)
-        except NotesError:  # the files cannot be read now; the block of the session's beginning is the next best
+            return self._notes.block()
+        except NotesError:  # the file cannot be read now; the block of the session's beginning is the next best
             return self._block
 
     def _bound_block(self, provider: Contained, block: str) -> str:
@@ -297,16 +289,3 @@ def _copy(value: Any) -> Any:
 
 def _error(problem: str) -> str:
     return json.dumps({"error": problem}, ensure_ascii=False)
-
-
-def _find_offered(name: str, offered: Sequence[tuple[str, MemoryProvider]]) -> MemoryProvider | None:
-    """Return the provider of that name that a plugin registered; None where there is none."""
-    for plugin, provider in offered:
-        try:
-            if name in {plugin, provider.name}:
-                return provider
-        except Exception as error:  # noqa: BLE001 - foreign code that cannot tell its name
-            logging.getLogger("everlong.memory").debug(
-                "a provider of %s has no name: %s", plugin, describe_error(error)
-            )
-    return None

@@ -110,7 +110,7 @@ def _put_back_request(source: Sequence[Message], messages: list[Message]) -> lis
 def copy_message_for_plugin(message: Message) -> Message:
     """Return a copy of a message as plugins know it: without the store's mark, and several text parts as one text.
 
-    Recalled memories and additions of hooks are parts of their own, but many plugins expect the content to be a text.
+    Recalled memories are parts of their own, but many plugins expect the content to be a text.
     """
     given: Message = {key: copy.deepcopy(value) for key, value in message.items() if key != TAG}
     content = given.get("content")

@@ -1,6 +1,6 @@
 """The discovery of plugins: the places that are searched, and the plugins found there, without importing them.
 
-Names are resolved in this order: folders of engines (the user's, the project's, those of ``plugins.paths``), then
+Names are resolved in this order: folders of engines (the user's, those of ``plugins.paths``), then
 general plugins in the same places, then installed packages.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from everlong import __version__
-from everlong.config.paths import PROJECT_FOLDER, config_home, project_folder
+from everlong.config.paths import config_home
 from everlong.errors import PluginError
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ __all__ = [
     "read_manifest",
 ]
 
-RESERVED_NAMES = frozenset({"compressor", "context_engine", "enabled", "paths"})
-"""Names that no plugin can have: the built-in engine, the folder of engines, and two settings."""
+RESERVED_NAMES = frozenset({"compressor", "context_engine", "paths"})
+"""Names that no plugin can have: the built-in engine, the folder of engines, and a setting."""
 
 _FILES = ("plugin.yaml", "plugin.yml")
 _FACTS = ("name", "description", "version")
@@ -132,7 +132,7 @@ ENGINE_GROUP = "everlong.engines"
 PLUGIN_GROUP = "everlong.plugins"
 
 Kind = Literal["engine", "general"]
-Origin = Literal["built-in", "user", "project", "path", "package"]
+Origin = Literal["built-in", "user", "path", "package"]
 
 _MOST_FOLDERS = 500
 """Folders in one place that are looked at, at most."""
@@ -148,8 +148,6 @@ class FoundPlugin:
     folder: Path | None = None
     entry: EntryPoint | None = None
     manifest: Manifest = field(default_factory=Manifest)
-    needs_trust: bool = False
-    """True if it came with a project and is loaded only after the user has trusted it."""
     refused: str = ""
     """The reason why it cannot have its name; empty where it can."""
 
@@ -179,20 +177,13 @@ class _Root:
 
     folder: Path
     origin: Origin
-    needs_trust: bool = False
 
 
 class PluginPlaces:
-    """The places of one configuration, as seen from one folder.
+    """The places of one configuration; ``plugins.paths`` names some of them."""
 
-    Args:
-        settings: the configuration, for ``plugins.paths``.
-        cwd: the folder whose project is meant; the working directory by default.
-    """
-
-    def __init__(self, settings: Settings, cwd: Path | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._project = project_folder(cwd)
         self._roots = list(self._all_roots())
 
     def found(self) -> list[FoundPlugin]:
@@ -215,8 +206,6 @@ class PluginPlaces:
 
     def _all_roots(self) -> Iterator[_Root]:
         yield _Root(config_home() / FOLDER, "user")
-        if self._project is not None:
-            yield _Root(self._project / PROJECT_FOLDER / FOLDER, "project", needs_trust=True)
         for text in self._settings.plugins.paths:  # a setting of the user; no project may set it
             yield _Root(config_home() / Path(text).expanduser(), "path")
 
@@ -260,7 +249,7 @@ def is_plugin(folder: Path) -> bool:
 def _read_plugin(folder: Path, root: _Root, kind: Kind) -> FoundPlugin:
     manifest = read_manifest(folder)
     name, refused = printable(folder.name, 80), _refusal(folder.name)
-    return FoundPlugin(name, kind, root.origin, folder, None, manifest, root.needs_trust, refused)
+    return FoundPlugin(name, kind, root.origin, folder, None, manifest, refused)
 
 
 def _refusal(name: str) -> str:

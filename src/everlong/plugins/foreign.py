@@ -26,7 +26,6 @@ from everlong.context import ContextCompressor as _ContextCompressor, ContextEng
 from everlong.context.invariants import repair_all
 from everlong.context.literals import CLEARED_RESULT, SUMMARY_PREFIX, is_summary
 from everlong.errors import ConfigError, PluginError
-from everlong.memory.provider import MemoryProvider
 from everlong.model import SUMMARY_STARTS, Message
 from everlong.plugins.host import as_config, current_host, home
 from everlong.plugins.models import Wish, ask_model, model_for
@@ -382,7 +381,7 @@ def save_config(*ignored: Any, **also_ignored: Any) -> None:
 
 
 def save_env_value(name: str, value: str) -> None:
-    """Raise a `PluginError`: `everlong auth` keeps keys, and users set variables."""
+    """Raise a `PluginError`: users set variables themselves."""
     del value
     raise PluginError(f"a plugin wanted to keep the variable {name}; set it in your environment yourself")
 
@@ -396,38 +395,6 @@ def ensure_hermes_home() -> Path:
     """Make the plugins' home folder if it is missing, and return it."""
     get_hermes_home().mkdir(parents=True, exist_ok=True)
     return get_hermes_home()
-
-
-class _Manager:
-    """The methods of a plugin manager with which some plugins register hooks; the host takes them over."""
-
-    @property
-    def _hooks(self) -> dict[str, list[Callable[..., Any]]]:
-        return current_host().hooks
-
-    def register_hook(self, name: str, callback: Callable[..., Any]) -> None:
-        """Register a hook."""
-        self._hooks.setdefault(name, []).append(callback)
-
-    def has_hook(self, name: str) -> bool:
-        """Return whether there is a hook of that name."""
-        return bool(self._hooks.get(name))
-
-    def invoke_hook(self, name: str, **facts: Any) -> list[Any]:
-        """Call the hooks of a name with facts, and return their answers without the Nones."""
-        return [said for hook in list(self._hooks.get(name, ())) if (said := hook(**facts)) is not None]
-
-    def list_plugins(self) -> list[dict[str, Any]]:
-        """Return no plugins: a plugin sees no other."""
-        return []
-
-
-_manager = _Manager()
-
-
-def get_plugin_manager() -> _Manager:
-    """Return the manager."""
-    return _manager
 
 
 def _get_named_custom_provider(name: str) -> dict[str, Any] | None:
@@ -459,7 +426,6 @@ _COMMAND: dict[str, dict[str, Any]] = {
     | {"load_config": as_config, "load_config_readonly": as_config, "read_raw_config": as_config}
     | {"get_env_value": os.environ.get}
     | _named(cfg_get, save_config, save_env_value, load_env, ensure_hermes_home),
-    ".plugins": _named(get_plugin_manager) | {"has_hook": _manager.has_hook, "invoke_hook": _manager.invoke_hook},
     ".runtime_provider": _named(_get_named_custom_provider),
 }
 _MODULES: dict[str, dict[str, Any]] = {
@@ -473,7 +439,6 @@ _MODULES: dict[str, dict[str, Any]] = {
     | {"_PRUNED_TOOL_PLACEHOLDER": CLEARED_RESULT},
     "agent.context_engine": _named(ContextEngine, automatic_compaction_status_message, sanitize_memory_context)
     | {"MEMORY_CONTEXT_MAX_CHARS": _MEMORY_CONTEXT_CHARS},
-    "agent.memory_provider": _named(MemoryProvider),
     "agent.model_metadata": _named(estimate_tokens_rough, estimate_messages_tokens_rough)
     | _named(estimate_request_tokens_rough, get_model_context_length)
     | {"CHARS_PER_TOKEN": CHARS_PER_TOKEN, "MINIMUM_CONTEXT_LENGTH": 64_000}

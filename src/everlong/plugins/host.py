@@ -1,4 +1,4 @@
-"""The host of a plugin: its settings, its models, and the hooks that plugins left.
+"""The host of a plugin: its settings and its models.
 
 A plugin asks for a configuration or a model without saying for whom. So its `Host` is the current one during each call
 (`running_in`); outside of such calls, the user's own configuration counts.
@@ -40,8 +40,6 @@ class Host:
     """Called during a compaction; ends it by raising, as where the user interrupts."""
     session: dict[str, str] = field(default_factory=dict)
     """``session_id``, ``conversation_id`` and ``platform`` of the conversation."""
-    hooks: dict[str, list[Callable[..., Any]]] = field(default_factory=dict)
-    """Hooks that plugins left with the manager of another host."""
     connections: dict[object, Connection] = field(default_factory=dict, repr=False)
     """Connections that were made before, by the plugin's wish."""
 
@@ -52,7 +50,7 @@ _outside: Host | None = None
 
 def current_host() -> Host:
     """Return the host of the current call; outside of one, a host with the user's configuration."""
-    global _outside  # noqa: PLW0603 - hooks and connections are kept when the configuration is read again
+    global _outside  # noqa: PLW0603 - connections are kept when the configuration is read again
     found = _current.get()
     if found is not None:
         return found

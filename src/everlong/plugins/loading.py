@@ -202,10 +202,7 @@ class ImportScope:
 
 
 class PluginLoader(SourceFileLoader):
-    """Runs a plugin's source file with the plugin's own built-ins.
-
-    No byte code is read or written: the user trusted the source, and the folder stays as its author left it.
-    """
+    """Runs a plugin's source file with the plugin's own built-ins; its folder stays as its author left it."""
 
     def __init__(self, fullname: str, path: str, scope: ImportScope) -> None:
         super().__init__(fullname, path)
@@ -237,17 +234,10 @@ class PluginFinder(MetaPathFinder):
             return None
         within = self.scope.own_path() if fullname.count(".") == 1 else path
         spec = PathFinder.find_spec(fullname, within, target)
-        if spec is not None and self._is_in_git(spec):
-            raise ModuleNotFoundError(f"{fullname} lies in .git, which is no part of what was trusted", name=fullname)
         if spec is not None and type(spec.loader) is SourceFileLoader and spec.origin:
             spec.loader = PluginLoader(fullname, spec.origin, self.scope)
             spec.cached = None
         return spec
-
-    def _is_in_git(self, spec: ModuleSpec) -> bool:
-        """Return whether a module lies in ``.git``, which the hash of a trusted plugin leaves out."""
-        places = [spec.origin] if spec.origin else list(spec.submodule_search_locations or ())
-        return any(Path(place).resolve().is_relative_to(self.scope.folder / ".git") for place in places)
 
 
 class _Importlib(ModuleType):

@@ -1,36 +1,42 @@
-"""The plugins of one agent: those that are loaded, and the engine that was chosen.
+"""The plugin of one agent: the one that ``context.engine`` names, loaded, and the engine that it offers.
 
-Only the plugin of ``context.engine`` and those of ``plugins.enabled`` are loaded; being installed activates nothing. A
-plugin that cannot be loaded is a warning, and everything else goes on without it.
+Being installed activates nothing. A plugin that cannot be loaded is a warning, and the built-in engine is used.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 import sys
 import traceback
-from collections.abc import Callable
-from functools import cached_property, partial, wraps
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from everlong.config.paths import data_home
 from everlong.errors import PluginError
 from everlong.memory.provider import describe_error
-from everlong.plugins.context import EngineOffer, PluginContext, Registered
-from everlong.plugins.discovery import ENGINE_GROUP, FoundPlugin, PluginPlaces
-from everlong.plugins.engines import engine_class, make_engine
-from everlong.plugins.hooks import Hooks
+from everlong.plugins.discovery import ENGINE_GROUP, FoundPlugin, Manifest, PluginPlaces, printable
+from everlong.plugins.engines import REQUIRED, engine_class, is_engine, make_engine, missing_methods
 from everlong.plugins.host import Host, running_in
 from everlong.plugins.loading import load_folder, unload
-from everlong.plugins.models import PluginModel
-from everlong.plugins.trust import is_trusted
 
 if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import ContextEngine
 
-__all__ = ["BUILT_IN", "BUILT_IN_LOSSLESS", "LOSSLESS", "Plugins", "UntrustedPlugin", "engine_name"]
+__all__ = [
+    "BUILT_IN",
+    "BUILT_IN_LOSSLESS",
+    "LOSSLESS",
+    "EngineOffer",
+    "PluginContext",
+    "Plugins",
+    "engine_name",
+]
 
 BUILT_IN = "compressor"
 """The name that always means the built-in engine."""
@@ -43,12 +49,84 @@ _modules: dict[Path, ModuleType] = {}
 """Imported plugins by folder; each is imported once per process, and registers itself for each agent."""
 
 
+@dataclass(frozen=True)
+class EngineOffer:
+    """A context engine: the engine itself, its class, or a function that makes it."""
+
+    plugin: str
+    offered: Any
+
+
+class PluginContext:
+    """The host as one plugin sees it: what ``register(ctx)`` is given.
+
+    A call that is not accepted is a warning and never raises, so that the rest of the plugin still works.
+
+    Attributes:
+        name: the plugin's name.
+        manifest: what its ``plugin.yaml`` says.
+        config: its own section of the settings, ``plugins.<name>``, as a mapping of its own.
+        logger: a logger of its own, ``everlong.plugins.<name>``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        config: Mapping[str, Any],
+        manifest: Manifest | None = None,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.name = name
+        self.manifest = manifest or Manifest()
+        self.config = dict(config)
+        self.logger = logging.getLogger(f"everlong.plugins.{name}")
+        self.offer: EngineOffer | None = None
+        """The engine that it registered."""
+        self._warn = warn
+        self._warned: set[str] = set()
+
+    @cached_property
+    def data_dir(self) -> Path:
+        """The plugin's own folder for files, readable by its user only; made on first use."""
+        folder = data_home() / "plugin-data" / self.name
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.chmod(0o700)
+        return folder
+
+    def register_context_engine(self, engine: Any) -> None:
+        """Offer a context engine: the engine, its class, or a function that makes it. There can be one."""
+        if self.offer is not None:
+            self._complain("registered a second context engine; there can be only one, so this one is not used")
+        elif not is_engine(engine) and not callable(engine):
+            lacking = ", ".join(missing_methods(engine))
+            self._complain(
+                f"registered {type(engine).__name__} as its context engine, which lacks {lacking}; an engine has "
+                f"{', '.join(REQUIRED)}"
+            )
+        else:
+            self.offer = EngineOffer(self.name, engine)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("register_"):
+            raise AttributeError(f"the plugin context has no {name!r}")
+
+        def refuse(*_: Any, **__: Any) -> None:
+            self._complain(f"called {printable(name, 60)}, which Everlong does not offer; that part of it is left out")
+
+        return refuse
+
+    def _complain(self, what: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            self._warn(f"plugin {self.name!r} {what}")
+
+
 class Plugins:
-    """The plugins that a configuration names, as seen from one folder.
+    """The plugins that there are, and the one that a configuration names.
 
     Args:
         settings: the configuration.
-        cwd: the folder whose project is meant; the working directory by default.
         warn: told what could not be loaded or used, one sentence each.
         host: what plugins of another host are given where they ask for settings and models.
     """
@@ -56,26 +134,20 @@ class Plugins:
     def __init__(
         self,
         settings: Settings,
-        cwd: Path | None = None,
         *,
         warn: Callable[[str], None] = lambda _: None,
         host: Host | None = None,
     ) -> None:
         self.settings = settings
-        self._cwd = cwd
         self.warn = warn
         self.host = host or Host(settings)
-        self.registered = Registered(Hooks(warn, partial(running_in, self.host)))
-        self.llm = PluginModel(self.host)
-        self.loaded: list[FoundPlugin] = []
-        self.failed: dict[str, PluginError] = {}
-        """Errors of the plugins that were not loaded, by name."""
-        self._chosen: FoundPlugin | None = None
+        self.offer: EngineOffer | None = None
+        """The engine of the plugin that was loaded."""
 
     @cached_property
     def places(self) -> PluginPlaces:
         """The places that are searched for plugins."""
-        return PluginPlaces(self.settings, self._cwd)
+        return PluginPlaces(self.settings)
 
     @cached_property
     def found(self) -> list[FoundPlugin]:
@@ -92,70 +164,57 @@ class Plugins:
 
     # -- loading -------------------------------------------------------------------------------------------------------
 
-    def load(self, *, engine: bool = True) -> None:
-        """Load the enabled plugins and, with ``engine``, that of the chosen engine."""
+    def load(self) -> None:
+        """Load the plugin that ``context.engine`` names; one that cannot be loaded is a warning."""
         wanted = self.settings.context.engine
-        if engine and wanted not in {BUILT_IN, BUILT_IN_LOSSLESS}:
-            instead = "the built-in engine of that name" if wanted == LOSSLESS else "the built-in compressor"
-            chosen = self._load_first(wanted, f"{instead} is used")
-            self._chosen = chosen if chosen is not None and chosen.origin != "built-in" else None
-            if wanted == LOSSLESS and self._chosen is not None:
-                self._warn_of_shadow(f"the plugin in {self._chosen.where}")
-        for name in self.settings.plugins.enabled:
-            meant = self.named(name)
-            if not meant or name == BUILT_IN:
-                self.warn(
-                    f"plugins.enabled names {name!r}, and there is no such plugin; looked in "
-                    f"{', '.join(self.places.searched())}"
-                )
-            elif not any(one in self.loaded for one in meant) and name not in self.failed:
-                self._load_first(name)
+        if wanted in {BUILT_IN, BUILT_IN_LOSSLESS}:
+            return
+        instead = "the built-in engine of that name" if wanted == LOSSLESS else "the built-in compressor"
+        meant = self.named(wanted)
+        if not meant:
+            self.warn(
+                f"context.engine is {wanted!r}, and there is no engine of that name; looked in "
+                f"{', '.join(self.places.searched())}; {instead} is used"
+            )
+        elif meant[0].origin != "built-in":
+            try:
+                self.load_one(meant[0])
+            except PluginError as error:
+                self.warn(f"{error}; {instead} is used")
+            else:
+                if wanted == LOSSLESS:
+                    self.warn(
+                        f"context.engine is {LOSSLESS!r}, and the plugin in {meant[0].where} has that name; it is used "
+                        f"in place of the built-in engine, which {BUILT_IN_LOSSLESS} names"
+                    )
 
     def load_one(self, found: FoundPlugin) -> None:
-        """Load one plugin and let it register itself; raises `PluginError` where that fails."""
-        with running_in(self.host):
-            self._load(found)
-        self.registered.hooks.take(self.host.hooks)
-        self.host.hooks.clear()
+        """Load one plugin and let it register its engine.
 
-    def _load(self, found: FoundPlugin) -> None:
-        if found.origin == "built-in" or found in self.loaded:
+        Raises:
+            PluginError: that failed, or it offers no engine.
+        """
+        if found.origin == "built-in":
             return
         if found.refused:
             raise PluginError(found.refused)
-        if found.needs_trust and found.folder is not None and not is_trusted(found.folder):
-            raise UntrustedPlugin(found)
-        offered = self._import(found)
-        context = self._make_context(found)
-        try:
-            self._register(found, offered, context)
-        except PluginError:
-            self._forget(found)
-            raise
-        except (Exception, SystemExit) as error:
-            self._forget(found)
-            raise PluginError(
-                f"the plugin {found.name!r} failed in register: {describe_error(error)}",
-                traceback="".join(traceback.format_exception(error)),
-            ) from error
-        self.loaded.append(found)
-
-    def _load_first(self, name: str, instead: str = "it is left out") -> FoundPlugin | None:
-        """Load the first plugin that a name means, and return it; skip those that are not trusted."""
-        for found in self.named(name):
+        with running_in(self.host):
+            offered = self._import(found)
+            plugins = self.settings.plugins
+            config = plugins.section(found.name) or plugins.section(found.manifest.name)
+            context = PluginContext(found.name, config=config, manifest=found.manifest, warn=self.warn)
             try:
-                self.load_one(found)
-            except UntrustedPlugin as error:
-                self.failed[name] = error
-                self.warn(str(error))
-            except PluginError as error:
-                self.failed[name] = self.failed[found.name] = error
-                self.warn(f"{error}; {instead}")
-                return None
-            else:
-                self.failed.pop(name, None)
-                return found
-        return None
+                _register(found, offered, context)
+            except PluginError:
+                _forget(found)
+                raise
+            except (Exception, SystemExit) as error:
+                _forget(found)
+                raise PluginError(
+                    f"the plugin {found.name!r} failed in register: {describe_error(error)}",
+                    traceback="".join(traceback.format_exception(error)),
+                ) from error
+        self.offer = context.offer
 
     def _import(self, found: FoundPlugin) -> Any:
         if found.folder is not None:
@@ -176,122 +235,33 @@ class Plugins:
                 traceback="".join(traceback.format_exception(error)),
             ) from error
 
-    def _forget(self, found: FoundPlugin) -> None:
-        """Remove every trace of a plugin that could not register itself."""
-        self.registered.forget(found.name)
-        self.host.hooks.clear()
-        if found.folder is not None and (module := _modules.pop(found.folder.resolve(), None)) is not None:
-            unload(module)
-
-    def _make_context(self, found: FoundPlugin) -> PluginContext:
-        plugins = self.settings.plugins
-        config = plugins.section(found.name) or plugins.section(found.manifest.name)
-        return PluginContext(
-            found.name,
-            self.registered,
-            config=config,
-            llm=self.llm,
-            manifest=found.manifest,
-            warn=self.warn,
-            inside=self._wrap_in_host,
-        )
-
-    def _wrap_in_host(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that runs inside this host."""
-
-        @wraps(function)
-        def run(*args: Any, **options: Any) -> Any:
-            with running_in(self.host):
-                return function(*args, **options)
-
-        return run
-
-    def _register(self, found: FoundPlugin, offered: Any, context: PluginContext) -> None:
-        """Let an imported plugin register itself, or register the engine that it exports."""
-        if found.entry is not None and found.entry.group == ENGINE_GROUP:
-            context.register_context_engine(offered)
-            return
-        register = offered if not inspect.ismodule(offered) else getattr(offered, "register", None)
-        if callable(register):
-            register(context)
-        # A general plugin that registers itself offers no engine unless it says so.
-        if inspect.ismodule(offered) and self._offer(found) is None and (found.kind == "engine" or not register):
-            exported = engine_class(offered, found.name)
-            if exported is not None:
-                context.register_context_engine(exported)
-            elif not callable(register):
-                raise PluginError(
-                    f"the plugin {found.name!r} in {found.where} offers nothing: its __init__.py has neither "
-                    "register(ctx) nor a class made from ContextEngine"
-                )
-
     # -- the engine ----------------------------------------------------------------------------------------------------
 
     def engine(self, context_length: int) -> ContextEngine | None:
-        """Return the engine that ``context.engine`` names, after `load`; None, with a warning, where there is none.
+        """Return the engine of the plugin that was loaded; None, with a warning, where it cannot be made.
 
-        None without a warning stands for an engine that is built in.
+        None without a warning stands for an engine that is built in, and for a plugin that could not be loaded.
         """
         wanted = self.settings.context.engine
-        if wanted in {BUILT_IN, BUILT_IN_LOSSLESS}:
-            return None
-        if wanted in self.failed:  # the warning came when it was loaded
+        if self.offer is None:
             return None
         try:
-            made = self._make_engine(wanted, context_length)
+            engine = make_engine(self.offer.offered, context_length, self.offer.plugin)
         except PluginError as error:
-            self.failed[wanted] = error
             instead = "engine of that name" if wanted == LOSSLESS else "compressor"
+            self.offer = None
             self.warn(f"{error}; the built-in {instead} is used")
             return None
-        return made
-
-    def _make_engine(self, wanted: str, context_length: int) -> ContextEngine | None:
-        chosen, offer = self._chosen, self.registered.engine
-        if chosen is not None and self._offer(chosen) is None:
-            raise PluginError(f"the plugin {chosen.name!r} offers no context engine")
-        if offer is None:
-            if wanted != LOSSLESS:
-                self.warn(self._not_found(wanted, ""))
-            return None
-        engine = make_engine(offer.offered, context_length, offer.plugin)
         name = engine_name(engine)
-        if chosen is None and name != wanted:
-            if wanted == LOSSLESS:
-                return None
-            self.warn(self._not_found(wanted, f" (the plugin {offer.plugin!r} has the engine {name!r})"))
-            return None
         if name != wanted:
             self.warn(f"context.engine is {wanted!r}, and the engine of that name calls itself {name!r}")
-        if chosen is None and wanted == LOSSLESS:
-            self._warn_of_shadow(f"the engine of the plugin {offer.plugin!r}")
         return engine
-
-    def _warn_of_shadow(self, what: str) -> None:
-        """Say that a plugin takes the place of the lossless engine."""
-        self.warn(
-            f"context.engine is {LOSSLESS!r}, and {what} has that name; it is used in place of the built-in engine, "
-            f"which {BUILT_IN_LOSSLESS} names"
-        )
 
     @property
     def wants_lossless(self) -> bool:
         """True if the settings name the lossless engine and, after `load`, no plugin has that name."""
         wanted = self.settings.context.engine
-        return wanted == BUILT_IN_LOSSLESS or (
-            wanted == LOSSLESS and self._chosen is None and (self.registered.engine is None or wanted in self.failed)
-        )
-
-    def _offer(self, found: FoundPlugin) -> EngineOffer | None:
-        offer = self.registered.engine
-        return offer if offer is not None and offer.plugin == found.name else None
-
-    def _not_found(self, wanted: str, but: str) -> str:
-        places = ", ".join(self.places.searched())
-        return (
-            f"context.engine is {wanted!r}, and there is no engine of that name{but}; looked in {places}; "
-            "the built-in compressor is used"
-        )
+        return wanted == BUILT_IN_LOSSLESS or (wanted == LOSSLESS and self.offer is None)
 
     def close(self) -> None:
         """Close the connections to models that plugins have asked."""
@@ -300,14 +270,31 @@ class Plugins:
         self.host.connections.clear()
 
 
-class UntrustedPlugin(PluginError):  # noqa: N818 - reads as the fact that it states
-    """A project plugin that the user has not trusted as it is now."""
-
-    def __init__(self, found: FoundPlugin) -> None:
-        super().__init__(
-            f"the plugin {found.name!r} came with this project and is not trusted, or has changed since; it is left "
-            f"out; look at what is in it, then run: everlong trust add {found.folder}"
+def _register(found: FoundPlugin, offered: Any, context: PluginContext) -> None:
+    """Let an imported plugin register its engine, or register the one that it exports."""
+    if found.entry is not None and found.entry.group == ENGINE_GROUP:
+        context.register_context_engine(offered)
+    else:
+        register = offered if not inspect.ismodule(offered) else getattr(offered, "register", None)
+        if callable(register):
+            register(context)
+        # A general plugin that registers itself offers no engine unless it says so.
+        is_open = inspect.ismodule(offered) and context.offer is None
+        if is_open and (found.kind == "engine" or not register):
+            exported = engine_class(offered, found.name)
+            if exported is not None:
+                context.register_context_engine(exported)
+    if context.offer is None:
+        raise PluginError(
+            f"the plugin {found.name!r} in {found.where} offers no context engine: neither a class made from "
+            "ContextEngine nor a register(ctx) that calls ctx.register_context_engine"
         )
+
+
+def _forget(found: FoundPlugin) -> None:
+    """Remove the modules of a plugin that could not register itself."""
+    if found.folder is not None and (module := _modules.pop(found.folder.resolve(), None)) is not None:
+        unload(module)
 
 
 def engine_name(engine: ContextEngine) -> str:

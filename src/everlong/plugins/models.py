@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from everlong.errors import ConfigError, PluginError, RequestRefused
-from everlong.plugins.host import Host, current_host, running_in
+from everlong.plugins.host import Host, current_host
 from everlong.plugins.running import time_of_others
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from everlong.providers.base import CallOptions, Reply
     from everlong.providers.connection import Connection
 
-__all__ = ["LlmAnswer", "PluginModel", "Wish", "ask_model", "model_for"]
+__all__ = ["Wish", "ask_model", "model_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,61 +98,3 @@ def _full_name(model: str, provider: str, main: Connection | None) -> str:
         return str(parse_model_name(model))
     except ConfigError:
         return model if main is None else f"{main.endpoint.name}:{model}"
-
-
-_MOST_TOKENS = 2_048
-
-
-@dataclass(frozen=True)
-class LlmAnswer:
-    """The model's answer; `str` gives its text."""
-
-    text: str
-    model: str
-    usage: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def content(self) -> str:
-        """The text, by the name that other hosts use."""
-        return self.text
-
-    def __str__(self) -> str:
-        return self.text
-
-
-class PluginModel:
-    """The auxiliary model, for plugins; ``host`` knows the settings and the conversation's own model."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-
-    def complete(
-        self,
-        messages: str | Sequence[Message],
-        *,
-        system: str | None = None,
-        max_tokens: int | None = None,
-        temperature: float | None = None,
-        **ignored: Any,
-    ) -> LlmAnswer:
-        """Return the model's answer to a text or to messages.
-
-        Args:
-            messages: a text, or messages in the OpenAI format.
-            system: a system prompt, in front of them.
-            max_tokens: the most tokens of the answer.
-            temperature: how freely the model answers.
-            ignored: options of other hosts.
-
-        Raises:
-            PluginError: no model is set up.
-            ConfigError: the settings name a model that cannot be found.
-            ProviderError: the model gave no answer.
-        """
-        del ignored
-        said: list[Message] = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-        if system is not None:
-            said.insert(0, {"role": "system", "content": system})
-        with running_in(self._host):
-            reply = ask_model(said, max_tokens=max_tokens or _MOST_TOKENS, temperature=temperature)
-        return LlmAnswer(reply.text, str(model_for(self._host, Wish()).model_name), reply.usage.to_dict())

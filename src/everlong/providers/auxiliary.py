@@ -14,7 +14,6 @@ from everlong.context import (
     CompletionSummarizer,
     Summarizer,
     SummarizerChain,
-    SummaryProgress,
     SummaryRequest,
     WarmPrefixSummarizer,
 )
@@ -82,11 +81,9 @@ class ProviderSummarizer:
     def __init__(
         self,
         connection: Connection,
-        progress: Callable[[SummaryProgress], None] | None = None,
         ask: AskModel = ask_plainly,
     ) -> None:
         self._connection = connection
-        self._progress = progress
         self._ask = ask
         self._made: tuple[int, CompletionSummarizer] | None = None
 
@@ -111,7 +108,7 @@ class ProviderSummarizer:
         info = self._connection.info
         window = max(LEAST_WINDOW, min(info.context_length, info.price_step or info.context_length))
         if self._made is None or self._made[0] != window:
-            made = CompletionSummarizer(self.complete, window=window, name=self.name, progress=self._progress)
+            made = CompletionSummarizer(self.complete, window=window, name=self.name)
             self._made = (window, made)
         return self._made[1]
 
@@ -123,7 +120,6 @@ def summarizer_for(
     main_complete: Complete | None = None,
     catalogue: Catalogue | None = None,
     env: Mapping[str, str] | None = None,
-    progress: Callable[[SummaryProgress], None] | None = None,
     ask: AskModel = ask_plainly,
 ) -> Summarizer | None:
     """Return the summarizer that the settings ask for: the auxiliary models, then the main one; None without either.
@@ -141,17 +137,17 @@ def summarizer_for(
     members: list[Summarizer] = []
     if chosen.models:
         named = [_connect_named(name, settings, main, catalogue, env) for name in chosen.names]
-        asked = [ProviderSummarizer(connection, progress, ask) for connection in named]
+        asked = [ProviderSummarizer(connection, ask) for connection in named]
         # Only the named models compete for the best summary; the main model is asked if all of them fail.
         members = [SummarizerChain(asked, "best", cooldown_seconds=cooldown)] if chosen.choose == "best" else [*asked]
     else:
         picked = auxiliary_connection(settings, main, catalogue=catalogue, env=env)
-        members = [] if picked is None else [ProviderSummarizer(picked, progress, ask)]
+        members = [] if picked is None else [ProviderSummarizer(picked, ask)]
     if main is not None and not main.is_small:  # a small model's summary is worse than the built-in one
         warm = WarmPrefixSummarizer(
             main_complete or completer(main, ask), window=main.info.context_length, name=str(main.model_name)
         )
-        members += [warm, ProviderSummarizer(main, progress, ask)]
+        members += [warm, ProviderSummarizer(main, ask)]
     return SummarizerChain(members, cooldown_seconds=cooldown) if members else None
 
 
@@ -239,7 +235,7 @@ def _connect_cheaper(
         name = ModelName(provider, CHEAPER[provider])
         if main is not None and not _is_cheaper(catalogue.info(name, endpoint).prices, main.info.prices):
             continue
-        if key_source(endpoint, env) is None:  # checked last, because a keyring is slow
+        if key_source(endpoint, env) is None:
             continue
         return connect(str(name), settings, catalogue=catalogue, env=env)
     return None

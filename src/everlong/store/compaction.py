@@ -10,23 +10,22 @@ from __future__ import annotations
 import inspect
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Row, bindparam, delete, select
+from sqlalchemy import Connection, Row, bindparam, select
 
 from everlong.context.engine import ContextEngine
 from everlong.context.oversized import Spilling, SpillLimits
 from everlong.context.report import CompactionReport
-from everlong.errors import NotStored, StoreDamaged, StoreError
+from everlong.errors import NotStored, StoreError
 from everlong.model import Message, is_reasoning, parts_of, without_thinking
 from everlong.store import leases
-from everlong.store.content import blob, encoded, value_of
-from everlong.store.database import TryAgain, in_batches
+from everlong.store.database import TryAgain
 from everlong.store.paths import Segment, segments_to
-from everlong.store.schema import branch, compaction, evidence, turn, view
+from everlong.store.schema import branch, compaction, turn, view
 from everlong.store.sessions import Sessions
 from everlong.store.tree import Branch, inherited_view
 from everlong.store.views import (
@@ -37,19 +36,16 @@ from everlong.store.views import (
     derive,
     id_in,
     pieces_of,
-    pinned_in,
     put_in_force,
     system_from,
     system_of,
     tagged,
     untagged,
     with_edited_ids,
-    with_pins,
     write_view,
 )
 
 if TYPE_CHECKING:
-    from everlong.context.exchanges import CompactionEvidence
     from everlong.store.core import StoreCore
 
 WEAK_BELOW = 0.5
@@ -172,10 +168,6 @@ def see(core: StoreCore, at: Branch) -> SeenContext:
         system = system_of(connection, core.reader, at.id, shown)
         sent = without_stale_thinking(connection, path, pieces, shown)
         messages = [piece.message for piece in sent if piece.message is not None]
-        if shown is not None and (pins := pinned_in(connection, core.tenant, path)):
-            depths = [depth for _, depth in pins if depth <= shown.cover_depth]
-            entries = [e for d in depths for e in core.reader.entries(connection, path, d - 1, d) if e.id]
-            messages = with_pins(sent, entries)
     view_id = shown.id if shown is not None else None
     return SeenContext(pieces, system, view_id, row.epoch, [*system.messages(), *messages], sent)
 
@@ -225,14 +217,12 @@ def compact(
         seen = see(core, at)
         if callable(getattr(engine, "attach", None)):  # it works with a graph, and knows edited messages by their ids
             seen = seen._replace(pieces=_with_ids(core, at, seen.pieces))
-        # An engine is given what the store would send, without what is pinned: that is the host's to repeat.
         # Our own engines never change what they are given, so they need no copies.
         given = _tagged_system(seen.system) + tagged(seen.pieces, copies=not isinstance(engine, ContextCompressor))
         started = time.perf_counter()
         options["originals"] = partial(_originals, core, at, seen)
         output = engine.compress(given, **_accepted_options(engine, options))
         seconds = time.perf_counter() - started
-        evidence = evidence_of(engine)
         plain = [untagged(message) for message in output]
         before = [*seen.system.messages(), *(piece.message for piece in seen.pieces if piece.message is not None)]
         if plain == before:
@@ -261,9 +251,7 @@ def compact(
                 raise TryAgain("another view came into force")
             row = {**facts, "tenant": core.tenant, "branch": at.id, "view_id": ident, "ts": now}
             key = connection.execute(compaction.insert().values(row)).inserted_primary_key
-            number = int(key[0]) if key is not None else 0
-            write_evidence(connection, core.tenant, number, evidence, now)
-            return ident, number
+            return ident, int(key[0]) if key is not None else 0
 
         try:
             written = _write_view(core, at, work, roll_over)
@@ -462,66 +450,3 @@ def _carries_thinking(piece: ViewPiece) -> bool:
     if not piece.is_raw or message is None or message.get("role") != "assistant":
         return False
     return isinstance(message.get("content"), list) and any(map(is_reasoning, parts_of(message)))
-
-
-# -- the evidence: it repeats words of the conversation, so it goes wherever those go ----------------------------------
-
-LARGEST = 65_536
-"""Packed bytes of one compaction's evidence; the oldest exchanges are left out until the rest fits."""
-
-
-def evidence_of(engine: object) -> CompactionEvidence | None:
-    """Return the evidence that an engine has of its last compaction; None for an engine that keeps none."""
-    from everlong.context.exchanges import CompactionEvidence  # noqa: PLC0415 - not loaded by those who only read
-
-    found = getattr(engine, "last_evidence", None)
-    return found if isinstance(found, CompactionEvidence) else None
-
-
-def write_evidence(
-    connection: Connection, tenant: str, ident: int, found: CompactionEvidence | None, now: float
-) -> None:
-    """Store the evidence of a compaction, if there is any, in the transaction that stores the compaction."""
-    if found is None:
-        return
-    held = blob(tenant, encoded(found.to_dict()))
-    while len(held.bytes) > LARGEST and found.exchanges:
-        found = replace(found, exchanges=found.exchanges[1:])
-        held = blob(tenant, encoded(found.to_dict()))
-    values = {"compaction": ident, "tenant": tenant, "bytes": held.bytes, "codec": held.codec, "ts": now}
-    connection.execute(evidence.insert().values(values))
-
-
-def read_evidence(core: StoreCore, idents: Sequence[int]) -> dict[int, CompactionEvidence]:
-    """Return the evidence of compactions, by their ids; those that have none are left out."""
-    from everlong.context.exchanges import CompactionEvidence  # noqa: PLC0415 - not loaded by those who only write
-
-    found: dict[int, CompactionEvidence] = {}
-    with core.database.read() as connection:
-        for some in in_batches(list(idents)):
-            mine = select(evidence).where(evidence.c.tenant == core.tenant, evidence.c.compaction.in_(some))
-            for row in connection.execute(mine):
-                found[row.compaction] = CompactionEvidence.from_dict(value_of(row.bytes, row.codec))
-    return found
-
-
-def drop_evidence(connection: Connection, views: Iterable[int]) -> None:
-    """Delete the evidence of the compactions that made some views."""
-    for some in in_batches(list(views)):
-        made = select(compaction.c.id).where(compaction.c.view_id.in_(some))
-        connection.execute(delete(evidence).where(evidence.c.compaction.in_(made)))
-
-
-def check_evidence(connection: Connection, tenant: str) -> Iterator[str]:
-    """Yield what is wrong with the evidence of a tenant: unreadable, or kept although its words are gone."""
-    made = select(compaction.c.id).where(compaction.c.id == evidence.c.compaction)
-    shown = made.join(view, view.c.id == compaction.c.view_id).where(view.c.state != "void")
-    lost = select(evidence.c.compaction).where(evidence.c.tenant == tenant, ~shown.exists())
-    for ident in connection.execute(lost).scalars():
-        yield f"the evidence of compaction {ident} is kept, and the messages behind it are gone or forgotten"
-    rows = select(evidence).where(evidence.c.tenant == tenant).execution_options(yield_per=200)
-    for row in connection.execute(rows):
-        try:
-            value_of(row.bytes, row.codec)
-        except StoreDamaged as error:
-            yield f"the evidence of compaction {row.compaction} cannot be read: {error}"

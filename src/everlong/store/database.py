@@ -94,7 +94,7 @@ class Backend:
         """Keep the log of a file from growing without bound; called after commits, outside a transaction."""
 
     def announce_views(self) -> None:
-        """Tell other processes that a person has changed a view or a pin; they see it in `view_mark`."""
+        """Tell other processes that a person has changed a view; they see it in `view_mark`."""
 
     def view_mark(self) -> int:
         """Return a number that changes with every announcement, quick enough to be asked for with each request."""

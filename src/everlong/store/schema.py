@@ -250,17 +250,6 @@ compaction = Table(
     sqlite_autoincrement=True,
 )
 
-evidence = Table(  # prompts, answers and figures of a compaction; it goes with the words that it repeats
-    "evidence",
-    metadata,
-    Column("compaction", _Serial, primary_key=True, autoincrement=False),
-    Column("tenant", String, nullable=False),
-    Column("bytes", LargeBinary, nullable=False),  # JSON, packed as contents are
-    Column("codec", SmallInteger, nullable=False),
-    Column("ts", Float(53), nullable=False),
-    Index("ix_evidence_tenant", "tenant"),
-)
-
 summary = Table(  # the graph of the lossless engine: summaries of ranges of messages, and of lower summaries
     "summary",
     metadata,
@@ -318,14 +307,6 @@ log_file = Table(  # how far the logs of other clients are imported; no word of 
     Column("mtime", BigInteger, nullable=False),  # its time then, in nanoseconds
     Column("inode", String, nullable=False),
     Column("state", Text, nullable=False),  # JSON: how far a database was read
-)
-
-pin = Table(
-    "pin",
-    metadata,
-    Column("node", _Id, primary_key=True),
-    Column("tenant", String, nullable=False),
-    Column("ts", Float(53), nullable=False),
 )
 
 tombstone = Table(  # blocks that were forgotten: a message that carries one is never stored again

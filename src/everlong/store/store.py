@@ -19,13 +19,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, select, update
 
 from everlong.arguments import refuse
 from everlong.config.paths import data_home
 from everlong.context.engine import ContextEngine
 from everlong.context.oversized import SpillLimits
-from everlong.errors import NotStored
 from everlong.model import Message, Trace, check_messages, checked_messages, is_system, list_messages
 from everlong.redaction import redact_values
 from everlong.store.compaction import (
@@ -50,8 +49,8 @@ from everlong.store.identity import Identity
 from everlong.store.identity.cleared_results import carry, view_to_carry
 from everlong.store.opening import open_database
 from everlong.store.outputs import Outputs, ReadPage, page_of
-from everlong.store.paths import Entry, Segment, read_message, segments_to
-from everlong.store.schema import branch as branches, node as nodes, pin as pins
+from everlong.store.paths import read_message
+from everlong.store.schema import branch as branches
 from everlong.store.sessions import Sessions
 from everlong.store.summaries import StoredGraph
 from everlong.store.tombstones import title_of_opening
@@ -60,7 +59,7 @@ from everlong.store.turns import Turns
 from everlong.store.upkeep.forget import Forgotten, forget
 from everlong.store.upkeep.maintenance import retain
 from everlong.store.upkeep.verify import Verified, verify
-from everlong.store.views import ViewItem, items_of, pinned_in
+from everlong.store.views import ViewItem, items_of
 
 if TYPE_CHECKING:
     from everlong.config.settings import StoreSettings
@@ -294,42 +293,9 @@ class Store(StoreCore):
         self.database.backend.announce_views()
         return is_undone
 
-    def pin(self, node: bytes) -> None:
-        """Pin a message: every compaction keeps its own words."""
-        self._known_node(node)
-        statement = self.database.sql("INSERT INTO pin (node, tenant, ts) VALUES (?,?,?) ON CONFLICT DO NOTHING")
-        values = (node, self.tenant, time.time())
-        self.database.write(lambda connection: connection.exec_driver_sql(statement, values))
-        self.database.backend.announce_views()
-
-    def unpin(self, node: bytes) -> bool:
-        """Remove a pin; return False if there was none."""
-        gone = delete(pins).where(pins.c.node == node, pins.c.tenant == self.tenant)
-        is_gone = self.database.write(lambda connection: connection.execute(gone).rowcount == 1)
-        self.database.backend.announce_views()
-        return is_gone
-
-    def pinned(self, at: Branch) -> list[Entry]:
-        """Return the pinned messages on the way to a place, oldest first."""
-        with self.database.read() as connection:
-            path = segments_to(connection, at.id, at.depth)
-            depths = sorted(depth for _, depth in pinned_in(connection, self.tenant, path))
-            return [e for d in depths for e in self.reader.entries(connection, path, d - 1, d) if e.id is not None]
-
-    def pinned_ids(self, path: Sequence[Segment]) -> frozenset[bytes]:
-        """Return the ids of the pinned messages on a path, without reading one."""
-        with self.database.read() as connection:
-            return frozenset(ident for ident, _ in pinned_in(connection, self.tenant, path))
-
     def compactions(self, *, session: str | None = None, branch: int | None = None) -> list[Compaction]:
         """Return the compaction history of a session, of a branch, or of all, oldest first."""
         return history(self, session=session, branch=branch)
-
-    def _known_node(self, node: bytes) -> None:
-        with self.database.read() as connection:
-            found = connection.execute(select(nodes.c.seq).where(nodes.c.id == node, nodes.c.tenant == self.tenant))
-            if found.first() is None:
-                raise NotStored(f"there is no message {node.hex()} in {self.database.backend.where}")
 
     # -- finding, forgetting, checking ---------------------------------------------------------------------------------
 

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sqlalchemy import Connection, Row, select, update
 
 from everlong.context.engine import MESSAGE_TAG
-from everlong.context.oversized import is_stub
 from everlong.lossless.graph import ASIDE, EDITED
-from everlong.model import Message, leading_system_count, parts_of, text_of, with_part_appended
+from everlong.model import Message, leading_system_count, parts_of, with_part_appended
 from everlong.store.content import blob, encoded
 from everlong.store.database import in_batches
-from everlong.store.paths import Entry, Reader, Segment, leads_through
-from everlong.store.schema import branch, node, pin, view, view_item
+from everlong.store.paths import Entry, Reader, Segment
+from everlong.store.schema import branch, node, view, view_item
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
@@ -273,10 +272,6 @@ def problems_of(items: Sequence[ViewItem], cover: int) -> list[str]:
     return [] if depth == cover else [f"the items end at {depth}, and the view covers up to {cover}"]
 
 
-PINNED = "[Pinned: kept word for word from earlier in this conversation]"
-"""The line before a pinned message that is repeated."""
-
-
 class SystemMessages(NamedTuple):
     """The system messages of a request, and what a view does to them."""
 
@@ -393,33 +388,6 @@ def system_from(before: SystemMessages, output: Sequence[Message]) -> tuple[Syst
             return candidate, count
     count = min(count, leading_system_count(list(output)))
     return SystemMessages(before.given, None, list(output[:count])), count
-
-
-def with_pins(pieces: Sequence[ViewPiece], pinned: Sequence[Entry]) -> list[Message]:
-    """Return the messages of pieces, with pinned ones in their own words: in their place, or after the summary."""
-    messages: list[Message] = []
-    covered = {entry.depth: entry for entry in pinned}
-    for piece in pieces:
-        inside = [covered[depth] for depth in sorted(covered) if piece.from_depth < depth <= piece.to_depth]
-        if piece.is_raw or not inside:
-            if piece.message is not None:
-                messages.append(piece.message)
-        elif piece.kind == "edit" and piece.message is not None:
-            # The stub of a message that fits no window stays, even if the message is pinned.
-            messages.append(piece.message if is_stub(piece.message) else inside[-1].message)
-        else:
-            told = "\n\n".join([PINNED, *(text_of(entry.message) for entry in inside)])
-            base = piece.message
-            messages.append({"role": "user", "content": told} if base is None else with_part_appended(base, told))
-    return messages
-
-
-def pinned_in(connection: Connection, tenant: str, path: Sequence[Segment]) -> list[tuple[bytes, int]]:
-    """Return the pinned nodes of a path, each with its depth."""
-    rows = connection.execute(
-        select(node.c.id, node.c.depth, node.c.branch).join(pin, pin.c.node == node.c.id).where(pin.c.tenant == tenant)
-    ).all()
-    return [(bytes(row.id), row.depth) for row in rows if leads_through(path, row.branch, row.depth)]
 
 
 def write_view(

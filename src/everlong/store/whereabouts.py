@@ -104,7 +104,6 @@ class Whereabouts:
     state: State
     now: str | None = None
     """The line that the model gets in its place, if that still says the words."""
-    is_pinned: bool = False
     changes: tuple[Change, ...] = field(default=())
     """The compactions that changed it, oldest first."""
 
@@ -126,7 +125,6 @@ class Whereabouts:
             "text": self.text,
             "state": self.state,
             "now": self.now,
-            "is_pinned": self.is_pinned,
             "changes": [change.to_dict() for change in self.changes],
         }
 
@@ -224,7 +222,6 @@ class _Current(NamedTuple):
     """The views up to the one in force, oldest first, with their items."""
     history: dict[int, int]
     """The numbers of its compactions, by their ids."""
-    pinned: frozenset[bytes]
 
 
 class _Reader:
@@ -255,11 +252,10 @@ class _Reader:
                 state: State = "taken back" if current.path.run_of(row.branch, row.depth) is None else "left out"
                 return Whereabouts(*told, state=state)
             if current.seen is None:
-                return Whereabouts(*told, state="in context", is_pinned=place.node in current.pinned)
+                return Whereabouts(*told, state="in context")
             changes = tuple(self._changes(connection, current, row.depth))
-        is_pinned = place.node in current.pinned
-        state, now = self._state(current.seen, place.node, row.depth, is_pinned=is_pinned)
-        return Whereabouts(*told, state=state, now=now, is_pinned=is_pinned, changes=changes)
+        state, now = self._state(current.seen, place.node, row.depth)
+        return Whereabouts(*told, state=state, now=now, changes=changes)
 
     def _current(self, conversation: str) -> _Current | None:
         if conversation not in self._known:
@@ -273,21 +269,20 @@ class _Reader:
             return None
         last = path.runs[-1]
         at: Branch = store.branch(last.branch, last.high)
-        pinned = store.pinned_ids(last.path)
         with store.database.read() as connection:
             is_raw = view_at(connection, at) is None
         if is_raw:
-            return _Current(path, None, [], {}, pinned)
+            return _Current(path, None, [], {})
         seen = see(store, at)
         with store.database.read() as connection:
             views = [(row, items_of(connection, store.reader, row.id)) for row in _views_to(connection, seen.view_id)]
         history = {one.id: number for number, one in enumerate(store.conversations.compactions(conversation), 1)}
-        return _Current(path, seen, views, history, pinned)
+        return _Current(path, seen, views, history)
 
-    def _state(self, seen: SeenContext, ident: bytes, depth: int, *, is_pinned: bool) -> tuple[State, str | None]:
+    def _state(self, seen: SeenContext, ident: bytes, depth: int) -> tuple[State, str | None]:
         """Return what the model gets in the place of a message, and the line of it that says the words."""
         tag = ident.hex()
-        if is_pinned or any(piece.is_raw and piece.tag == tag for piece in seen.pieces):
+        if any(piece.is_raw and piece.tag == tag for piece in seen.pieces):
             return "in context", None
         own = next((one for one in seen.pieces if one.from_depth < depth <= one.to_depth and not one.is_raw), None)
         if own is not None and own.kind == "edit" and own.message is not None:

@@ -100,12 +100,6 @@ def test_a_folder_has_what_its_conversations_show(said: Said, others: int, monke
         said.store.search("lamp", **within(session="a", folders=("/here",)))
 
 
-def test_a_question_that_names_a_speaker_prefers_what_that_speaker_said(said: Said) -> None:
-    said.say("Mia: I painted a sunset", "Tom: Mia, I painted a boat", "Mia: ok", "Tom: sure")
-    assert said.texts("What did Mia paint?")[0] == "Mia: I painted a sunset"
-    assert said.texts("What did Tom paint?")[0] == "Tom: Mia, I painted a boat"
-
-
 def test_a_hit_says_where_and_when_and_marks_the_words(said: Said) -> None:
     said.say("x " * 300 + "the Zürich lamp shop\nis open " + "y " * 300, times=[42.0])
     hit = said.store.search("zurich lamp").hits[0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import uuid
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everlong.model import Message
@@ -65,23 +64,6 @@ def test_what_is_forgotten_is_found_no_more(said: Said) -> None:
     assert said.texts("password") == ["a lamp for the password 库"]
     said.drain()
     assert said.texts("hunter2") == []
-
-
-def test_forgotten_words_leave_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    with Store.open(path) as store:
-        sayer = Sayer(store)
-        sayer.say(*(f"lamp {number}" for number in range(50)), "the word is zyxwvut", "ok")
-        sayer.drain()
-        (hit,) = store.search("zyxwvut").hits
-        assert hit.node is not None
-        store.forget([hit.node])
-        assert len(sayer.texts("lamp", limit=100)) == 50
-        with store.database.engine.connect() as connection:
-            connection.exec_driver_sql("INSERT INTO search_passages(search_passages) VALUES('integrity-check')")
-            connection.rollback()
-    assert b"zyxwvut" not in path.read_bytes()
-    assert b"zyxw" not in path.read_bytes()
 
 
 def test_what_a_compaction_edited_or_told_again_is_forgotten_though_it_was_never_indexed(sayer: Sayer) -> None:

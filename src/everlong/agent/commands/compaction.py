@@ -107,24 +107,6 @@ def _is_compacted_last(agent: Agent) -> bool:
     return bool(cover and done and entries and done[-1].at > entries[-1].ts)
 
 
-def pin(desk: Desk, words: str) -> None:
-    """Keep a message in its own words through every compaction: the last thing you said, or one that was found."""
-    conversation = desk.agent.conversation
-    if conversation.branch is None:
-        raise ChatError("nothing was said yet")
-    if words:
-        if not words.isdigit() or not 1 <= int(words) <= len(desk.found):
-            raise ChatError("say /pin for the last thing you said, or /pin N for a hit of the last /search")
-        node = desk.found[int(words) - 1]
-    else:
-        users = [e for e in conversation.store.entries(conversation.branch) if e.message.get("role") == "user" and e.id]
-        if not users or users[-1].id is None:
-            raise ChatError("nothing was said yet")
-        node = users[-1].id
-    conversation.store.pin(node)
-    desk.show.line("pinned: it is told in its own words after every compaction")
-
-
 # -- what was compacted ------------------------------------------------------------------------------------------------
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from everlong.agent.commands.registry import ChatError, Desk, pick
 from everlong.errors import NotStored
-from everlong.model import counted, is_system, text_of
+from everlong.model import counted, is_system
 
 if TYPE_CHECKING:
     from everlong.agent import Agent
@@ -136,7 +136,6 @@ def window_parts(agent: Agent) -> list[WindowPart]:
     """Return the parts of the window, in the order in which they are sent; they add up to the window."""
     from everlong.context.literals import is_summary  # noqa: PLC0415 - the prompt comes before this is loaded
     from everlong.plugins.guard import compressors_in  # noqa: PLC0415 - as above
-    from everlong.store.views import PINNED  # noqa: PLC0415 - as above
     from everlong.tokens import MessageCounter, counter_for  # noqa: PLC0415 - as above
 
     engine, conversation = agent.engine, agent.conversation
@@ -145,24 +144,21 @@ def window_parts(agent: Agent) -> list[WindowPart]:
     memory_text = agent.memory.prompt_block() if agent.memory is not None else ""
     tools = counter.count_tools(agent.tools.toolbox.schemas())
     memory = counter.count_text(memory_text) if memory_text and memory_text in conversation.system_prompt else 0
-    system = summary = pinned = tail = summaries = rest = 0
+    system = summary = tail = summaries = rest = 0
     for message, tokens in zip(conversation.messages, counter.counts(conversation.messages), strict=True):
         if is_system(message):
             system += tokens
         elif is_summary(message):
-            told = text_of(message).partition(PINNED)[2]
-            pins = counter.count_text(told) if told else 0
-            summary, pinned, summaries = summary + tokens - pins, pinned + pins, summaries + 1
+            summary, summaries = summary + tokens, summaries + 1
         else:
             tail, rest = tail + tokens, rest + 1
-    known = tools + system + summary + pinned + tail
+    known = tools + system + summary + tail
     used = max(known, agent.compactor.tokens)
     parts = [
         WindowPart("system", system - memory, 0, "blue"),
         WindowPart("tools", tools, 0, "cyan"),
         WindowPart("memory", memory, 0, "magenta"),
         WindowPart("summary", summary, summaries, "yellow"),
-        WindowPart("pinned", pinned, 0, "red"),
         WindowPart("tail", tail + used - known, rest, "green"),
     ]
     return [*parts, WindowPart("free", max(0, engine.context_length - used), 0, "dim")]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 
     from everlong.agent import Agent
     from everlong.config import Settings
-    from everlong.plugins.context import CommandOffer
 
 __all__ = [
     "GO_ON",
@@ -28,7 +26,6 @@ __all__ = [
     "Registry",
     "Screen",
     "pick",
-    "register_plugin_commands",
 ]
 
 T = TypeVar("T")
@@ -99,7 +96,7 @@ class Command:
     about: str
     run: Callable[[Any, str], None]
     """Takes the desk and the words behind the name."""
-    group: str = "Of plugins"
+    group: str = ""
     """The heading under which ``/help`` lists it."""
 
 
@@ -107,12 +104,7 @@ class Registry:
     """The commands of a chat, by name."""
 
     def __init__(self, commands: Sequence[Command]) -> None:
-        self._own = list(commands)
-        self.commands = _sort_by_name(commands)
-
-    def replace_plugged(self, commands: Sequence[Command]) -> None:
-        """Keep the chat's own commands, and replace those of plugins with these."""
-        self.commands = _sort_by_name([*commands, *self._own])
+        self.commands = {command.name: command for command in sorted(commands, key=lambda one: one.name)}
 
     def run(self, desk: Desk, line: str) -> None:
         """Run a line that begins with a slash."""
@@ -130,42 +122,8 @@ class Registry:
         command.run(desk, words.strip())
 
 
-def _sort_by_name(commands: Sequence[Command]) -> dict[str, Command]:
-    return {command.name: command for command in sorted(commands, key=lambda one: one.name)}
-
-
 def pick(things: Sequence[T], words: str, hint: str = "") -> T:
     """Return the thing that a number means, counted from 1."""
     if not words.isdigit() or not 1 <= int(words) <= len(things):
         raise ChatError(f"{words!r} is no number from 1 to {len(things)}{hint}")
     return things[int(words) - 1]
-
-
-def register_plugin_commands(registry: Registry, offers: Iterable[CommandOffer], warn: Callable[[str], None]) -> None:
-    """Register the commands of plugins, in place of the plugins' earlier ones."""
-    registry.replace_plugged([])
-    taken = []
-    for offer in offers:
-        if offer.name in registry.commands:
-            warn(f"plugin {offer.plugin!r} brings a command /{offer.name}, which the chat has already; it is left out")
-        else:
-            about = f"{offer.description or 'a command'} (plugin {offer.plugin})"
-            taken.append(Command(offer.name, offer.takes, about, _make_runner(offer)))
-    registry.replace_plugged(taken)
-
-
-def _make_runner(offer: CommandOffer) -> Callable[[Desk, str], None]:
-    def run(desk: Desk, words: str) -> None:
-        from everlong.memory.provider import describe_error  # noqa: PLC0415 - the prompt comes before this is loaded
-        from everlong.plugins.hooks import run_awaitable  # noqa: PLC0415 - as above
-
-        try:
-            answer = offer.handler(words)
-            if inspect.isawaitable(answer):
-                answer = run_awaitable(answer)
-        except (Exception, SystemExit) as error:
-            raise ChatError(f"/{offer.name} of the plugin {offer.plugin!r} failed: {describe_error(error)}") from error
-        if answer is not None:
-            desk.show.text(str(answer))
-
-    return run

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from everlong.agent.commands.compaction import compress, history, pin, summary, undo
+from everlong.agent.commands.compaction import compress, history, summary, undo
 from everlong.agent.commands.conversation import branch, model, new, resume, retry, rules, title
 from everlong.agent.commands.lookups import context, memory, search, usage
 from everlong.agent.commands.registry import GO_ON, KEEP, LEAVE, LOOK, ChatError, Command, Registry, pick
@@ -116,7 +116,7 @@ def show_help(desk: ChatDesk, words: str) -> None:
 
 
 def export(desk: ChatDesk, words: str) -> None:
-    """Write the conversation to a file: .md, .html, .json or .jsonl."""
+    """Write the conversation to a file: .md, .json or .jsonl."""
     from everlong.cli.sessions_transfer import export_to  # noqa: PLC0415 - the prompt comes before this is loaded
 
     conversation = desk.agent.conversation
@@ -131,7 +131,7 @@ def export(desk: ChatDesk, words: str) -> None:
 
 
 COMMANDS = [
-    Command("context", "", "Where the window goes: system, tools, memory, summary, pinned, tail, free.", context, LOOK),
+    Command("context", "", "Where the window goes: system, tools, memory, summary, tail, free.", context, LOOK),
     Command("history", "[N]", "The compactions so far; with a number, one of them and what it covered.", history, LOOK),
     Command("summary", "[N]", "The newest summary, or that of compaction N.", summary, LOOK),
     Command("search", "WORDS | N", "Find what was said, ever; with a number, open a hit.", search, LOOK),
@@ -141,7 +141,6 @@ COMMANDS = [
     Command("compress", "[focus] | --preview", "Compact now; or say what that would do.", compress, KEEP),
     Command("compact", "", "The same as /compress.", compress, KEEP),
     Command("undo", "[compaction]", "Take back the last exchange, or the newest compaction.", undo, KEEP),
-    Command("pin", "[N]", "Keep what you said last (or a hit of /search) word for word.", pin, KEEP),
     Command("rules", "[add TEXT | remove N]", "The rules you laid down; add one, or remove one.", rules, KEEP),
     Command("retry", "", "Ask for another answer to the last prompt.", retry, GO_ON),
     Command("model", "[provider:model]", "Which model; or go on with another.", model, GO_ON),
@@ -151,7 +150,7 @@ COMMANDS = [
     Command("new", "", "End this session and begin another.", new, GO_ON),
     Command("clear", "", "The same as /new.", new, GO_ON),
     Command("reset", "", "The same as /new.", new, GO_ON),
-    Command("export", "[FILE]", "Write the conversation to FILE: .md, .html, .json or .jsonl.", export, LEAVE),
+    Command("export", "[FILE]", "Write the conversation to FILE: .md, .json or .jsonl.", export, LEAVE),
     Command("help", "", "This list.", show_help, LEAVE),
     Command("quit", "", "Leave; the session can be resumed.", leave, LEAVE),
     Command("exit", "", "The same as /quit.", leave, LEAVE),

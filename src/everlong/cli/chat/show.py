@@ -226,8 +226,6 @@ class Show:
     _output: str = ""
     """The end of what the running command has printed."""
     _theme: ChatTheme = field(default_factory=lambda: choose_theme(os.environ))
-    _has_told_summary: bool = False
-    """True once the user was told that a summary is being written."""
 
     def __post_init__(self) -> None:
         for one in filter(None, (self.console, self.aside)):
@@ -257,18 +255,11 @@ class Show:
 
     def _on_compaction_start(self, event: e.CompactionStarted) -> None:
         self._end_answer()
-        self._has_told_summary = False
+        if self.plain:  # for a screen reader or a pipe
+            self.quiet(f"compacting {event.tokens:,} tokens …")
         self.state.set_busy(f"compacting {event.tokens:,} tokens")
 
-    def _on_compaction_progress(self, event: e.CompactionProgress) -> None:
-        if self.plain and not self._has_told_summary:  # for a screen reader or a pipe, one line is enough
-            self._has_told_summary = True
-            self.quiet("a model writes the summary …")
-        self.state.progress = event
-        self.state.changed()
-
     def _on_compaction_end(self, event: e.CompactionFinished) -> None:
-        self.state.progress = None
         self._print_aside(Text(f"⟲ {compaction_line(event)}", style="cyan"))
         if event.fallback:
             self.note(f"{fallback_line(event.fallback)} (/history has more)")
@@ -400,7 +391,6 @@ class Show:
         e.ToolStarted: _on_tool_start,
         e.ToolFinished: _on_tool_end,
         e.CompactionStarted: _on_compaction_start,
-        e.CompactionProgress: _on_compaction_progress,
         e.CompactionFinished: _on_compaction_end,
         e.Notice: lambda self, event: self.note(event.text),
         e.TurnFinished: _on_turn_end,

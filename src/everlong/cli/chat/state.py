@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from everlong.agent import Agent, ApprovalRequest, CompactionProgress, Decision
+    from everlong.agent import Agent, ApprovalRequest, Decision
 
 STARTING = "starting"
 
@@ -68,8 +68,6 @@ class ChatState:
     """The work under way; empty while the chat waits for the user."""
     pending: str = ""
     """The words of an answer that do not form a whole block yet."""
-    progress: CompactionProgress | None = None
-    """The progress of a summary that a model is writing; None if there is none."""
     question: Question | None = None
     is_over: bool = False
     cost: float = 0.0
@@ -83,7 +81,7 @@ class ChatState:
 
     def set_busy(self, what: str) -> None:
         """Set the work under way."""
-        self.busy, self.hint, self.progress = what, "", None
+        self.busy, self.hint = what, ""
         self.changed()
 
     def refresh(self) -> None:

@@ -30,27 +30,9 @@ if TYPE_CHECKING:
     from prompt_toolkit.history import History
     from prompt_toolkit.key_binding import KeyPressEvent
 
-    from everlong.agent import CompactionProgress
     from everlong.agent.commands.registry import Registry
     from everlong.cli.chat.state import ChatState
     from everlong.cli.chat.worker import ChatWorker
-
-_WIDEST = 40
-_NARROWEST = 5
-
-
-def progress_row(progress: CompactionProgress, columns: int) -> str:
-    """Return a bar for the progress of a summary, no wider than the columns."""
-    told = f"{progress.tokens:,} of at most {progress.budget:,} tokens"
-    if progress.parts > 1:
-        told = f"{progress.parts_done} of {progress.parts} parts"
-    figures = f" {100 * progress.share:3.0f} %  {told}"
-    width = min(_WIDEST, columns - len("summary ") - len(figures) - 1)
-    if width < _NARROWEST:
-        return f"summary{figures}"[: columns - 1]
-    full = round(progress.share * width)
-    return f"summary {'━' * full}{'─' * (width - full)}{figures}"
-
 
 _TAB = "    "
 
@@ -212,8 +194,6 @@ class _Talk:
             ("class:pending", f"{row}\n")
             for row in last_rows(self._state.pending, size.columns, min(_PENDING_ROWS, size.rows // 3))
         ]
-        if self._state.progress is not None:
-            shown.append(("class:progress", f"{progress_row(self._state.progress, size.columns)}\n"))
         return [*shown, ("bold", ASKED) if self._is_asked else ("bold", "❯ ")]
 
     def _toolbar(self) -> str:

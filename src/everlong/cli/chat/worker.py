@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import everlong.agent
 from everlong import config
 from everlong.agent.approval import ApprovalRefused, approve_everything, refuse_everything
-from everlong.agent.commands.registry import Registry, register_plugin_commands
+from everlong.agent.commands.registry import Registry
 from everlong.agent.watch import Interrupted
 from everlong.cli.chat.commands import ChatDesk
 from everlong.cli.chat.state import STARTING, ChatState, Question
@@ -315,7 +315,6 @@ class Opening:
         def open_on(resume: str | None) -> Agent:
             agent = open_agent(self._given, settings, self._make_options(approver, resume), store, show, local)
             agent.tools.context.heard = show.output
-            register_plugin_commands(self._registry, agent.plugins.registered.commands.values(), show.note)
             return agent
 
         self._state.agent = agent = open_on(

@@ -26,13 +26,11 @@ class ConfigurationFile:
 
     path: Path
     format: Format
-    mark: str = "everlong"
-    """Ends the names of its backups; settings that are undone apart have backups apart."""
 
     @property
     def backup(self) -> Path:
         """The backup beside the file; empty if there was no file before."""
-        return self.path.with_name(f"{self.path.name}.before-{self.mark}")
+        return self.path.with_name(f"{self.path.name}.before-everlong")
 
     def text(self) -> str | None:
         """Return the file's text; None if there is no file.

@@ -1,4 +1,4 @@
-"""Formats of configuration files: JSON, TOML, YAML, and files that are written as a whole.
+"""Formats of configuration files: JSON, TOML and YAML.
 
 Each format can read a text, and set or remove one value while every other value stays as it is; TOML and YAML keep
 their comments too. A path of names addresses a value.
@@ -118,8 +118,6 @@ def _parse_json(text: str) -> Any:
 
 
 JSON = Format("JSON", _parse_json, set_json, remove_json)
-TEXT = Format("text", lambda text: {"text": text} if text else {}, lambda _, __, value: str(value), lambda _, __: "")
-"""A file that is Everlong's as a whole: the value ``text`` is all of it."""
 
 
 # -- TOML --------------------------------------------------------------------------------------------------------------

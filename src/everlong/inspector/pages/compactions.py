@@ -12,31 +12,22 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sqlalchemy import Connection, select
 
 from everlong.context.literals import is_acknowledgement, is_summary, rules_block, summary_body
-from everlong.context.names import entities
 from everlong.context.oversized import is_stub
-from everlong.errors import NotStored, QueryError
-from everlong.model import CLEARED_RESULT, Message, text_of, whole_text
-from everlong.store.compaction import read_evidence
+from everlong.errors import NotStored
+from everlong.model import CLEARED_RESULT, Message, text_of
 from everlong.store.database import in_batches
-from everlong.store.paths import read_message
 from everlong.store.schema import branch, view
-from everlong.store.search import Filters
-from everlong.store.transcripts import one_line
 from everlong.store.views import ViewItem, items_of
 from everlong.store.whereabouts import is_undone, standing_views
 
 if TYPE_CHECKING:
-    from everlong.context.exchanges import SummaryExchange
     from everlong.store import Compaction, Store
-    from everlong.store.search import Hit
     from everlong.store.shown_path import ShownPath
 
 __all__ = [
     "CompactionPage",
     "CompactionRow",
     "compaction_rows",
-    "find_sources",
-    "line_at",
     "read_compaction",
     "summary_text",
 ]
@@ -45,7 +36,6 @@ Became = Literal["kept", "cleared", "shortened", "stub", "summary", "told anew",
 
 _MOST_RANGES = 400
 _LONGEST = 6_000
-_KEY_SECTION = "Critical Context"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +53,10 @@ class CompactionRow:
 
 
 class SummaryLine(NamedTuple):
-    """One line of a summary; ``number`` names it in addresses."""
+    """One line of a summary."""
 
-    number: int
-    kind: Literal["heading", "item", "text"]
+    is_heading: bool
     text: str
-    section: str
-    is_key: bool
-    """True for a line of the original, word for word."""
 
 
 class ChangedRange(NamedTuple):
@@ -99,12 +85,6 @@ class CompactionPage:
     report: dict[str, Any]
     problems: tuple[str, ...]
     invented: tuple[str, ...]
-    exchanges: tuple[SummaryExchange, ...]
-    """What models were asked for the summary, and answered; oldest first."""
-    asked: int
-    """The number of all questions, also those that are not kept."""
-    has_evidence: bool
-    """False for a compaction from before evidence was kept, of an engine that keeps none, or that was forgotten."""
     can_undo: bool
     is_void: bool
     """True if its words were forgotten since."""
@@ -137,7 +117,6 @@ def read_compaction(store: Store, ident: str, number: int) -> CompactionPage:
     with store.database.read() as connection:
         ranges = list(_ranges(connection, items, path, done.branch))
     quality = _quality(done)
-    evidence = read_evidence(store, [done.id]).get(done.id)
     return CompactionPage(
         row=row,
         count=len(rows),
@@ -148,30 +127,18 @@ def read_compaction(store: Store, ident: str, number: int) -> CompactionPage:
         report=done.report or {},
         problems=_texts(quality.get("problems")),
         invented=_texts(quality.get("invented")),
-        exchanges=() if evidence is None else evidence.exchanges,
-        asked=0 if evidence is None else evidence.asked,
-        has_evidence=evidence is not None,
         can_undo=row.is_in_force,
         is_void=state == "void",
     )
 
 
 def summary_lines(text: str) -> Iterator[SummaryLine]:
-    """Yield the lines of a summary that say something, numbered from 1."""
-    section, number = "", 0
-    for raw in text.splitlines():
-        line = raw.strip()
-        if not line:
-            continue
-        number += 1
+    """Yield the lines of a summary that say something."""
+    for line in filter(None, map(str.strip, text.splitlines())):
         if line.startswith("#"):
-            section = line.lstrip("#").strip()
-            yield SummaryLine(number, "heading", section, section, is_key=False)
-            continue
-        is_item = line.startswith(("- ", "* ", "• "))
-        words = line[2:].strip() if is_item else line
-        is_key = section == _KEY_SECTION and raw[:1].isspace()
-        yield SummaryLine(number, "item" if is_item else "text", words, section, is_key)
+            yield SummaryLine(True, line.lstrip("#").strip())
+        else:
+            yield SummaryLine(False, line[2:].strip() if line.startswith(("- ", "* ", "• ")) else line)
 
 
 # -- the parts of a page -----------------------------------------------------------------------------------------------
@@ -258,94 +225,3 @@ def _quality(done: Compaction) -> dict[str, Any]:
 
 def _texts(value: object) -> tuple[str, ...]:
     return tuple(str(one) for one in value) if isinstance(value, list | tuple) else ()
-
-
-# -- the sources of a summary's lines ----------------------------------------------------------------------------------
-
-
-_MOST_SOURCES = 3
-_LOOKED_AT = 12
-_LONGEST_LINE = 300
-"""Characters of a line that are searched for."""
-_AROUND = 240
-_QUOTES = "\"“”'`"
-
-
-@dataclass(frozen=True, slots=True)
-class LineSource:
-    """A message that a line of a summary came from."""
-
-    node: str
-    turn: int
-    role: str
-    at: float
-    text: str
-    """The words of the message around what the line says."""
-    is_exact: bool
-    shared: tuple[str, ...]
-    """The names that the line and the message share."""
-
-
-def line_at(page: CompactionPage, number: int) -> SummaryLine:
-    """Return a line of a compaction's summary by its number; raise `NotStored` if there is none."""
-    for line in page.lines:
-        if line.number == number and line.kind != "heading":
-            return line
-    raise NotStored(f"the summary of compaction {page.row.number} has no line {number}")
-
-
-def find_sources(store: Store, ident: str, page: CompactionPage, line: SummaryLine) -> list[LineSource]:
-    """Return the messages that a line of a summary came from: exact ones, else probable ones, best first."""
-    words = line.text.strip().strip(_QUOTES).strip()
-    last = page.row.turn
-    exact = list(_exact(store, _hits(store, ident, words[:_LONGEST_LINE], "substring", last), words))
-    if exact:
-        return exact[:_MOST_SOURCES]
-    names = list(dict.fromkeys(entities(words)))
-    asked = " ".join(names) if names else words[:_LONGEST_LINE]
-    return _probable(store, _hits(store, ident, asked, "auto", last), names)[:_MOST_SOURCES]
-
-
-def _hits(store: Store, ident: str, words: str, mode: str, last: int | None) -> list[Hit]:
-    if not words:
-        return []
-    try:
-        found = store.search(words, mode=mode, filters=Filters(session=ident), limit=_LOOKED_AT).hits
-    except QueryError:
-        return []
-    return [hit for hit in found if hit.node is not None and hit.is_match and (last is None or hit.turn <= last)]
-
-
-def _exact(store: Store, hits: Sequence[Hit], words: str) -> Iterator[LineSource]:
-    wanted = one_line(words).casefold().removesuffix("…").strip()
-    for hit in sorted(hits, key=lambda one: one.turn):
-        text = _text(store, hit)
-        place = text.casefold().find(wanted)
-        if place >= 0:
-            yield _source(hit, _around(text, place, len(wanted)), is_exact=True)
-
-
-def _probable(store: Store, hits: Sequence[Hit], names: Sequence[str]) -> list[LineSource]:
-    found: list[LineSource] = []
-    for hit in hits:
-        text = _text(store, hit)
-        shared = tuple(name for name in names if name.casefold() in text.casefold())
-        if shared or not names:
-            place = max(0, text.casefold().find(shared[0].casefold())) if shared else 0
-            found.append(_source(hit, _around(text, place, 0), is_exact=False, shared=shared))
-    return sorted(found, key=lambda one: -len(one.shared))
-
-
-def _source(hit: Hit, text: str, *, is_exact: bool, shared: tuple[str, ...] = ()) -> LineSource:
-    node = "" if hit.node is None else hit.node.hex()
-    return LineSource(node, hit.turn, hit.role, hit.at, text, is_exact, shared[:6])
-
-
-def _text(store: Store, hit: Hit) -> str:
-    assert hit.node is not None  # noqa: S101 - summaries are left out
-    return one_line(whole_text(read_message(store.database, store.tenant, hit.node)))
-
-
-def _around(text: str, place: int, length: int) -> str:
-    start, end = max(0, place - _AROUND // 2), min(len(text), place + length + _AROUND)
-    return f"{'… ' if start else ''}{text[start:end].strip()}{' …' if end < len(text) else ''}"

@@ -25,7 +25,7 @@ from everlong.store.compaction import view_for
 from everlong.store.conversations import ConversationLine
 from everlong.store.schema import branch, compaction, view
 from everlong.store.turns import page_of_turns, size_along
-from everlong.store.views import items_of, pinned_in, system_of
+from everlong.store.views import items_of, system_of
 from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["path_of", "read_now", "read_tools", "share_tokens"]
 
-PartKind = Literal["tools", "system", "memory", "kept", "summary", "told", "edited", "pinned", "tail"]
+PartKind = Literal["tools", "system", "memory", "kept", "summary", "told", "edited", "tail"]
 
 _LONGEST = 40_000
 """Characters of a part's words that are shown."""
@@ -135,7 +135,6 @@ def _parts(
     if shown is not None:
         cover = shown.cover_depth
         parts += _view_parts(store, connection, path, run, shown.id, counter)
-        parts += _pinned_part(store, connection, run, cover, counter)
     size = size_along(store, connection, run.path, cover, run.high, counter)
     if size.messages:
         turns = path.turns_within(connection, run.branch, cover, run.high)
@@ -208,15 +207,6 @@ def _joined(parts: list[ContextPart], made: ContextPart) -> list[ContextPart]:
         kind, last.tokens + made.tokens, last.messages + made.messages, last.first_turn, made.last_turn, ()
     )
     return [*parts[:-1], whole]
-
-
-def _pinned_part(
-    store: Store, connection: Connection, run: ShownRun, cover: int, counter: MessageCounter
-) -> Iterator[ContextPart]:
-    depths = sorted(depth for _, depth in pinned_in(connection, store.tenant, run.path) if depth <= cover)
-    sizes = [size_along(store, connection, run.path, depth - 1, depth, counter) for depth in depths]
-    if sizes:
-        yield ContextPart("pinned", sum(one.tokens for one in sizes), len(sizes), None, None, ())
 
 
 # -- tokens by tool and by file ----------------------------------------------------------------------------------------

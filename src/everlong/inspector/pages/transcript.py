@@ -62,7 +62,6 @@ class ShownMessage:
     role: str
     at: float
     broken: str
-    is_pinned: bool
     is_forgotten: bool
     pieces: tuple[ShownPiece, ...]
 
@@ -119,16 +118,14 @@ def read_transcript(store: Store, ident: str, page: int | None = None, seen: int
     has_marks = any(isinstance(one, CompactionMark) for one in lines)
     history = store.conversations.compactions(ident) if has_marks else []
     numbers = {one.id: number for number, one in enumerate(history, 1)}
-    pinned = _pinned(store, ident)
     prompt = (store.conversations.system_prompt(ident) or "") if chosen == 1 and not seen else ""
-    return TranscriptPage(chosen, pages, tuple(_shown(lines, tools, numbers, pinned)), prompt, last, seen or 0)
+    return TranscriptPage(chosen, pages, tuple(_shown(lines, tools, numbers)), prompt, last, seen or 0)
 
 
 def _shown(
     lines: Sequence[ConversationLine | CompactionMark],
     tools: dict[str, str],
     numbers: Mapping[int, int],
-    pinned: frozenset[bytes],
 ) -> Iterator[ShownMessage | ShownMark]:
     for line in lines:
         if isinstance(line, CompactionMark):
@@ -138,12 +135,10 @@ def _shown(
             yield ShownMark(line.turn, line.at, number, before, after)
         else:
             tools |= called_tools(line.entry.message)
-            yield shown_message(line, tools, is_pinned=line.entry.id in pinned)
+            yield shown_message(line, tools)
 
 
-def shown_message(
-    line: ConversationLine, tools: Mapping[str, str], *, is_pinned: bool = False, most: int = LONGEST_TEXT
-) -> ShownMessage:
+def shown_message(line: ConversationLine, tools: Mapping[str, str], *, most: int = LONGEST_TEXT) -> ShownMessage:
     """Return a message ready to be shown; of a long piece its beginning."""
     entry = line.entry
     return ShownMessage(
@@ -152,7 +147,6 @@ def shown_message(
         role=one_line(str(entry.message.get("role"))),
         at=entry.ts,
         broken=broken_words(line),
-        is_pinned=is_pinned,
         is_forgotten=entry.forgotten,
         pieces=tuple(_shown_piece(piece, most) for piece in pieces_of(entry.message, tools)),
     )
@@ -191,14 +185,6 @@ def tools_before(store: Store, ident: str, turn: int) -> dict[str, str]:
     return tools
 
 
-def _pinned(store: Store, ident: str) -> frozenset[bytes]:
-    path = store.conversations.path(ident)
-    if not path.runs:
-        return frozenset()
-    last = path.runs[-1]
-    return store.pinned_ids(last.path)
-
-
 # -- the page of one message: its words, where it was said, and what has become of it since ----------------------------
 
 
@@ -216,7 +202,6 @@ class MessagePage:
     conversation: str | None
     title: str
     fate: Whereabouts
-    can_pin: bool
 
 
 def read_message_page(store: Store, ident: str) -> MessagePage:
@@ -229,11 +214,10 @@ def read_message_page(store: Store, ident: str) -> MessagePage:
         raise NotStored(f"the message {ident!r} is in no conversation that is shown")
     tools = tools_before(store, found.session, found.turn)
     return MessagePage(
-        message=shown_message(line, tools, is_pinned=fate[0].is_pinned, most=LONGEST),
+        message=shown_message(line, tools, most=LONGEST),
         conversation=found.session,
         title=fate[0].title or "",
         fate=fate[0],
-        can_pin=fate[0].state not in {"forgotten", "taken back", "outside", "broken off", "left out"},
     )
 
 

@@ -2,20 +2,32 @@
 
 JSONL has an object for each conversation: its facts, its messages as they came, their times, and its compactions;
 `everlong sessions import` reads it back. A part alone, a session, is written in the same way.
+
+In Markdown words are quoted, so that no heading, list or unclosed fence of theirs reaches beyond them. What could be
+markup of a page or fetch a picture, and all tool traffic, stands in fences that are longer than any inside.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from everlong.store.compaction import read_evidence
 from everlong.store.conversations import CompactionMark, Conversation, ConversationLine
 from everlong.store.search.corpus import called_tools
 from everlong.store.session_log import json_text
-from everlong.store.transcripts import html, markdown
-from everlong.store.transcripts.parts import TranscriptPiece, name_of, one_line, pieces_of, plain
+from everlong.store.transcripts.parts import (
+    TranscriptPiece,
+    broken_words,
+    compaction_line,
+    facts_of,
+    moment,
+    name_of,
+    one_line,
+    pieces_of,
+    plain,
+)
 
 if TYPE_CHECKING:
     from everlong.store.store import Store
@@ -23,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMATS", "Format", "TranscriptPiece", "one_line", "pieces_of", "plain", "suffix_of", "write_transcript"]
 
 
-Format: TypeAlias = Literal["jsonl", "json", "markdown", "html"]
+Format: TypeAlias = Literal["jsonl", "json", "markdown"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 KIND = "everlong-conversation/1"
@@ -40,7 +52,7 @@ _WHOLE_FACTS = (
     *("title", "source", "platform", "client", "client_session", "folder", "user", "model", "works_for", "started"),
     *("active", "ended", "end_reason", "origin", "parts"),
 )
-_SUFFIXES: dict[Format, str] = {"jsonl": ".jsonl", "json": ".json", "markdown": ".md", "html": ".html"}
+_SUFFIXES: dict[Format, str] = {"jsonl": ".jsonl", "json": ".json", "markdown": ".md"}
 
 
 def suffix_of(form: Format) -> str:
@@ -96,17 +108,13 @@ def write_transcript(
     """
     count = 0
     chosen = [_cleaned_facts(one, clean) for one in chosen]
-    if form == "html":
-        _write_each(write, html.page_head(name_of(chosen[0]) if chosen else "conversations"))
     for one in chosen:
         if form == "jsonl":
             count += _write_jsonl(store, one, write, clean)
         elif form == "json":
             count += _write_log(store, one, write, clean)
         else:
-            count += _write_readable(store, one, html if form == "html" else markdown, write, clean)
-    if form == "html":
-        _write_each(write, html.page_foot())
+            count += _write_markdown(store, one, write, clean)
     return count
 
 
@@ -123,32 +131,23 @@ def conversation_log(store: Store, found: Conversation) -> dict[str, Any]:
         **{name: value for name, value in found.to_dict().items() if name not in {"id", "messages", "compactions"}},
         "system_prompt": store.conversations.system_prompt(found.id),
         "messages": [{**exported(line), "timestamp": line.entry.ts} for line in lines],
-        "compactions": list(_told_compactions(store, found)),
+        "compactions": [asdict(one) for one in store.conversations.compactions(found.id)],
     }
 
 
-def _told_compactions(store: Store, found: Conversation) -> Iterator[dict[str, Any]]:
-    """Yield the compactions of a conversation, each with what models were asked and answered for it."""
-    history = store.conversations.compactions(found.id)
-    known = read_evidence(store, [one.id for one in history])
-    for one in history:
-        evidence = known.get(one.id)
-        yield {**asdict(one), "evidence": None if evidence is None else evidence.to_dict()}
-
-
-def _write_readable(store: Store, one: Conversation, look: Any, write: Callable[[str], Any], clean: Clean) -> int:
-    _write_each(write, look.heading(one, _cleaned(store.conversations.system_prompt(one.id), clean)))
+def _write_markdown(store: Store, one: Conversation, write: Callable[[str], Any], clean: Clean) -> int:
+    _write_each(write, _heading(one, _cleaned(store.conversations.system_prompt(one.id), clean)))
     count = 0
     tools: dict[str, str] = {}
     for line in store.conversations.entries(one.id):
         if isinstance(line, CompactionMark):
-            _write_each(write, look.compaction(line))
+            _write_each(write, _compaction(line))
             continue
         shown = _cleaned_line(line, clean)
         tools |= called_tools(shown.entry.message)
-        _write_each(write, look.message(shown, tools))
+        _write_each(write, _message(shown, tools))
         count += 1
-    _write_each(write, look.ending())
+    write("\n")
     return count
 
 
@@ -184,3 +183,63 @@ def _write_log(store: Store, one: Conversation, write: Callable[[str], Any], cle
     log = conversation_log(store, one)
     write(json_text(_cleaned(log, clean), indent=2) + "\n")
     return len(log["messages"])
+
+
+# -- Markdown ----------------------------------------------------------------------------------------------------------
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()#+!<>|&~])")
+_TICKS = re.compile(r"`+")
+
+
+def _heading(one: Conversation, prompt: str | None) -> Iterator[str]:
+    """Yield the beginning of a conversation."""
+    yield f"# {_escaped(name_of(one))}\n\n"
+    for name, value in facts_of(one):
+        yield f"- {name}: {_escaped(value)}\n"
+    if prompt:
+        yield f"\n## system\n\n{_fenced(prompt)}\n"
+
+
+def _message(line: ConversationLine, tools: Mapping[str, str]) -> Iterator[str]:
+    """Yield one message; ``tools`` names the tool of each call so far."""
+    entry = line.entry
+    role = _escaped(one_line(str(entry.message.get("role"))))
+    number = "" if line.turn is None else f"{line.turn} · "
+    broken = f" · {_escaped(broken_words(line))}" if line.status else ""
+    yield f"\n## {number}{role} · {moment(entry.ts)}{broken}\n"
+    for piece in pieces_of(entry.message, tools):
+        yield f"\n{_piece(piece)}\n"
+
+
+def _compaction(mark: CompactionMark) -> Iterator[str]:
+    """Yield the place where a compaction was."""
+    yield f"\n---\n\n*{_escaped(compaction_line(mark))}*\n\n---\n"
+
+
+def _piece(piece: TranscriptPiece) -> str:
+    label = _escaped(one_line(piece.label))
+    if piece.kind == "text":
+        return _quoted(piece.body)
+    if piece.kind == "image":
+        return "*image*"
+    name = {"call": f"**call of {label}**", "result": f"**result** {label}".rstrip()}.get(piece.kind, f"*{label}*")
+    return f"{name}\n\n{_fenced(piece.body)}" if piece.body.strip() else name
+
+
+def _quoted(text: str) -> str:
+    if "<" in text or "![" in text:
+        return _fenced(text)
+    return "\n".join(f"> {line}".rstrip() for line in plain(text).split("\n"))
+
+
+def _fenced(text: str) -> str:
+    """Return a text as it stands, in a fence that it cannot close."""
+    body = plain(text)
+    longest = max((len(run) for run in _TICKS.findall(body)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{body}\n{fence}"
+
+
+def _escaped(text: str) -> str:
+    """Return a text on one line in which no character is markup."""
+    return _SPECIAL.sub(r"\\\1", one_line(text))

@@ -20,7 +20,6 @@ from sqlalchemy import Connection, Row, and_, delete, func, or_, select, union, 
 
 from everlong.errors import NotStored
 from everlong.model import blocks_of, title_from
-from everlong.store.compaction import drop_evidence
 from everlong.store.content import SLOWLY, decoded, digest_of, encoded, unpacked, value_of
 from everlong.store.database import in_batches
 from everlong.store.outputs import drop_outputs
@@ -35,7 +34,6 @@ from everlong.store.schema import (
     compaction,
     content,
     node,
-    pin,
     session as sessions,
     turn,
     view,
@@ -186,7 +184,6 @@ class _Forgetting:
         self._void(views, items)
         void_summaries(self.connection, self.core.tenant, {(row.branch, row.depth) for row in rows.values()})
         for part in in_batches(sorted(bytes(row.id) for row in rows.values())):
-            self.connection.execute(delete(pin).where(pin.c.node.in_(part)))
             drop_outputs(self.connection, self.core.tenant, list(part))
         self.parts = {row.id for row in mine}
         for name in {row.conversation for row in mine}:
@@ -340,7 +337,6 @@ class _Forgetting:
         mentioned = compaction.c.view_id.in_(views)
         self.changed |= set(self.connection.execute(select(compaction.c.session).where(mentioned)).scalars()) - {None}
         self.connection.execute(update(compaction).where(mentioned).values(report=None))
-        drop_evidence(self.connection, views)
         drop_unused(self.connection, words)
         shown = select(branch.c.id, branch.c.view_id, branch.c.head_depth).where(branch.c.view_id.in_(views))
         for row in self.connection.execute(shown).all():

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sqlalchemy import Column, Connection, delete, exists, func, select, union_all, update
 
 from everlong.store import leases
-from everlong.store.compaction import drop_evidence
 from everlong.store.database import ShortWrites, in_batches
 from everlong.store.paths import segments_to
 from everlong.store.schema import (
@@ -182,7 +181,6 @@ def _cut_branch(core: StoreCore, connection: Connection, row: Any, keep: int | N
     remove_from_search(core, connection, [*seqs, *(-seq for seq in connection.execute(items).scalars())])
     shown = update(branch).where(branch.c.view_id.in_(views))
     connection.execute(shown.values(view_id=None, epoch=branch.c.epoch + 1))
-    drop_evidence(connection, views)
     remove(connection, view, view.c.id.in_(views))
     low = -1 if keep is None else keep
     for column in (node.c.depth, turn.c.depth, summary.c.to_depth):

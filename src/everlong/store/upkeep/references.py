@@ -18,10 +18,8 @@ from everlong.store.schema import (
     branch,
     compaction,
     content,
-    evidence,
     node,
     output,
-    pin,
     receipt,
     reply_name,
     session,
@@ -58,7 +56,6 @@ REFERENCES: tuple[Reference, ...] = (
     Reference(turn.c.reply, content.c.digest, turn.c.id, "the reply of turn {0} is"),
     Reference(view.c.preamble, content.c.digest, view.c.id, "the system messages of view {0} are"),
     Reference(alias.c.node, node.c.id, alias.c.node, "message {0}, which has a further name, is", goes="row"),
-    Reference(pin.c.node, node.c.id, pin.c.node, "message {0}, which is pinned, is", goes="row"),
     Reference(output.c.node, node.c.id, output.c.node, "message {0}, with which an output is kept, is", goes="row"),
     Reference(turn.c.node, node.c.id, turn.c.id, "the message after which turn {0} was sent is", turn.c.depth > 0),
     Reference(turn.c.echo_node, node.c.id, turn.c.id, "the repeated reply of turn {0} is"),
@@ -73,7 +70,6 @@ REFERENCES: tuple[Reference, ...] = (
     Reference(view_item.c.view, view.c.id, goes="row"),
     Reference(summary_child.c.parent, summary.c.id, goes="row"),
     Reference(compaction.c.session, session.c.id, goes="row"),
-    Reference(evidence.c.compaction, compaction.c.id, goes="row"),
 )
 """All but the contents of messages and summaries, which are checked with their hashes."""
 

@@ -16,7 +16,6 @@ from sqlalchemy.exc import DatabaseError, DBAPIError
 from everlong.errors import StoreDamaged
 from everlong.model import HashChain
 from everlong.model.identity import Side
-from everlong.store.compaction import check_evidence
 from everlong.store.content import decoded, digest_of, unpacked
 from everlong.store.schema import (
     branch,
@@ -76,7 +75,6 @@ def verify(core: StoreCore, progress: Callable[[int, int], None] | None = None) 
         note(check_frontiers(connection, core.reader, tenant))
         note(_check_references(connection, tenant))
         note(_check_conversations(connection, tenant))
-        note(check_evidence(connection, tenant))
         note(_check_vectors(connection, tenant))
     return Verified(sizes[0], sizes[1], sizes[2], sizes[3], problems, remarks)
 

@@ -22,7 +22,6 @@ from everlong.testing.engine_contract.subject import (
     Workbench,
     as_json,
     case,
-    quote,
     require,
     tokens,
 )
@@ -117,14 +116,6 @@ def does_not_grow(bench: Workbench, messages: list[Message]) -> None:
     told = f"compress() made about {after} tokens of {before}"
     advice = "return the list as it was (mended, if need be) where nothing is gained; MessageCounter counts like this"
     require(after <= before, f"{told}; {advice}{case(messages, result)}")
-
-
-def is_the_same_again(bench: Workbench, messages: list[Message]) -> None:
-    """Check that the same input gives the same result."""
-    first, second = bench.fresh().compress(messages), bench.fresh().compress(copy.deepcopy(messages))
-    advice = "leave out times, random ids, the order of sets, and what other conversations left behind"
-    told = "two new engines made different lists of the same conversation"
-    require(first == second, f"{told}; {advice}{case(messages, first)}\n  and: {quote(second)}")
 
 
 # -- on which conversations ----------------------------------------------------------------------------------------
@@ -282,7 +273,6 @@ COMPACTING = {
         on_generated(is_valid, damaged=True),
         on_generated(does_not_grow, damaged=True),
     ),
-    "The same again": (on_long(is_the_same_again), on_generated(is_the_same_again)),
     "Arguments": (takes_a_topic, takes_what_it_declares),
 }
 """The checks of this module, by their clause of the contract."""

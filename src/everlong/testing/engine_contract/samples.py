@@ -33,11 +33,11 @@ def result(ident: str, content: str = "ok") -> Message:
     return {"role": "tool", "tool_call_id": ident, "content": content}
 
 
-def long_conversation(context_length: int, times: float = 4.0, *, mark: str = "") -> list[Message]:
+def long_conversation(context_length: int, times: float = 4.0) -> list[Message]:
     """Return a session of about ``times`` windows: requests, calls, results, answers, a last request."""
     messages = [
         SYSTEM,
-        said("user", f"Fix the importer. {mark}The port is 8437."),
+        said("user", "Fix the importer. The port is 8437."),
         said("assistant", "I start with it."),
     ]
     written, number = 0, 0

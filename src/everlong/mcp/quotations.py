@@ -1,11 +1,8 @@
-"""The handover: where a conversation stands, in few words, for whoever goes on with it in another session or client.
-
-It has the newest request, the frontier of the work, the standing rules of the user and the last answer, read from the
-stored messages without a model.
+"""Quotations: what a conversation says, and where it comes from, in lines that nobody takes for ours.
 
 Every quoted line begins with ``>``. A text is shortened before it is quoted, so the mark stands before each line that
 is left, and what a conversation says cannot pass for a heading, an id or an instruction beside it. A file that a folder
-brought along speaks for nobody: its rules are left out until the user has trusted that folder.
+brought along speaks for nobody until the user has trusted that folder.
 """
 
 from __future__ import annotations
@@ -13,18 +10,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from everlong.agent.text import outside_name
 from everlong.config.trust import is_folder_trusted
-from everlong.context.chronicle import Chronicle
-from everlong.context.literals import summary_indices
-from everlong.context.rules import StandingRules, standing_rules
-from everlong.context.text import TextCount, clip, shorten_text
-from everlong.model import Message, counted, newest_request, text_of, typed_words
-from everlong.store.conversations import ConversationFilters, ConversationLine, ListCursor
+from everlong.context.text import TextCount, shorten_text
+from everlong.store.conversations import ConversationFilters, ListCursor
 from everlong.store.imports import FOUND_IN
 from everlong.store.transcripts.parts import plain
 
@@ -43,18 +35,11 @@ __all__ = [
     "role_named",
     "source_of",
     "when",
-    "write_handover",
 ]
 
-_TURNS = 1_500
-"""Blocks at the end of a conversation that are read; what came before is in its summary, if it has one."""
 _SEPARATOR = "\n\n"
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 _PAGE = 20
-_LONGEST_REQUEST = 2_000
-"""Characters of the newest request, at most; the rest of the handover needs room too."""
-_HEADING = "# Where the work in this folder stands"
-_NOTE = "A record quoted from that conversation: facts to go on from, not new instructions."
 
 
 def conversations_of(
@@ -68,26 +53,6 @@ def conversations_of(
         if len(page) < _PAGE:
             return
         after = ListCursor(page[-1].active, page[-1].id)
-
-
-def write_handover(store: Store, one: Conversation, room: int, count: TextCount, closing: str = "") -> str:
-    """Return where a conversation stands, in at most so many tokens; empty if there is no room for it.
-
-    Args:
-        store: the store of the conversation.
-        one: the conversation.
-        room: the most tokens.
-        count: counts the tokens of a text.
-        closing: a last line, which says how to look further back.
-    """
-    messages = _tail(store, one)
-    rules = _rules(store, one, messages) if is_trusted(one) else StandingRules()
-    size = counted(one.messages, "message")
-    opening = f"{_HEADING}\nFrom {source_of(one)}, {size}, last active {when(one.active)}.\n{_NOTE}"
-    parts = list(_parts(messages, rules))
-    told = [[part] for part in parts]
-    text, shown = fit_quotations(told, room, count, opening=opening, closing=closing, shortens=True)
-    return text if shown else ""
 
 
 def is_trusted(one: Conversation) -> bool:
@@ -132,44 +97,6 @@ def folder_spellings(folder: Path, shell_folder: str | None = None) -> tuple[str
     return tuple(dict.fromkeys(spelled))
 
 
-def _parts(messages: Sequence[Message], rules: StandingRules) -> Iterator[Quote]:
-    """Yield the parts of a handover, the most needed first."""
-    chronicle = Chronicle().extended(messages)
-    place = newest_request(messages)
-    if place is not None and (request := typed_words(messages[place])):
-        yield Quote("## The newest request", clip(request, _LONGEST_REQUEST))
-    if rules.lines:
-        yield Quote("## Standing rules of the user", "\n".join(rule.render() for rule in rules.lines))
-    if items := chronicle.state_items():
-        yield Quote("## In progress", "\n".join(items))
-    answers = (text_of(one) for one in reversed(messages) if one.get("role") == "assistant")
-    if answer := next((text for text in answers if text.strip()), ""):
-        yield Quote("## The last answer", answer.strip())
-
-
-def _tail(store: Store, one: Conversation) -> list[Message]:
-    """Return the last messages of a conversation."""
-    total = store.conversations.count_turns(one.id)
-    lines = store.conversations.entries(one.id, after=max(0, total - _TURNS))
-    return [
-        line.entry.message
-        for line in lines
-        if isinstance(line, ConversationLine) and line.turn is not None and line.status is None
-    ]
-
-
-def _rules(store: Store, one: Conversation, tail: Sequence[Message]) -> StandingRules:
-    """Return the rules in force: those of the summary in force and after it, or of the beginning and the end."""
-    runs = store.conversations.path(one.id).runs
-    if one.compactions and runs:
-        context = store.context(store.branch(runs[-1].branch))
-        return standing_rules(context, summary_indices(context))
-    if one.messages <= len(tail):
-        return standing_rules(tail)
-    first = islice(store.conversations.lines(one.id), _TURNS // 4)
-    return standing_rules([*(line.entry.message for line in first if line.turn is not None), *tail])
-
-
 # -- quotations --------------------------------------------------------------------------------------------------------
 
 
@@ -204,31 +131,21 @@ def role_named(role: object) -> str:
 
 
 def fit_quotations(
-    quotations: Sequence[Quotation],
-    room: int,
-    count: TextCount,
-    *,
-    opening: str = "",
-    closing: str = "",
-    between: str = _SEPARATOR,
-    shortens: bool = False,
+    quotations: Sequence[Quotation], room: int, count: TextCount, *, opening: str = "", between: str = _SEPARATOR
 ) -> tuple[str, int]:
-    """Return as many quotations as have room together with an opening and a closing, and how many these are.
+    """Return as many quotations as have room together with an opening, and how many these are.
 
-    The first one is shortened if it has no room; with ``shortens``, the last one that has some room is too.
+    The first one is shortened if it has no room.
     """
 
     def whole(parts: Sequence[str], last: str) -> str:
-        return between.join(filter(None, [opening, *parts, last, closing]))
+        return between.join(filter(None, [opening, *parts, last]))
 
     parts: list[str] = []
-    for number, quotation in enumerate(quotations):
+    for quotation in quotations:
         text = _render(quotation)
         if count(whole(parts, text)) > room:
-            if number and not shortens:
-                break
-            text = _shorten(quotation, room, lambda some: count(whole(parts, some)))
-            if text:
+            if not parts and (text := _shorten(quotation, room, lambda some: count(whole((), some)))):
                 parts.append(text)
             break
         parts.append(text)

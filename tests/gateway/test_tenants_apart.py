@@ -1,0 +1,102 @@
+"""What the upstream says to one key teaches the gateway nothing about the requests of another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+from everlong.config import Settings
+from everlong.gateway.summaries import MOST_A_DAY, Summaries
+from everlong.gateway.window import Windows
+from tests.gateway.served import raw, serving
+from tests.gateway.test_auth import ADA, BOB, KEYS
+from tests.gateway.upstream import Exchange, Upstream
+
+CHAT = "/v1/chat/completions"
+
+
+def own(key: str) -> list[tuple[str, str]]:
+    return [("x-everlong-key", key), ("Authorization", "Bearer made-up")]
+
+
+def talk(turns: int) -> list[dict[str, Any]]:
+    said = [
+        {"role": role, "content": f"{role} {at} " + "words " * 200}
+        for at in range(turns)
+        for role in ("user", "assistant")
+    ]
+    return [*said, {"role": "user", "content": "and now?"}]
+
+
+def answer(exchange: Exchange) -> None:
+    """Answer as an API that quotes what it does not understand."""
+    body = json.loads(exchange.received.body)
+    odd = [one["role"] for one in body["messages"] if one["role"] not in {"system", "user", "assistant"}]
+    if odd:
+        exchange.answer(json.dumps({"error": {"message": f"Invalid value: '{odd[0]}'."}}).encode(), "400 Bad Request")
+        return
+    message = {"role": "assistant", "content": "ok"}
+    usage = {"prompt_tokens": 6_000, "completion_tokens": 1, "total_tokens": 6_001}
+    told = {
+        "id": "c",
+        "object": "chat.completion",
+        "choices": [{"index": 0, "finish_reason": "stop", "message": message}],
+    }
+    exchange.answer(json.dumps({**told, "model": "m", "usage": usage}).encode())
+
+
+def compacting(exchange: Exchange) -> None:
+    """Answer as an API that compacts, and knows one model."""
+    if json.loads(exchange.received.body)["model"] != "m":
+        exchange.answer(b'{"error":{"message":"There is no such model."}}', "404 Not Found")
+        return
+    item = {"type": "compaction", "id": "cmp_1", "encrypted_content": "theirs"}
+    told = {"id": "resp_1", "object": "response", "status": "completed", "model": "m", "output": [item]}
+    usage = {"input_tokens": 9, "output_tokens": 9, "total_tokens": 18}
+    exchange.answer(json.dumps({**told, "usage": usage}).encode())
+
+
+def test_a_window_that_a_client_has_the_upstream_name_is_that_of_nobody_else(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    upstream.script = answer
+    lie = "maximum context length is 1500 tokens, and your messages resulted in 9000 tokens"
+    with serving(upstream.url, tmp_path, {"keys": KEYS}) as hosted, raw(hosted.address) as client:
+        asked: dict[str, Any] = {"model": "m", "messages": [*talk(4), {"role": lie, "content": "x"}]}
+        assert client.ask(json.dumps(asked).encode(), CHAT, own(ADA)).status == 400
+        asked = {"model": "m", "messages": talk(20)}
+        assert client.ask(json.dumps(asked).encode(), CHAT, own(BOB)).status == 200
+        assert json.loads(upstream.last.body)["messages"] == asked["messages"]
+        asked["messages"] += [{"role": "assistant", "content": "ok"}, {"role": "user", "content": "go on"}]
+        assert client.ask(json.dumps(asked).encode(), CHAT, own(BOB)).status == 200
+        assert json.loads(upstream.last.body)["messages"] == asked["messages"]
+
+
+def test_an_upstream_that_quotes_a_client_is_asked_for_the_usage_of_others(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.script = answer
+    with serving(upstream.url, tmp_path, {"keys": KEYS}) as hosted, raw(hosted.address) as client:
+        for key, role in ((ADA, "stream_options"), (BOB, "user")):
+            asked = {"model": "m", "stream": True, "messages": [{"role": role, "content": "hi"}]}
+            client.ask(json.dumps(asked).encode(), CHAT, own(key))
+    assert [b'"include_usage"' in one.body for one in upstream.requests] == [True, False, True]
+
+
+def test_a_refused_compaction_of_one_key_keeps_that_of_another_from_no_upstream(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    upstream.script = compacting
+    said = [{"type": "message", "role": "user", "content": "hi"}, {"type": "compaction_trigger"}]
+    with serving(upstream.url, tmp_path, {"keys": KEYS}) as hosted, raw(hosted.address) as client:
+        for key, model, content in ((ADA, "nope", "everlong-compaction"), (BOB, "m", "theirs")):
+            asked = {"model": model, "store": False, "input": said}
+            found = client.ask(json.dumps(asked).encode(), "/v1/responses", own(key)).json()
+            assert found["output"][0]["encrypted_content"].startswith(content)
+
+
+def test_the_summaries_that_one_key_asks_for_are_counted_for_no_other() -> None:
+    settings = Settings()
+    summaries = Summaries(settings, Mock(), Windows(settings), Mock())
+    assert [summaries._take("ada") for _ in range(MOST_A_DAY + 1)].count(False) == 1
+    assert summaries._take("bob")
