@@ -143,7 +143,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         from everlong.providers.local import find_model_file  # noqa: PLC0415 - only where it is installed
 
         (home / "models").mkdir()
-        (home / "models" / "qwen3-8b.gguf").symlink_to(find_model_file().path)
+        (home / "models" / "qwen3-8b.gguf").symlink_to(find_model_file())
     for words in (["init", "-q"], ["add", "session.json"]):
         subprocess.run(["git", *words], cwd=project, check=True)  # noqa: S607 - the git of whoever runs the tests
     (project / "session.json").write_text(json.dumps(talk, indent=1))
