@@ -130,13 +130,7 @@ class Front:
         self, request: web.Request, account: RequestAccount, handler: Handler, *, is_open: bool
     ) -> web.StreamResponse:
         try:
-            self.guard.check_host(request.headers.get("Host"))
-            if (
-                misnamed := misnamed_header(request.headers.items())
-            ) is not None:  # it would decide here and be left out
-                raise Refused(
-                    400, f"the header {misnamed} is none of one connection, but Connection names it", close=True
-                )
+            self._check_headers(request)
             if is_open:
                 return await handler(request, account)
             return await self._admit(request, account, handler)
