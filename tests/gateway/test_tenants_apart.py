@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 from everlong.config import Settings
+from everlong.gateway.compaction import ConversationCompactor
 from everlong.gateway.summaries import MOST_A_DAY, Summaries
 from everlong.gateway.window import Windows
 from tests.gateway.served import raw, serving
@@ -100,3 +103,16 @@ def test_the_summaries_that_one_key_asks_for_are_counted_for_no_other() -> None:
     summaries = Summaries(settings, Mock(), Windows(settings), Mock())
     assert [summaries._take("ada") for _ in range(MOST_A_DAY + 1)].count(False) == 1
     assert summaries._take("bob")
+
+
+def test_slow_work_for_one_key_keeps_no_other_waiting() -> None:
+    async def work() -> None:
+        compactor = ConversationCompactor(Settings(), Mock(), Mock(), Mock(), Mock())
+        is_over = threading.Event()
+        slow = [asyncio.ensure_future(compactor.run_apart("ada", is_over.wait)) for _ in range(100)]
+        assert await compactor.run_apart("bob", lambda: 7) == 7
+        is_over.set()
+        await asyncio.gather(*slow)
+        await compactor.close()
+
+    asyncio.run(work())
