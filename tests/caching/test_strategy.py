@@ -15,9 +15,7 @@ from tests.caching.requests import reply, user
     ("model", "provider", "settings", "line"),
     [
         ("anthropic/claude-sonnet-4.5", "openrouter", {}, "ENABLED (Claude via OpenRouter, 5m TTL)"),
-        ("claude-sonnet-4-5", "anthropic", {}, "ENABLED (Claude via Anthropic, 5m TTL)"),
         ("claude-sonnet-4-5", "anthropic", {"cache_ttl": "1h"}, "ENABLED (Claude via Anthropic, 1h TTL)"),
-        ("anthropic.claude-opus-5-v1:0", "bedrock", {}, "ENABLED (Claude via Bedrock, 5m TTL)"),
         ("claude-sonnet-4-5", "anthropic", {"strategy": "off"}, "DISABLED (prompt_caching.strategy is off)"),
         (
             "qwen/qwen3",

@@ -207,11 +207,10 @@ class DiscordStandIn:
         self.call(lambda: self._publish(content))
         return str(content["id"])
 
-    def edit_message(self, message: str, text: str, *, is_preview: bool = False) -> None:
-        """Change a person's message, or only add the preview of a link to it, as Discord does by itself."""
+    def edit_message(self, message: str, text: str) -> None:
+        """Change a person's message."""
         content = self._message(message)
-        if not is_preview:
-            content |= {"content": text, "edited_timestamp": shapes.time_of(next_id())}
+        content |= {"content": text, "edited_timestamp": shapes.time_of(next_id())}
         self.call(lambda: self.gateway.dispatch("MESSAGE_UPDATE", self._event(content)))
 
     def delete_message(self, *messages: str) -> None:

@@ -130,14 +130,11 @@ class TelegramStandIn:
         with self._lock:
             return self.chats.setdefault(person, Chat(person, "private", name or f"Person {person}"))
 
-    def group(
-        self, number: int, *, is_super: bool = True, topics: tuple[int, ...] = (), title: str = "A group"
-    ) -> Chat:
+    def group(self, number: int, *, topics: tuple[int, ...] = (), title: str = "A group") -> Chat:
         """Return a group that the bot is in; with topics, a forum."""
         with self._lock:
-            kind: Literal["group", "supergroup"] = "supergroup" if is_super else "group"
             names = {topic: f"Topic {topic}" for topic in topics}
-            chat = Chat(number, kind, title, is_forum=bool(topics), topics=names, next_id=1000)
+            chat = Chat(number, "supergroup", title, is_forum=bool(topics), topics=names, next_id=1000)
             return self.chats.setdefault(number, chat)
 
     def say(
@@ -147,7 +144,6 @@ class TelegramStandIn:
         text: str = "",
         *,
         topic: int | None = None,
-        phantom_thread: int | None = None,
         reply_to: int | None = None,
         **fields: Any,
     ) -> int:
@@ -158,7 +154,6 @@ class TelegramStandIn:
             person: who.
             text: the words.
             topic: the forum topic.
-            phantom_thread: a ``message_thread_id`` without a topic, as replies in plain groups carry it.
             reply_to: the message that is answered.
             fields: further fields of the message: ``photo``, ``document``, ``forward_origin``, ``caption``.
         """
@@ -169,8 +164,6 @@ class TelegramStandIn:
             message = self._as_message(shown) | fields
             if not text:
                 message.pop("text", None)
-            if phantom_thread is not None:
-                message["message_thread_id"] = phantom_thread
             if topic is not None and reply_to is None:  # a message of a topic answers the one that opened it
                 opening = {"name": where.topics.get(topic, ""), "icon_color": 7322096}
                 message["reply_to_message"] = {

@@ -14,13 +14,12 @@ from everlong.channels.platform import (
     Attachment,
     Inbound,
     Place,
-    PlatformBusy,
     PlatformRefused,
     PlatformUnreachable,
 )
 from everlong.channels.telegram import TelegramPlatform
 from everlong.config.settings import TelegramSettings
-from tests.channels.telegram_stand_in import BOT_NAME, TOKEN, Fault, TelegramStandIn, once, stand_in
+from tests.channels.telegram_stand_in import BOT_NAME, TOKEN, TelegramStandIn, once, stand_in
 from tests.waiting import PATIENCE
 
 T = TypeVar("T")
@@ -204,22 +203,3 @@ def test_every_answer_is_taken(api: TelegramStandIn, text: str) -> None:
 def test_links_are_not_previewed(api: TelegramStandIn) -> None:
     act(api, lambda bot: bot.send(HOME, "https://example.org/?secret=1", nonce="n"))
     assert '"is_disabled":true' in str(api.called("sendMessage")[0]["link_preview_options"]).replace(" ", "")
-
-
-@pytest.mark.parametrize(
-    ("fault", "error"),
-    [
-        ("busy", PlatformBusy),
-        ("error", PlatformUnreachable),
-        ("before", PlatformUnreachable),
-        ("after", PlatformUnreachable),
-    ],
-)
-def test_a_fault_is_told_and_nothing_is_sent_twice(api: TelegramStandIn, fault: Fault, error: type[Exception]) -> None:
-    api.faults = once("sendMessage", fault)
-    with pytest.raises(error) as caught:
-        act(api, lambda bot: bot.send(HOME, "hello", nonce="n"))
-    if isinstance(caught.value, PlatformBusy):
-        assert caught.value.retry_after == 1
-    assert len(api.shown(ANNA)) == (1 if fault == "after" else 0)
-    assert api.counts["sendMessage"] == 1

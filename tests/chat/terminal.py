@@ -96,24 +96,23 @@ class Terminal:
         """The process of the program."""
         return int(self._pid_file.read_text())
 
-    def screen(self, *, colours: bool = False) -> str:
+    def screen(self) -> str:
         """What is to be seen now, without the empty lines at the end."""
-        return self._tmux("capture-pane", "-p", *(["-e"] if colours else [])).rstrip()
+        return self._tmux("capture-pane", "-p").rstrip()
 
     def everything(self) -> str:
         """What is to be seen now and what was scrolled away, with lines that the terminal wrapped made whole."""
         return self._tmux("capture-pane", "-p", "-J", "-S", "-").rstrip()
 
-    def wait(self, *texts: str, gone: str | None = None) -> str:
-        """Wait until all these texts are on the screen, or were, and another one is gone; what is to be seen then."""
+    def wait(self, *texts: str) -> str:
+        """Wait until all these texts are on the screen, or were; what is to be seen then."""
 
         def is_there() -> bool:
             seen = self.everything()
             words = " ".join(seen.split())  # a notice breaks between words
-            return all(text in seen or text in words for text in texts) and (gone is None or gone not in self.screen())
+            return all(text in seen or text in words for text in texts)
 
-        what = f"{', '.join(map(repr, texts))} on the screen" + (f" without {gone!r}" if gone else "")
-        self.until(is_there, what)
+        self.until(is_there, f"{', '.join(map(repr, texts))} on the screen")
         return self.everything()
 
     def wait_line(self, pattern: str) -> str:

@@ -3,39 +3,58 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+from click.testing import CliRunner
 from rich.cells import cell_len
 
-from everlong import Store, open_store
-from everlong.cli.demo import Contender, load_session, play, sources_of
-from tests.cli.conftest import Run
+from everlong.cli import demo
+from everlong.cli.demo import Contender, Source, load_session, play, sources_of
+from everlong.cli.main import cli
+
+
+class Played(NamedTuple):
+    """What the command printed, and what it played and measured for that."""
+
+    printed: str
+    done: list[Contender]
+    known: list[list[Source]]
 
 
 @pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Sequence[Contender], Store]]:
-    session, _ = load_session()
-    with open_store(tmp_path_factory.mktemp("demo") / "demo.db", waits_for_disk=False) as store:
-        yield play(session, 32_768, store), store
+def played() -> Played:
+    done: list[Contender] = []
+    known: list[list[Source]] = []
+
+    def playing(*given: Any) -> list[Contender]:
+        done.extend(play(*given))
+        return done
+
+    def knowing(*given: Any) -> list[Source]:
+        known.append(sources_of(*given))
+        return known[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "play", playing)
+        patch.setattr(demo, "sources_of", knowing)
+        ran = CliRunner().invoke(cli, ["demo"], catch_exceptions=False)
+    assert ran.exit_code == 0
+    return Played(ran.stdout, done, known)
 
 
-def test_everlong_knows_most_and_recalls_what_is_out_of_sight(played: tuple[Sequence[Contender], Store]) -> None:
-    done, store = played
+def test_everlong_knows_most_and_recalls_what_is_out_of_sight(played: Played) -> None:
     _, facts = load_session()
-    store.searcher.index_pending()
-    cut, listed, sources = (sources_of(one, facts, store if one is done[-1] else None) for one in done)
+    cut, listed, sources = played.known
     assert sources.count("context") >= len(facts) * 0.5
     assert sources.count("lost") <= len(facts) * 0.2
     assert {*cut, *listed} == {"context", "lost"}
 
 
-def test_the_readme_tells_the_figures_of_this_run(played: tuple[Sequence[Contender], Store]) -> None:
-    done, store = played
+def test_the_readme_tells_the_figures_of_this_run(played: Played) -> None:
+    done, (cut, listed, ours) = played.done, played.known
     _, facts = load_session()
-    store.searcher.index_pending()
-    cut, listed, ours = (sources_of(one, facts, store if one is done[-1] else None) for one in done)
     readme = " ".join((Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8").split())
     assert f"of {len(facts)} facts, a sliding window knew {cut.count('context')} at the end" in readme
     assert f"a plain summary {listed.count('context')}" in readme
@@ -49,10 +68,8 @@ def test_the_readme_tells_the_figures_of_this_run(played: tuple[Sequence[Contend
     assert f"it cost {['', '', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight'][times]} times as much" in readme
 
 
-def test_the_demo_tells_all_of_it_on_45_lines(run: Run) -> None:
-    ran = run("demo")
-    assert ran.code == 0
-    lines = ran.out.splitlines()
+def test_the_demo_tells_all_of_it_on_45_lines(played: Played) -> None:
+    lines = played.printed.splitlines()
     assert len(lines) <= 45
     assert max(map(cell_len, lines)) <= 80
     assert not any(line.endswith("…") and not line.endswith(" …") for line in lines), "a word is cut"
@@ -63,4 +80,4 @@ def test_the_demo_tells_all_of_it_on_45_lines(run: Run) -> None:
         "## Goal",
         "What to run next",
     ):
-        assert said in ran.out
+        assert said in played.printed

@@ -63,27 +63,6 @@ def test_a_model_switch_recomputes_the_threshold() -> None:
     assert (engine.context_length, engine.threshold_tokens) == (50_000, 25_000)
 
 
-@pytest.mark.spec("1.3")
-def test_a_reset_zeroes_the_counters() -> None:
-    engine = ContextCompressor(8_000)
-    engine.update_from_response({"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15})
-    engine.compress(long_session(60))
-    engine.on_session_reset()
-    figures = (engine.last_prompt_tokens, engine.last_completion_tokens, engine.last_total_tokens)
-    assert figures == (0, 0, 0)
-    assert engine.compression_count == 0
-    assert engine.last_report is None
-
-
-@pytest.mark.spec("1.3")
-def test_status_shows_tokens_threshold_and_share_of_the_window() -> None:
-    engine = ContextCompressor(200_000)
-    engine.update_from_response({"prompt_tokens": 50_000, "completion_tokens": 100, "total_tokens": 50_100})
-    status = engine.get_status()
-    assert status["usage_percent"] == 25.0
-    assert (status["last_prompt_tokens"], status["threshold_tokens"]) == (50_000, 100_000)
-
-
 @pytest.mark.spec("1.1")
 def test_usage_fields_are_taken_over_and_a_missing_total_is_summed() -> None:
     engine = ContextCompressor(200_000)

@@ -81,19 +81,12 @@ def test_markdown_is_harmless(payload: str) -> None:
         check_harmless(str(render_markdown(text)))
 
 
-@pytest.mark.parametrize("payload", TRIED)
 @pytest.mark.usefixtures("ferry")
-def test_what_an_address_says_does_no_harm(site: Site, payload: str) -> None:
-    said = quote(payload.replace("\x00", ""))
-    for path in (
-        f"search?q={said}",
-        f"search?q=x&session={said}",
-        f"?client={said}",
-        f"cost?by={said}",
-        f"c/{said}",
-        f"m/{said}",
-    ):
-        check_harmless(site.get(f"/inspector/{path}").text)
+def test_what_an_address_says_does_no_harm(site: Site) -> None:
+    for payload in TRIED:
+        said = quote(payload.replace("\x00", ""))
+        for path in ("search?q=", "search?q=x&session=", "?client=", "cost?by=", "c/", "m/"):
+            check_harmless(site.get(f"/inspector/{path}{said}").text)
 
 
 def test_every_answer_has_a_strict_policy(site: Site, store: Store, ferry: Ferry) -> None:
@@ -123,26 +116,26 @@ def test_pages_need_no_inline_script_or_style(site: Site, store: Store, ferry: F
         assert '"allowEval": false' in text
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[", "10.0.0.7"])
 @pytest.mark.usefixtures("ferry")
-def test_other_host_names_get_nothing(site: Site, host: str) -> None:
-    got = site.ask("GET", "/inspector/", headers={"Host": host})
-    assert got.status in {400, 403}
-    assert "Harbour" not in got.text
+def test_other_host_names_get_nothing(site: Site) -> None:
+    for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[", "10.0.0.7"):
+        got = site.ask("GET", "/inspector/", headers={"Host": host})
+        assert got.status in {400, 403}
+        assert "Harbour" not in got.text
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Origin": "https://evil.example"},
-        {"Origin": "null"},
-        {"Origin": "http://127.0.0.1:1"},
-        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
-        {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors"},
-    ],
-)
-def test_pages_of_other_sites_get_nothing(site: Site, headers: dict[str, str]) -> None:
-    assert site.ask("GET", "/inspector/", headers=headers).status == 403
+FOREIGN: list[dict[str, str]] = [
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://127.0.0.1:1"},
+    {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+    {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "cors"},
+]
+
+
+def test_pages_of_other_sites_get_nothing(site: Site) -> None:
+    for headers in FOREIGN:
+        assert site.ask("GET", "/inspector/", headers=headers).status == 403
 
 
 # -- the two actions ---------------------------------------------------------------------------------------------------
@@ -174,13 +167,11 @@ def test_actions_need_the_token_of_their_form(site: Site, store: Store, ferry: F
     assert store.context(ferry.at) == before
 
 
-@pytest.mark.parametrize(
-    "headers", [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}]
-)
-def test_actions_of_other_pages_are_refused(site: Site, ferry: Ferry, headers: dict[str, str]) -> None:
+def test_actions_of_other_pages_are_refused(site: Site, ferry: Ferry) -> None:
     page = site.get(f"{ferry.link}/compactions/2")
     form = {"token": page.token(f"{ferry.link}/undo"), "compaction": "2"}
-    assert site.post(f"{ferry.link}/undo", form, **headers).status == 403
+    for headers in FOREIGN:
+        assert site.post(f"{ferry.link}/undo", form, **headers).status == 403
 
 
 # -- secrets and tenants -----------------------------------------------------------------------------------------------

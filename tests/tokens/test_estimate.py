@@ -40,12 +40,8 @@ def test_other_languages_and_emoji_are_estimated_within_25_percent(kind: str) ->
     ("name", "text"),
     [
         ("spaces", " " * 100_000),
-        ("line breaks", "\n" * 100_000),
-        ("tabs", "\t" * 10_000),
         ("one capital", "A" * 1_000_000),
-        ("one small letter", "b" * 1_000_000),
         ("a ruler", "=" * 10_000),
-        ("nulls", "\0" * 10_000),
         ("digits", "".join(random.Random(1).choices("0123456789", k=100_000))),
         ("random letters", "".join(random.Random(2).choices("abcdefghijklmnopqrstuvwxyz", k=100_000))),
         ("random punctuation", "".join(random.Random(3).choices("!@#$%^&*(){}[]", k=100_000))),

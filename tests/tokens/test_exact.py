@@ -19,26 +19,17 @@ def test_every_bundled_vocabulary_counts(vocabulary: str) -> None:
 @pytest.mark.parametrize(
     ("model", "vocabulary"),
     [
-        ("gpt-4", "cl100k_base"),
         ("gpt-3.5-turbo", "cl100k_base"),
         ("openai/gpt-4o-mini", "o200k_base"),
-        ("gpt-5.1-codex", "o200k_base"),
-        ("openai/o3-mini", "o200k_base"),
         ("openai/gpt-oss-120b:free", "o200k_base"),
         ("openrouter:meta-llama/llama-3.1-70b", "llama3"),
         ("ollama/llama3.2:3b", "llama3"),
         ("llama-2-7b-chat", "llama2"),
-        ("CodeLlama-34b", "codellama"),
         ("Qwen2.5-Coder-32B-Instruct", "qwen3"),
         ("deepseek-chat", "deepseek_v3"),
         ("deepseek/deepseek-r1-distill-llama-70b", "llama3"),
-        ("google/gemma-2-9b-it", "gemma2"),
         ("gemma-3-27b-it", "gemma3"),
-        ("z-ai/glm-4.6", "glm4"),
-        ("moonshotai/kimi-k2", "kimi_k2"),
         ("mistral-large-latest", "mistral_v3"),
-        ("mistralai/mixtral-8x7b-instruct", "mistral_v1"),
-        ("microsoft/phi-4", "phi4"),
     ],
 )
 def test_a_model_is_recognised_with_and_without_its_provider(model: str, vocabulary: str) -> None:

@@ -104,7 +104,7 @@ def serve_inspector(
         opens_browser: True to open the browser.
         proof: The secret of the gateway that started this.
         models: Settings of models in the store.
-        is_copy: True if the store is a copy of a file: its requests are reckoned, and compactions may be tried on it.
+        is_copy: True if the store is a copy of a file: its requests are reckoned.
     """
     import asyncio  # noqa: PLC0415 - keeps `--help` quick
 

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -117,7 +117,7 @@ class ConversationCompactor:
         self._ahead: dict[int, asyncio.Task[None]] = {}
         self._preparing: set[int] = set()
         """Conversations in `_ahead` for which the lossless engine only does a piece of the next compaction's work."""
-        self._hearing: set[asyncio.Task[None]] = set()
+        self._counting: set[asyncio.Task[None]] = set()
         self._summary_seconds: dict[tuple[str, str], float] = {}
         """The mean seconds of the last summaries, by provider and model of the conversation."""
         self._made: set[int] = set()
@@ -128,7 +128,7 @@ class ConversationCompactor:
 
     async def close(self) -> None:
         """Wait a while for the compactions under way."""
-        if under_way := {*self._ahead.values(), *self._hearing}:
+        if under_way := {*self._ahead.values(), *self._counting}:
             await asyncio.wait(under_way, timeout=10)
         for pool in (*self._workers.values(), *self._patient.values()):
             pool.shutdown(wait=False, cancel_futures=True)
@@ -214,13 +214,9 @@ class ConversationCompactor:
             if size.is_considered:
                 await self.note_answer(relayed, turn, size.tokens, 0, sent)
 
-        self._do(count())
-
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do work that nobody waits for."""
-        task = asyncio.create_task(work)
-        self._hearing.add(task)
-        task.add_done_callback(self._hearing.discard)
+        task = asyncio.create_task(count())
+        self._counting.add(task)
+        task.add_done_callback(self._counting.discard)
 
     async def _work_ahead(
         self,

@@ -71,7 +71,6 @@ def make_app(reader: Reader, watch: Watch) -> web.Application:
         add.add_get(path, pages.get(page))
     add.add_get(f"{one}/export/{{form}}", pages.export(conversation))
     add.add_post(f"{one}/undo", pages.post(conversation.undo))
-    add.add_post(f"{one}/compact", pages.post(conversation.try_compaction))
     live = LiveHandler(reader)
     add.add_get(f"{BASE}/live", live.listen)
     app.on_shutdown.append(live.close)

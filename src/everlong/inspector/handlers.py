@@ -9,13 +9,12 @@ from functools import partial
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from everlong.context import ContextCompressor
 from everlong.errors import NotStored
 from everlong.inspector.pages import compactions, conversation_list, cost, now, search, timeline, transcript
 from everlong.inspector.pages.compactions import CompactionPage
 from everlong.inspector.rendering import BASE
 from everlong.redaction import redact
-from everlong.store import Occasion, Store
+from everlong.store import Store
 from everlong.store.transcripts import FORMATS, Format, suffix_of, write_transcript
 
 if TYPE_CHECKING:
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "ConversationHandlers", "ExportFile", "Reader", "StoreHandlers", "Visit"]
 
-_LEAST_WINDOW = 1_000
-"""The least tokens of a window in which a compaction is tried."""
 _CONTENT_TYPES = {"markdown": "text/markdown", "json": "application/json"}
 
 
@@ -39,7 +36,7 @@ class Reader:
     name: str = ""
     """The store as people know it."""
     is_copy: bool = False
-    """True if the store is a copy of a file: its requests are reckoned, and compactions may be tried on it."""
+    """True if the store is a copy of a file: its requests are reckoned."""
     ledgers: cost.Ledgers = field(default_factory=cost.Ledgers)
 
     def store(self, tenant: str) -> Store:
@@ -172,11 +169,7 @@ class ConversationHandlers:
         """Show all compactions."""
         found = self._found(visit)
         rows = compactions.compaction_rows(visit.store, found.id)
-        shown: dict[str, Any] = {"rows": rows}
-        if self._reader.is_copy:  # half of the context is a window in which there is something to see
-            tokens = now.read_now(visit.store, self._reader.settings, found.id).tokens
-            shown["window"] = max(_LEAST_WINDOW, tokens // 2 // 1_000 * 1_000)
-        return self._tab(visit, found, "compactions.html", "compactions", **shown)
+        return self._tab(visit, found, "compactions.html", "compactions", rows=rows)
 
     def compaction(self, visit: Visit) -> Answer:
         """Show one compaction."""
@@ -190,23 +183,6 @@ class ConversationHandlers:
         """Show sub-agents and forks."""
         found = self._found(visit)
         return self._tab(visit, found, "tree.html", "tree", page=conversation_list.read_tree(visit.store, found.id))
-
-    def try_compaction(self, visit: Visit) -> Answer:
-        """Compact a conversation of a copy as in a window of so many tokens, and show what came of it."""
-        found = self._found(visit)
-        told = visit.form.get("window", "")
-        if not self._reader.is_copy:
-            raise NotStored("a compaction is tried on the copy of a file: everlong inspect --web FILE")
-        if not (told.isascii() and told.isdecimal() and int(told[:9]) >= _LEAST_WINDOW):
-            raise NotStored(f"a window has {_LEAST_WINDOW:,} tokens or more")
-        last = visit.store.conversations.path(found.id).runs[-1]
-        engine = ContextCompressor(int(told[:9]), model=found.model, settings=self._reader.settings.compression)
-        occasion = Occasion("manual", found.parts[-1], found.model, told[:9])
-        done = visit.store.compact(visit.store.branch(last.branch, last.high), engine, occasion, force=True)
-        place = "?result=unchanged"
-        if done.outcome == "compacted":
-            place = f"/{len(compactions.compaction_rows(visit.store, found.id))}"
-        return Answer(location=f"{BASE}/c/{quote(found.id, safe='')}/compactions{place}")
 
     def undo(self, visit: Visit) -> Answer:
         """Undo the compaction in force, if it is still the one that the reader saw."""
