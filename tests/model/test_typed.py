@@ -205,6 +205,7 @@ HOSTILE: dict[str, Callable[[int], str]] = {
     "blocks": lambda size: "".join(f"\n<a{n}>x</a{n}>" for n in range(size // 14)),
     "spaces": lambda size: " " * size + "x",
     "empty lines": lambda size: "\n" * size + "x",
+    "a divider that is none": lambda size: "*" * size + "x",
     "markers": lambda size: "[Request interrupted by user" * (size // 28),
     "lines in brackets": lambda size: "[a]\n" * (size // 4),
     "quoted lines": lambda size: "\n> a" * (size // 4),

@@ -141,7 +141,7 @@ _HEADINGS = (
 """Lines behind which nothing is typed."""
 _MARK = re.compile(
     rf"(?P<fence>```|(?:\"\"\"|''')(?=\n))|(?P<stray></{_NAME}\s*+>{_END})|{_LINE}(?=\S)(?:(?P<stray_line></{_NAME})"
-    rf"|(?P<tilde>~~~|\"\"\"|''')|(?P<divider>(?P<char>[-=*#_+%])(?P=char){{2,}}{_END})"
+    rf"|(?P<tilde>~~~|\"\"\"|''')|(?P<divider>(?P<char>[-=*#_+%])(?P=char){{2,}}+{_END})"
     rf"|(?:[^\w\s<\[]{{1,6}}+[ \t]*+)??(?P<rest>(?i:{'|'.join(_HEADINGS)}))|(?P<label>(?i:{_LABEL}))"
     rf"|(?P<piece><!--(?:(?!-->)[\s\S])*+(?:-->)?|<[!?][^>]*+>?|>[^\n]*+|\[[^\]\n]*+\]{_END}"
     r"|(?:\[?(?:\d{4}-\d\d-\d\d[T ]\d\d:|\d\d:\d\d:\d\d|(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL)[\]:])"
