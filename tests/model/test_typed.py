@@ -206,6 +206,8 @@ HOSTILE: dict[str, Callable[[int], str]] = {
     "spaces": lambda size: " " * size + "x",
     "empty lines": lambda size: "\n" * size + "x",
     "a divider that is none": lambda size: "*" * size + "x",
+    "an address that is no heading": lambda size: "# http://" + "*" * size + " x",
+    "sources in brackets": lambda size: "[error " * (size // 7),
     "markers": lambda size: "[Request interrupted by user" * (size // 28),
     "lines in brackets": lambda size: "[a]\n" * (size // 4),
     "quoted lines": lambda size: "\n> a" * (size // 4),
