@@ -93,11 +93,13 @@ def standing_rules(messages: Sequence[Message], summaries: Sequence[int] = ()) -
     """Return the rules in force at the end of a conversation; ``summaries`` are the indices of its summaries.
 
     The block of a summary tells all rules in force at its place. A new rule replaces no other; the same sentence stands
-    once, at its newest place.
+    once, at its newest place. Where messages of role user name several speakers, as where agents talk to one another,
+    only the first speaker and messages without a name lay down rules.
     """
     rules: dict[str, int] = {}
     older: tuple[str, ...] = ()
     turns = 0
+    speakers: list[object] = [None]
     for place, message in enumerate(messages):
         if place in summaries:
             if block := read_block(message):
@@ -109,7 +111,9 @@ def standing_rules(messages: Sequence[Message], summaries: Sequence[int] = ()) -
             rules.update(dict.fromkeys(edit[0], max(1, turns)))
         elif typed := typed_words(message):
             turns += 1
-            _hear(typed, rules, turns)
+            speakers += [] if speakers[1:] else [message.get("name")]
+            if message.get("name") in speakers:
+                _hear(typed, rules, turns)
     return StandingRules(tuple(Rule(*rule) for rule in rules.items()), older, turns)
 
 
