@@ -51,7 +51,7 @@ NOT_RUN = {
     r"everlong wrap ": "needs the program that it wraps; tests/cli/test_clients_docs.py runs it with stand-ins",
     r"curl ": "asks a gateway; tests/gateway asks all of its paths",
     r"export \w+_(?:KEY|TOKEN)=": "needs a key of the reader's",
-    r"source ": "is for the shell of the reader",
+    r"source |export ": "is for the shell of the reader",
     r"python ": "runs a program that the page shows; the test at the end of this file does it",
     r"everlong run --local ": "an answer takes a small model long; tests/cli/test_local.py asks for a short one",
 }
