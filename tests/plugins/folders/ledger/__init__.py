@@ -20,9 +20,11 @@ def register(ctx):
 
     if callable(getattr(ctx, "register_command", None)):
         ctx.register_command("ledger", handle, description="What the ledger holds")
+    if callable(getattr(ctx, "register_hook", None)):
+        ctx.register_hook("pre_llm_call", lambda **facts: {"context": "Look into the ledger first."})
     try:
         from hermes_cli.plugins import get_plugin_manager
 
-        get_plugin_manager()._hooks.setdefault("post_llm_call", []).append(lambda **facts: engine.note_turn())
+        get_plugin_manager()._hooks.setdefault("post_llm_call", []).append(engine.note_turn)
     except Exception as error:
         logger.debug("no manager: %s", error)

@@ -20,7 +20,6 @@ class LedgerEngine(ContextEngine):
         self._store = None
         self.keep = keep
         self.conversation = ""
-        self.turns = 0
         self.summaries = 0
 
     @property
@@ -37,6 +36,7 @@ class LedgerEngine(ContextEngine):
         self._store.tell("start", session_id, kwargs)
 
     def on_session_end(self, session_id, messages):
+        self._store.add(self.conversation, messages)
         self._store.tell("end", session_id, {"messages": len(messages)})
 
     def update_model(self, model, context_length, base_url="", api_key="", provider="", api_mode=""):
@@ -86,8 +86,8 @@ class LedgerEngine(ContextEngine):
         self._store.add(self.conversation, kwargs.get("messages") or [])
         return json.dumps({"found": self._store.find(args["words"])})
 
-    def note_turn(self):
-        self.turns += 1
+    def note_turn(self, conversation_history=(), **facts):
+        self._store.add(self.conversation, conversation_history)
 
     def get_status(self):
-        return {**super().get_status(), "stored": self._store.count() if self._store else 0, "turns": self.turns}
+        return {**super().get_status(), "stored": self._store.count() if self._store else 0}
