@@ -39,19 +39,6 @@ ANSWER: Message = {"role": "assistant", "content": "There are two files in the f
 NEXT: Message = {"role": "user", "content": "Thanks"}
 
 
-def test_a_turn_is_open_until_it_is_finished(store: Store) -> None:
-    at = store.record([SYSTEM, ASK])
-    begun = store.turns.begin(at, model="m-1")
-    assert (begun.status, begun.model, begun.node, begun.depth) == ("open", "m-1", at.head, 1)
-    assert list(store.turns.since()) == [begun]
-    done = store.turns.finish(begun.id, ANSWER, usage={"input_tokens": 7}, cost=0.5)
-    assert (done.status, done.usage, done.cost, done.reply is not None) == ("done", {"input_tokens": 7}, 0.5, True)
-    assert done.ended is not None
-    assert list(store.turns.since()) == [done]
-    assert store.turns.reply(done.id) == ANSWER
-    assert store.verify().problems == []
-
-
 def test_what_a_turn_used_adds_to_its_session_once(store: Store) -> None:
     at = store.record([ASK])
     made = store.sessions.start(at, from_depth=0)
