@@ -28,7 +28,6 @@ SHARED = settings(
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-SYSTEM: Message = {"role": "system", "content": "You are an agent."}
 ASK: Message = {"role": "user", "content": "List the files"}
 CALL: Message = {
     "role": "assistant",
