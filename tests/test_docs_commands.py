@@ -44,7 +44,6 @@ NOT_RUN = {
     r"make ": "needs make and installs a whole environment; the tests are run by it",
     r"pip install |python -m pip ": "needs a package index",
     r"pipx |uv ": "needs a package index; tests/test_wheel.py installs the wheel and runs it",
-    r"everlong auth set ": "writes to the system's keyring; tests/cli/test_auth.py runs it against one of its own",
     r"everlong serve": "runs until it is stopped; tests/gateway/test_serve.py runs it",
     r"(?:claude|codex) mcp add ": "needs the client; tests/clients/test_mcp.py runs it",
     r"everlong (?:demo|inspect) --web": "runs until it is stopped; tests/cli/test_inspect_web.py runs it",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everlong.extras import install_command, package_command
+from everlong.extras import install_command
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,6 @@ def test_the_command_fits_how_this_copy_was_installed(prefix: str, command: str)
 def test_pipx_and_uv_are_known_by_the_file_that_they_leave(tmp_path: Path, file: str, begins: str) -> None:
     place = tmp_path / "env"
     place.mkdir()
-    assert package_command("keyring", place) == "pip install keyring"
+    assert install_command("gateway", place).startswith("pip install ")
     (place / file).touch()
-    assert package_command("keyring", place).startswith(begins)
     assert install_command("gateway", place).startswith(begins)

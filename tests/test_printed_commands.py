@@ -32,7 +32,6 @@ INSTEAD = {
     r"\{asked\}|\{text\}": "port",
     r"\{root\}|\{folder\}": ".",
     r"\{client(?:\.name)?\}": "claude-code",
-    r"\{endpoint\.name\}|\{provider or 'PROVIDER'\}|\bPROVIDER\b(?!:)": "anthropic",
     r"PROVIDER:MODEL": "anthropic:claude-sonnet-5",
     r"\bFILE\b": "session.json",
     r"\bPATH\b": "off",
@@ -40,7 +39,6 @@ INSTEAD = {
     r"--store \{(?:named|path)\}": "--store harbour.db",
     r"gateway\.keys\.NAME\.key_variable VARIABLE": "gateway.keys.office.key_variable OFFICE_KEY",
     r"providers\.NAME\.base_url URL": "providers.office.base_url http://localhost:8080/v1",
-    r"auth set NAME": "auth set office",
     r"config set KEY VALUE": "config set agent.sandbox auto",
     r"~/\.claude/projects": "../home/.claude/projects",
     r"http://(?:host|localhost):8080/v1": "SERVER",
@@ -49,7 +47,6 @@ INSTEAD = {
 """The words that stand for something of the reader's, and something that the home of the test has."""
 
 NOT_RUN = {
-    r"auth set": "writes to the system's keyring; tests/cli/test_auth.py runs it against one of its own",
     r"channels pair": "needs a bot; tests/cli/test_channels.py has one",
     r"channels run$": "needs a bot's token",
     r"(?:serve$|inspect --web|demo --web)": "runs until it is stopped",
@@ -120,7 +117,7 @@ for _line in RUN:
 
 
 def test_the_lists_name_only_what_is_printed() -> None:
-    assert len(PRINTED) > 60
+    assert len(PRINTED) > 50
     for pattern in [*INSTEAD, *NOT_RUN]:
         assert any(re.search(pattern, command) for command in PRINTED), pattern
     for named in re.findall(r"tests/[\w/]+\.py", " ".join(NOT_RUN.values())):

@@ -76,7 +76,7 @@ def test_the_tree_of_errors_shows_all_of_them() -> None:
 def test_loading_providers_testing_and_memory_loads_no_client_and_no_server() -> None:
     code = """
 import sys, everlong.memory, everlong.providers, everlong.testing
-heavy = {"openai", "anthropic", "httpx2", "genai_prices", "keyring", "pydantic", "http.server"}
+heavy = {"openai", "anthropic", "httpx2", "genai_prices", "pydantic", "http.server"}
 print(sorted(heavy & set(sys.modules)))
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

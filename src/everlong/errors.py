@@ -294,8 +294,6 @@ class ProviderError(EverlongError):
 
     may_retry: ClassVar[bool] = False
     """True if the same request may succeed a little later."""
-    may_fall_back: ClassVar[bool] = True
-    """True if another model or provider may answer instead."""
     should_compact: ClassVar[bool] = False
     """True if a shorter prompt would help."""
 

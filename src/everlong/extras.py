@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-__all__ = ["install_command", "list_extras", "package_command", "packages_of"]
+__all__ = ["install_command", "list_extras", "packages_of"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
@@ -14,16 +14,8 @@ _EXTRA = re.compile(r"extra\s*==\s*['\"]([\w-]+)['\"]")
 
 def install_command(extra: str, prefix: Path | None = None) -> str:
     """Return what to type to install an extra: its packages, which need no index that has Everlong itself."""
-    return _command(prefix or Path(sys.prefix), packages_of(extra) or [f"'everlong[{extra}]'"])
-
-
-def package_command(package: str, prefix: Path | None = None) -> str:
-    """Return what to type to install a package beside Everlong."""
-    return _command(prefix or Path(sys.prefix), [package])
-
-
-def _command(prefix: Path, packages: list[str]) -> str:
-    """Return what to type to install packages; pipx and uv keep a program where plain pip does not reach it."""
+    prefix, packages = prefix or Path(sys.prefix), packages_of(extra) or [f"'everlong[{extra}]'"]
+    # pipx and uv keep a program where plain pip does not reach it.
     place = prefix.as_posix()
     if "/pipx/venvs/" in place or (prefix / "pipx_metadata.json").exists():
         return f"pipx inject {prefix.name} {' '.join(packages)}"

@@ -104,7 +104,7 @@ def test_a_new_session_fetches_what_was_missed_before_what_follows(
 def test_a_wrong_token_is_refused_with_what_to_do(discord: DiscordStandIn) -> None:
     with bot(discord) as made:
         discord.token = "another"  # noqa: S105 - made up
-        with pytest.raises(PlatformRefused, match=r"refuses the bot's token.*everlong auth set discord"):
+        with pytest.raises(PlatformRefused, match=r"refuses the bot's token.*set DISCORD_BOT_TOKEN"):
             made.do(lambda platform: platform.identify())
 
 

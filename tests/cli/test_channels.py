@@ -22,7 +22,7 @@ def test_pair_prints_a_code_and_list_shows_the_channels(run: Run, monkeypatch: p
     monkeypatch.delenv("TELEGRAM_BOT_TOKEN", raising=False)
     refused = run("channels", "pair", "telegram")
     assert (refused.code, refused.out) == (1, "")
-    assert "everlong auth set telegram" in refused.err, "without a bot nobody could read a code"
+    assert "set TELEGRAM_BOT_TOKEN" in refused.err, "without a bot nobody could read a code"
     monkeypatch.setenv("TELEGRAM_BOT_TOKEN", "123:made-up")
     code = run("channels", "pair", "telegram").out.strip()
     assert len(code) == 8

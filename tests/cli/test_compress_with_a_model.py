@@ -15,12 +15,8 @@ SMALL = ("--context-length", "8000", "--json")
 
 @pytest.fixture(autouse=True)
 def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    import keyring  # noqa: PLC0415 - optional
-    from keyring.backends import fail  # noqa: PLC0415 - as above
-
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(keyring.core, "_keyring_backend", fail.Keyring())  # type: ignore[no-untyped-call]
 
 
 def test_auto_takes_the_model_of_the_configuration_and_a_failure_falls_back(

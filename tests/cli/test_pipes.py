@@ -16,7 +16,7 @@ from everlong.cli.main import cli
 from tests.program import everlong_program
 
 WITHOUT_A_TABLE = {
-    "auth remove", "auth set", "config set", "plugins use", "trust add", "trust remove",
+    "config set", "plugins use", "trust add", "trust remove",
     "channels pair", "sessions backup", "sessions export", "sessions rename",
     "setup",  # they change something and say so in a line
     "channels run", "chat", "mcp", "wrap",  # they talk to somebody else

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +21,7 @@ from everlong.model import (
     read_message,
     readable_text,
     title_from,
+    typed,
     typed_words,
 )
 from tests.steps import steps_of
@@ -56,6 +58,32 @@ def test_a_sentence_of_somebody_else_is_never_the_users(case: dict[str, Any]) ->
     assert "upload the keys" not in (title_from([message]) or "")
     asked = [user("Count the gulls."), assistant("Seven."), message]
     assert newest_request(asked) == 0 or case.get("typed")
+
+
+@pytest.mark.parametrize("case", CASES["attack"], ids=lambda case: case["name"])
+def test_a_text_is_read_alike_however_much_is_looked_at_at_once(
+    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = read_message(message_of(case))
+    monkeypatch.setattr(typed, "_STEP", 10)
+    assert read_message(message_of(case)) == whole
+
+
+@pytest.mark.parametrize("line", ["-\n", "a:\n", "# \n", '"a\n'])
+def test_no_search_in_a_long_text_keeps_other_threads_waiting(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No other thread runs until a search has ended."""
+    searched: list[int] = []
+
+    class Marks:
+        def search(self, text: str, start: int, end: int) -> re.Match[str] | None:
+            found = mark.search(text, start, end)
+            searched.append((found.start() if found else end) - start)
+            return found
+
+    mark = typed._MARK
+    monkeypatch.setattr(typed, "_MARK", Marks())
+    typed_words(user(line * 100_000))
+    assert max(searched) < 10_000
 
 
 @pytest.mark.parametrize("case", CASES["benign"], ids=lambda case: case["name"])

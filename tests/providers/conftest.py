@@ -20,12 +20,8 @@ APIS = ("anthropic", "openai")
 
 @pytest.fixture(autouse=True)
 def _nobodys_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    import keyring  # noqa: PLC0415 - optional
-    from keyring.backends import fail  # noqa: PLC0415 - as above
-
     for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(keyring.core, "_keyring_backend", fail.Keyring())  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture

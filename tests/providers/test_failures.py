@@ -134,7 +134,7 @@ def test_no_error_carries_a_key(serve: Serve, connected: Connect) -> None:
         with pytest.raises(AuthenticationFailed) as raised:
             connected(api, server).complete([HELLO])
         assert "key-of-nobody" not in str(raised.value)
-        assert "everlong auth set" in str(raised.value)
+        assert "check the key" in str(raised.value)
 
 
 @both_apis

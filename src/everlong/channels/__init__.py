@@ -7,24 +7,24 @@ answer once.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from everlong.config.settings import ChannelSettings, ChannelsSettings
 from everlong.errors import AuthenticationFailed, ConfigError
 from everlong.extras import install_command
-from everlong.providers.endpoints import Endpoint, find_key, key_source
 
 if TYPE_CHECKING:
     from everlong.channels.platform import Platform
 
 __all__ = [
     "PLATFORMS",
+    "TOKEN_VARIABLES",
     "channel_settings",
     "find_token",
+    "has_token",
     "make_platform",
-    "token_endpoint",
-    "token_source",
 ]
 
 PLATFORMS = ("telegram", "discord")
@@ -60,22 +60,14 @@ TOKEN_VARIABLES = {"telegram": "TELEGRAM_BOT_TOKEN", "discord": "DISCORD_BOT_TOK
 
 def find_token(platform: str, env: Mapping[str, str] | None = None) -> str:
     """Return the token of a platform's bot; raise `AuthenticationFailed` without one."""
-    try:
-        return find_key(token_endpoint(platform), env)
-    except AuthenticationFailed as error:
+    token = (os.environ if env is None else env).get(TOKEN_VARIABLES[platform], "").strip()
+    if not token:
         raise AuthenticationFailed(
-            f"there is no token for {platform}; set {TOKEN_VARIABLES[platform]}, or store one with: "
-            f"everlong auth set {platform}",
-            provider=platform,
-        ) from error
+            f"there is no token for {platform}; set {TOKEN_VARIABLES[platform]}", provider=platform
+        )
+    return token
 
 
-def token_source(platform: str, env: Mapping[str, str] | None = None) -> str | None:
-    """Return where a platform's token comes from: ``env NAME`` or ``keyring``; None without one."""
-    return key_source(token_endpoint(platform), env)
-
-
-def token_endpoint(platform: str) -> Endpoint:
-    """Return where a platform's token is kept: under a name apart from those of providers, who may have any."""
-    variables = (TOKEN_VARIABLES[platform],)
-    return Endpoint(f"channel {platform}", "openai", "", key_variables=variables, needs_key=True, keyring=True)
+def has_token(platform: str) -> bool:
+    """Return whether the environment has the token of a platform's bot."""
+    return bool(os.environ.get(TOKEN_VARIABLES[platform], "").strip())

@@ -45,7 +45,7 @@ _LONGEST_PAUSE = 60.0
 """Seconds between two attempts to store an event."""
 _BAD_LOGIN = (
     "Discord refuses the bot's token; copy a fresh one from the page Bot of your application "
-    "(https://discord.com/developers/applications) and store it with `everlong auth set discord`"
+    "(https://discord.com/developers/applications) and set DISCORD_BOT_TOKEN to it"
 )
 NO_INTENT = (
     "Discord does not let this bot read messages; switch on MESSAGE CONTENT INTENT on the page Bot of your application "

@@ -335,8 +335,8 @@ class TelegramPlatform:
             raise PlatformMoved(f"{action}: the group is a supergroup now, with the id {chat}", chat) from None
         except InvalidToken:
             raise PlatformRefused(
-                f"{action}: Telegram does not know this token; get a valid one from @BotFather, then say: "
-                "everlong auth set telegram"
+                f"{action}: Telegram does not know this token; get a valid one from @BotFather, and "
+                "set TELEGRAM_BOT_TOKEN to it"
             ) from None
         except Conflict:
             raise PlatformUnreachable(

@@ -64,7 +64,7 @@ def run_command(until_eof: bool) -> None:
 @store_option
 def list_command(as_json: bool) -> None:
     """List the channels, who may talk to them, and the chats with their conversations."""
-    from everlong.channels import token_source  # noqa: PLC0415 - as above
+    from everlong.channels import has_token  # noqa: PLC0415 - as above
     from everlong.channels.access import Access  # noqa: PLC0415 - keeps `--help` quick
     from everlong.channels.places import ChatPlaces  # noqa: PLC0415 - as above
 
@@ -75,7 +75,7 @@ def list_command(as_json: bool) -> None:
             section = _section(settings, name)
             listed[name] = {
                 "enabled": section.enabled,
-                "token": token_source(name),
+                "token": has_token(name),
                 "users": section.users,
                 "chats": section.chats,
                 "guilds": getattr(section, "guilds", []),
@@ -95,7 +95,7 @@ def list_command(as_json: bool) -> None:
         return
     for name, one in listed.items():
         state = "enabled" if one["enabled"] else "not enabled"
-        click.echo(f"{name}: {state}, token: {one['token'] or 'none'}")
+        click.echo(f"{name}: {state}, {'with' if one['token'] else 'without'} a token")
         for kind in ("users", "chats", "guilds"):
             if one[kind]:
                 click.echo(f"  {kind}: {', '.join(one[kind])}")
@@ -113,7 +113,7 @@ def list_command(as_json: bool) -> None:
 @store_option
 def pair_command(platform: str, remove: str | None) -> None:
     """Show a code; whoever sends it to the bot in a private chat within ten minutes is let in."""
-    from everlong.channels import token_source  # noqa: PLC0415 - as above
+    from everlong.channels import TOKEN_VARIABLES, has_token  # noqa: PLC0415 - as above
     from everlong.channels.access import Access  # noqa: PLC0415 - keeps `--help` quick
 
     section = _section(config.load_settings().settings, platform)
@@ -124,9 +124,9 @@ def pair_command(platform: str, remove: str | None) -> None:
                 raise click.ClickException(f"{remove} was not let in; everlong channels list shows who was")
             say(f"{remove} may no longer talk to the bot")
             return
-        if token_source(platform) is None:
+        if not has_token(platform):
             raise click.ClickException(
-                f"there is no bot in {platform} that could read a code; say: everlong auth set {platform}"
+                f"there is no token for {platform}, so no bot could read a code; set {TOKEN_VARIABLES[platform]}"
             )
         code = access.make_code()
     click.echo(code)

@@ -104,7 +104,7 @@ def _open_summarizer(name: str, settings: Settings) -> Summarizer:
     if found is None:
         raise ConfigError(
             "--summarizer auto finds no model: no provider has a key, and auxiliary.compression names none; "
-            "store a key with everlong auth set PROVIDER, or leave the option out",
+            "set a variable such as ANTHROPIC_API_KEY, or leave the option out",
             key="auxiliary.compression.provider",
         )
     return found

@@ -189,7 +189,7 @@ def check_keys(situation: DoctorSituation) -> Iterator[Finding]:
         yield Finding("ok", there)
     else:
         advice = (
-            "set a variable such as ANTHROPIC_API_KEY, or store a key: everlong auth set PROVIDER; to try things out, "
+            "set a variable such as ANTHROPIC_API_KEY; to try things out, "
             "python -m everlong.testing is a stand-in model on this machine that needs none"
         )
         yield Finding("warn", "no provider has a key; only servers of your own can be used", advice)
@@ -301,7 +301,7 @@ def check_embeddings(situation: DoctorSituation) -> Iterator[Finding]:
 
 def check_channels(situation: DoctorSituation) -> Iterator[Finding]:
     """Check the packages and the token of each channel that is switched on; the platform is not asked."""
-    from everlong.channels import PLATFORMS, channel_settings, find_token, token_source  # noqa: PLC0415 - may be broken  # noqa: PLC0415 - as above
+    from everlong.channels import PLATFORMS, channel_settings, find_token  # noqa: PLC0415 - may be broken
 
     channels = situation.settings.channels
     enabled = {name: own for name in PLATFORMS if (own := channel_settings(name, channels)).enabled}
@@ -314,7 +314,7 @@ def check_channels(situation: DoctorSituation) -> Iterator[Finding]:
             continue
         find_token(name)  # raises an error that says where to put one
         listed = len(own.users) + len(own.chats) + len(getattr(own, "guilds", ()))
-        text = f"{name}: a token from {token_source(name)}, {counted(listed, 'id')} on the list"
+        text = f"{name}: there is a token, {counted(listed, 'id')} on the list"
         advice = f"let people in with a code: everlong channels pair {name}"
         yield Finding("ok", text) if listed else Finding("warn", f"{text}: only paired people may talk", advice)
 
@@ -347,11 +347,11 @@ _CHECKS: dict[str, tuple[Check, str]] = {
     "config": (check_config, "go to a folder that is there, and correct the file"),
     "sandbox": (check_sandbox, "install bubblewrap"),
     "keys": (check_keys, "correct providers in the settings"),
-    "model": (check_model, "correct agent.model, the key or the address; everlong auth list shows the keys"),
+    "model": (check_model, "correct agent.model, the key or the address"),
     "store": (check_store, "restore a backup, or name another file: everlong config set store.url PATH"),
     "disk": (check_disk, "mend the folder, or name another place: everlong config set store.url PATH"),
     "embeddings": (check_embeddings, "everlong config set search.embeddings PATH, PROVIDER:MODEL or off"),
-    "channels": (check_channels, "store the token with: everlong auth set telegram, or discord"),
+    "channels": (check_channels, "set TELEGRAM_BOT_TOKEN or DISCORD_BOT_TOKEN"),
     "plugins": (check_plugins, "everlong plugins shows what is there"),
 }
 """The checks by the names that are printed, in their order, each with the advice for an error that it raises."""

@@ -35,8 +35,7 @@ _WAYS = """\
 Any of these will do:
 
   a key        export ANTHROPIC_API_KEY=…
-               (or OPENAI_API_KEY, OPENROUTER_API_KEY, GEMINI_API_KEY, …);
-               `everlong auth set anthropic` keeps a key in the system's keyring
+               (or OPENAI_API_KEY, OPENROUTER_API_KEY, GEMINI_API_KEY, …)
   a server     start Ollama, LM Studio, llama.cpp or vLLM on this machine
   a file       everlong --local MODEL.gguf
                (needs: {local})
@@ -197,8 +196,7 @@ def _models_with_keys(env: Mapping[str, str]) -> Iterator[FoundModel]:
     for name, endpoint in ENDPOINTS.items():
         source = key_source(endpoint, env) if name in USUAL_MODELS else None
         if source is not None:
-            where = source.removeprefix("env ") if source.startswith("env ") else "the system's keyring"
-            yield FoundModel(f"{name}:{USUAL_MODELS[name]}", f"with the key in {where}")
+            yield FoundModel(f"{name}:{USUAL_MODELS[name]}", f"with the key in {source}")
 
 
 def find_served_models() -> Iterator[FoundModel]:

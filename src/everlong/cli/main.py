@@ -64,7 +64,6 @@ class LazyGroup(click.Group):
 
 
 _COMMANDS = {
-    "auth": ("everlong.cli.auth:auth_group", "Keep the keys of model providers in the system's keyring."),
     "cache-sim": (
         "everlong.cli.cache_sim:cache_sim_command",
         "Show what a conversation costs under each caching strategy.",

@@ -153,6 +153,8 @@ _LONGEST_TYPED = 1_000_000
 """Characters of a message that are looked at; a part that reaches beyond is not typed."""
 _MOST_MARKS = 10_000
 """Marks that are looked at in one text; nobody types so many."""
+_STEP, _AHEAD = 4_000, 1_000
+"""Characters in which the next mark begins that is looked for at once, and those behind them that it may take."""
 _LONGEST_INLINE = 30
 """Characters between the name of a tag and its end tag that may be part of a sentence."""
 
@@ -298,7 +300,7 @@ class _MessageReader:
         for _ in range(_MOST_MARKS):
             if is_part and not slices and at == done and self._is_notice(text, plain, done):
                 return []
-            mark = _MARK.search(plain, at)
+            mark = _next_mark(plain, at, len(plain))
             if mark and (is_typed := _end_in_sentence(mark, ends)):
                 at = is_typed
                 continue
@@ -404,7 +406,23 @@ def _first_end(mark: re.Match[str], ends: dict[str, list[int]]) -> int:
 
 def _has_heading(text: str, start: int, end: int) -> bool:
     """Return whether a line behind which nothing is typed stands in a piece of a text."""
-    return any(mark["rest"] or mark["label"] for mark in _MARK.finditer(text, start, end))
+    while mark := _next_mark(text, start, end):
+        if mark["rest"] or mark["label"]:
+            return True
+        start = mark.end()
+    return False
+
+
+def _next_mark(text: str, at: int, end: int) -> re.Match[str] | None:
+    """Return the next mark in a piece of a text, some lines at a time: no other thread runs during a search."""
+    while at < end:
+        cut = text.find("\n", min(at + _STEP, end), end) + 1 or end
+        stop = text.find("\n", min(cut + _AHEAD, end), end) + 1 or end
+        mark = _MARK.search(text, at, stop)
+        if mark and mark.start() < cut:
+            return _MARK.search(text, mark.start(), end)
+        at = cut
+    return None
 
 
 def _end_in_sentence(mark: re.Match[str], ends: dict[str, list[int]]) -> int:

@@ -381,7 +381,7 @@ def save_config(*ignored: Any, **also_ignored: Any) -> None:
 
 
 def save_env_value(name: str, value: str) -> None:
-    """Raise a `PluginError`: `everlong auth` keeps keys, and users set variables."""
+    """Raise a `PluginError`: users set variables themselves."""
     del value
     raise PluginError(f"a plugin wanted to keep the variable {name}; set it in your environment yourself")
 

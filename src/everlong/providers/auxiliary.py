@@ -235,7 +235,7 @@ def _connect_cheaper(
         name = ModelName(provider, CHEAPER[provider])
         if main is not None and not _is_cheaper(catalogue.info(name, endpoint).prices, main.info.prices):
             continue
-        if key_source(endpoint, env) is None:  # checked last, because a keyring is slow
+        if key_source(endpoint, env) is None:
             continue
         return connect(str(name), settings, catalogue=catalogue, env=env)
     return None

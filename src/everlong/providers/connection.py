@@ -194,7 +194,7 @@ def connect(  # noqa: PLR0913 - each is one thing a caller may want otherwise
         name: ``anthropic:claude-…``, ``openai:gpt-…``, ``openrouter:vendor/model``, or with an endpoint of your own.
         settings: the configuration, for ``providers`` and ``models``.
         base_url: another address for the provider; with a bare model name, an OpenAI-compatible endpoint.
-        api_key: the key, if it does not come from the environment or the keyring.
+        api_key: the key, if it does not come from the environment.
         catalogue: windows and prices of models, to share them between connections.
         policy: how often and how patiently calls are tried again.
         timeout: seconds of silence after which a call has failed.
@@ -223,7 +223,7 @@ def _resolved(name: str, base_url: str | None, own: Mapping[str, ProviderSetting
     if base_url is None:
         return known, parsed
     # A key goes only to its own address: who names another one must name its key, too.
-    return replace(known, base_url=base_url, catalogue=None, key_variables=(), needs_key=False, keyring=False), parsed
+    return replace(known, base_url=base_url, catalogue=None, key_variables=(), needs_key=False), parsed
 
 
 def _provider(endpoint: Endpoint, model: str, key: str, timeout: float) -> Provider:

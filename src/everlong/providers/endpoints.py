@@ -1,20 +1,18 @@
 """Names of models, ``provider:model``, and the format, address and key of each provider.
 
 Endpoints of the user's own come from the ``providers`` section of the configuration. Keys come from the usual
-environment variables, else from the system's keyring; never from the command line or a file. No error and no log
-contains a key.
+environment variables, never from the command line or a file. No error and no log contains a key.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from everlong.errors import AuthenticationFailed, ConfigError
-from everlong.extras import package_command
 
 if TYPE_CHECKING:
     from everlong.config import ProviderSettings
@@ -25,7 +23,6 @@ __all__ = [
     "SMALL",
     "Endpoint",
     "ModelName",
-    "check_keyring",
     "endpoint_for",
     "find_key",
     "is_model_file",
@@ -33,9 +30,6 @@ __all__ = [
     "parameters_in",
     "parse_model_name",
     "priced_as",
-    "remove_key",
-    "store_key",
-    "variable_of",
 ]
 
 SMALL = 1_000_000_000
@@ -52,8 +46,6 @@ class Endpoint:
     """None for the official client's own address, which its environment variable may change."""
     key_variables: tuple[str, ...] = ()
     needs_key: bool = True
-    keyring: bool = True
-    """True if a key that is stored under this name may be sent there."""
     catalogue: str | None = None
     """The provider's name in the catalogue of prices; None if anything may be served there."""
 
@@ -78,10 +70,10 @@ ENDPOINTS: dict[str, Endpoint] = {
             ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
             catalogue="google",
         ),
-        Endpoint("ollama", "openai", "http://localhost:11434/v1", needs_key=False, keyring=False),
-        Endpoint("llamacpp", "openai", "http://localhost:8080/v1", needs_key=False, keyring=False),
-        Endpoint("lmstudio", "openai", "http://localhost:1234/v1", needs_key=False, keyring=False),
-        Endpoint("vllm", "openai", "http://localhost:8000/v1", needs_key=False, keyring=False),
+        Endpoint("ollama", "openai", "http://localhost:11434/v1", needs_key=False),
+        Endpoint("llamacpp", "openai", "http://localhost:8080/v1", needs_key=False),
+        Endpoint("lmstudio", "openai", "http://localhost:1234/v1", needs_key=False),
+        Endpoint("vllm", "openai", "http://localhost:8000/v1", needs_key=False),
     )
 }
 
@@ -177,7 +169,6 @@ def endpoint_for(provider: str, own: Mapping[str, ProviderSettings] | None = Non
         base_url=mine.base_url or base.base_url,
         key_variables=variables,
         needs_key=bool(variables),
-        keyring=known is None or mine.base_url is None,
         # At another address, anything may be served under a known name.
         catalogue=None if mine.base_url else base.catalogue,
     )
@@ -185,92 +176,24 @@ def endpoint_for(provider: str, own: Mapping[str, ProviderSettings] | None = Non
 
 # -- keys -----------------------------------------------------------------------------------------------------------
 
-_SERVICE = "everlong"
 NO_KEY = "no-key"
 """Sent to servers that need no key, because the clients insist on one."""
 
 
 def find_key(endpoint: Endpoint, env: Mapping[str, str] | None = None) -> str:
     """Return the key for an endpoint; raise `AuthenticationFailed` if one is needed and there is none."""
-    key = _from_environment(endpoint, env) or (_from_keyring(endpoint.name) if endpoint.keyring else None)
+    values = os.environ if env is None else env
+    key = next((found for name in endpoint.key_variables if (found := values.get(name, "").strip())), None)
     if key:
         return key
     if not endpoint.needs_key:
         return NO_KEY
-    variable = variable_of(endpoint)
     raise AuthenticationFailed(
-        f"there is no key for {endpoint.name}; set {variable}, or store one with: everlong auth set {endpoint.name}",
-        provider=endpoint.name,
+        f"there is no key for {endpoint.name}; set {endpoint.key_variables[0]}", provider=endpoint.name
     )
 
 
 def key_source(endpoint: Endpoint, env: Mapping[str, str] | None = None) -> str | None:
-    """Return the source of an endpoint's key: ``env NAME`` or ``keyring``; None without one."""
+    """Return the environment variable that has an endpoint's key; None without one."""
     values = os.environ if env is None else env
-    for variable in endpoint.key_variables:
-        if values.get(variable, "").strip():
-            return f"env {variable}"
-    return "keyring" if endpoint.keyring and _from_keyring(endpoint.name) else None
-
-
-def store_key(provider: str, key: str, variable: str = "the provider's environment variable") -> None:
-    """Put a key into the system's keyring; if that fails, the `ConfigError` names the variable to set instead."""
-    _use_keyring(lambda keyring: keyring.set_password(_SERVICE, provider, key), variable)
-
-
-def check_keyring(endpoint: Endpoint) -> None:
-    """Raise a `ConfigError` if the system's keyring cannot be used, before a person types a key."""
-    _use_keyring(lambda keyring: keyring.get_password(_SERVICE, endpoint.name), variable_of(endpoint))
-
-
-def variable_of(endpoint: Endpoint) -> str:
-    """Return the environment variable for an endpoint's key."""
-    return endpoint.key_variables[0] if endpoint.key_variables else "its environment variable"
-
-
-def _use_keyring(work: Callable[[Any], object], variable: str) -> None:
-    keyring = _keyring()
-    if keyring is None:
-        raise ConfigError(
-            f"the package keyring is missing; install it with: {package_command('keyring')}, or set {variable}",
-            key="auth",
-        )
-    try:
-        work(keyring)
-    except Exception as error:
-        raise ConfigError(
-            f"the system's keyring cannot be used ({type(error).__name__}); set {variable} instead", key="auth"
-        ) from error
-
-
-def remove_key(provider: str) -> bool:
-    """Remove a key from the system's keyring; return whether there was one."""
-    if _from_keyring(provider) is None:
-        return False
-    _keyring().delete_password(_SERVICE, provider)
-    return True
-
-
-def _from_environment(endpoint: Endpoint, env: Mapping[str, str] | None) -> str | None:
-    values = os.environ if env is None else env
-    return next((found for name in endpoint.key_variables if (found := values.get(name, "").strip())), None)
-
-
-def _from_keyring(provider: str) -> str | None:
-    keyring = _keyring()
-    if keyring is None:
-        return None
-    try:
-        found = keyring.get_password(_SERVICE, provider)
-    except keyring.errors.KeyringError:  # locked, or no keyring on this system: the same as none
-        return None
-    return found or None
-
-
-def _keyring() -> Any:
-    try:
-        import keyring  # noqa: PLC0415 - an optional package, and slow to load
-        import keyring.errors  # noqa: PLC0415 - as above
-    except ImportError:
-        return None
-    return keyring
+    return next((name for name in endpoint.key_variables if values.get(name, "").strip()), None)

@@ -202,9 +202,9 @@ def _key_advice(provider: str) -> str:
     if provider == "custom":
         return (
             "give the server a name, then a key: everlong config set providers.NAME.base_url URL, "
-            "everlong auth set NAME, and use the model NAME:MODEL"
+            "everlong config set providers.NAME.key_variable VARIABLE, and use the model NAME:MODEL"
         )
-    return f"check the key (everlong auth set {provider or 'PROVIDER'})"
+    return "check the key; `everlong doctor` shows the variable that it comes from"
 
 
 def _name(provider: str, model: str) -> str:
