@@ -50,6 +50,7 @@ NOT_RUN = {
     r"everlong channels (?:run|pair)": "needs a bot; tests/channels does it with stand-ins",
     r"everlong wrap ": "needs the program that it wraps; tests/cli/test_clients_docs.py runs it with stand-ins",
     r"curl ": "asks a gateway; tests/gateway asks all of its paths",
+    r"export \w+_(?:KEY|TOKEN)=": "needs a key of the reader's",
     r"source ": "is for the shell of the reader",
     r"python ": "runs a program that the page shows; the test at the end of this file does it",
     r"everlong run --local ": "an answer takes a small model long; tests/cli/test_local.py asks for a short one",
@@ -142,7 +143,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         from everlong.providers.local import find_model_file  # noqa: PLC0415 - only where it is installed
 
         (home / "models").mkdir()
-        (home / "models" / "qwen3-8b.gguf").symlink_to(find_model_file().path)
+        (home / "models" / "qwen3-8b.gguf").symlink_to(find_model_file())
     for words in (["init", "-q"], ["add", "session.json"]):
         subprocess.run(["git", *words], cwd=project, check=True)  # noqa: S607 - the git of whoever runs the tests
     (project / "session.json").write_text(json.dumps(talk, indent=1))

@@ -53,7 +53,6 @@ NOT_RUN = {
     r"wrap -- claude": "needs the client",
     r"setup$": "asks at a terminal; tests/chat/test_first_run.py answers",
     r"--local": "needs a model file; tests/cli/test_local.py has one",
-    r"plugins use": "asks; tests/cli/test_plugins.py runs it",
     r"(?:sessions import|config set|^run)$": "is named, and not to be typed as it stands",
 }
 """Commands that the test only looks up, options and all, with the reason."""

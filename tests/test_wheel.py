@@ -82,7 +82,7 @@ def test_the_wheel_carries_code_types_licence_and_the_demo_and_nothing_else(whee
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("serve",), "the gateway is not installed; install it with: pip install aiohttp brotli genai-prices tomlkit"),
+        (("serve",), "the gateway is not installed; install it with: pip install aiohttp genai-prices tomlkit"),
         (
             ("inspect", "--web"),
             "the inspector is not installed; install it with: pip install aiohttp jinja2 markdown-it-py nh3",

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from everlong.channels.discord import DiscordPlatform
-from everlong.channels.platform import Inbound, Place
+from everlong.channels.platform import Inbound
 from everlong.config.settings import DiscordSettings
 from tests.channels.discord_stand_in import DiscordStandIn
 from tests.waiting import PATIENCE, until
@@ -43,7 +43,7 @@ class Bot:
 
         async def run() -> None:
             try:
-                await self.platform.run(self._receive, self._last_seen, self._places)
+                await self.platform.run(self._receive)
             except Exception as error:  # noqa: BLE001 - the test looks at it
                 self.stopped = error
 
@@ -70,13 +70,6 @@ class Bot:
             raise OSError("the disk is full")
         self.events.append(event)
         self.stored.setdefault(event.update, event)
-
-    def _last_seen(self, place: Place) -> str:
-        seen = [event.message for event in self.stored.values() if event.place == place and event.kind == "message"]
-        return max(seen, key=lambda message: int(message.partition(":")[0]), default="")
-
-    def _places(self) -> Sequence[Place]:
-        return list(dict.fromkeys(event.place for event in self.stored.values()))
 
     @property
     def texts(self) -> list[str]:

@@ -86,15 +86,6 @@ class GatewayStandIn:
                 await session.connection.socket.close(code=1001)
 
     # -- what goes wrong -------------------------------------------------------------------------------------------
-    async def drop(self, code: int = 4000, *, forgets: bool = False) -> None:
-        """Close the connection; with ``forgets`` the session cannot be resumed, and nothing is kept for it."""
-        for session in list(self.sessions.values()):
-            connection, session.connection = session.connection, None
-            if forgets:
-                del self.sessions[session.id]
-            if connection is not None:
-                await connection.socket.close(code=code)
-
     async def ask_to_reconnect(self) -> None:
         """Send RECONNECT, as Discord does before it restarts a node."""
         for session in self.sessions.values():

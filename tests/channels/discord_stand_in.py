@@ -207,22 +207,6 @@ class DiscordStandIn:
         self.call(lambda: self._publish(content))
         return str(content["id"])
 
-    def edit_message(self, message: str, text: str) -> None:
-        """Change a person's message."""
-        content = self._message(message)
-        content |= {"content": text, "edited_timestamp": shapes.time_of(next_id())}
-        self.call(lambda: self.gateway.dispatch("MESSAGE_UPDATE", self._event(content)))
-
-    def delete_message(self, *messages: str) -> None:
-        channel = self._message(messages[0])["channel_id"]
-        for message in messages:
-            del self.messages[channel][message]
-        where = {"channel_id": channel, **self._guild_of(channel)}
-        if len(messages) == 1:
-            self.call(lambda: self.gateway.dispatch("MESSAGE_DELETE", {"id": messages[0], **where}))
-        else:
-            self.call(lambda: self.gateway.dispatch("MESSAGE_DELETE_BULK", {"ids": list(messages), **where}))
-
     def add_file(self, name: str, media_type: str, data: bytes, size: int | None = None) -> Json:
         """Return an attachment for `say`; ``size`` is what Discord states, if it differs."""
         number = next_id()
@@ -390,19 +374,15 @@ class DiscordStandIn:
         handlers: dict[str, Callable[..., Any]] = {
             r"GET /users/@me": lambda: self.bot,
             r"GET /(?:oauth2/)?applications/@me": self._application,
-            r"GET /users/(\d+)": self._user,
-            r"GET /guilds/(\d+)": self._guild,
             r"GET /users/@me/guilds": lambda: [{"id": key, "name": name} for key, name in self.guilds.items()],
             r"GET /gateway/bot": self._gateway_bot,
             r"GET /applications/\d+/commands": lambda: self.commands,
             r"PUT /applications/\d+/commands": self._put_commands,
             r"POST /users/@me/channels": self._open_private_chat,
             r"GET /channels/(\d+)": self._seen_channel,
-            r"GET /channels/(\d+)/messages": lambda channel: self._history(channel, request.query),
             r"POST /channels/(\d+)/messages": self._post_message,
             r"GET /channels/(\d+)/messages/(\d+)": self._get_message,
             r"PATCH /channels/(\d+)/messages/(\d+)": self._patch_message,
-            r"DELETE /channels/(\d+)/messages/(\d+)": self._remove_message,
             r"POST /channels/(\d+)/typing": self._type,
             r"POST /interactions/(\d+)/([^/]+)/callback": self._answer_interaction,
             r"GET /webhooks/\d+/([^/]+)/messages/@original": self._get_reply,
@@ -422,16 +402,6 @@ class DiscordStandIn:
 
     def _application(self) -> Json:
         return {**self.application, "flags": CONTENT_INTENT << 1 if self.allows_content else 0}
-
-    def _user(self, number: str) -> Json:
-        if number not in self.people:
-            raise Refusal(404, 10013, "Unknown User")
-        return self.people[number]
-
-    def _guild(self, number: str) -> Json:
-        if number not in self.guilds:
-            raise Refusal(404, 10004, "Unknown Guild")
-        return shapes.guild(number, self.guilds[number], [], [], self.roles[number])
 
     def _gateway_bot(self) -> Json:
         limit = {"total": 1000, "remaining": 999, "reset_after": 14_400_000, "max_concurrency": 1}
@@ -456,20 +426,6 @@ class DiscordStandIn:
         if channel in self.closed_to_bot:
             raise Refusal(403, 50001, "Missing Access")
         return self.channels[channel]
-
-    def _history(self, channel: str, query: Any) -> list[Json]:
-        self._seen_channel(channel)
-        limit = int(query.get("limit", 50))
-        if not 1 <= limit <= 100:
-            raise Refusal(400, 50035, "Invalid Form Body")
-        found = list(self.messages[channel].values())
-        if "after" in query:
-            found = [content for content in found if int(content["id"]) > int(query["after"])][:limit]
-        elif "before" in query:
-            found = [content for content in found if int(content["id"]) < int(query["before"])][-limit:]
-        else:
-            found = found[-limit:]
-        return found[::-1]
 
     def _get_message(self, channel: str, message: str) -> Json:
         self._seen_channel(channel)
@@ -534,12 +490,6 @@ class DiscordStandIn:
         content["components"] = body.get("components", content["components"])
         content["edited_timestamp"] = shapes.time_of(next_id())
         await self.gateway.dispatch("MESSAGE_UPDATE", self._event(content))
-
-    async def _remove_message(self, channel: str, message: str) -> None:
-        self._get_message(channel, message)
-        del self.messages[channel][message]
-        where = self._guild_of(channel)
-        await self.gateway.dispatch("MESSAGE_DELETE", {"id": message, "channel_id": channel, **where})
 
     def _type(self, channel: str, body: Json) -> None:  # noqa: ARG002 - as every POST
         self._seen_channel(channel)

@@ -92,10 +92,7 @@ class RecordingPlatform:
     async def run(
         self,
         receive: Receive,
-        last_seen: Callable[[Place], str] = lambda _: "",
-        places: Callable[[], Sequence[Place]] = tuple,
     ) -> None:
-        del last_seen, places
         self.receive = receive
         await asyncio.Event().wait()
 
@@ -116,10 +113,6 @@ class RecordingPlatform:
         assert len(text) <= self.limits.text
         self.shown[message].text, self.shown[message].buttons = text, list(buttons)
         self.fault("edit", "after")
-
-    async def delete(self, place: Place, message: str) -> None:
-        self._begin("delete", (place, message))
-        self.shown.pop(message, None)
 
     async def send_file(self, place: Place, name: str, data: bytes, *, caption: str = "", nonce: str) -> str:
         del caption, nonce

@@ -311,10 +311,6 @@ class TelegramStandIn:
     def _do_getMe(self, _: dict[str, Any]) -> Any:  # noqa: N802 - the API's name
         return {"id": BOT_ID, "is_bot": True, "first_name": "Everlong", "username": BOT_NAME}
 
-    def _do_getChat(self, given: dict[str, Any]) -> Any:  # noqa: N802 - as above
-        chat = self._writable(given)
-        return chat.as_json() | {"accent_color_id": 1, "max_reaction_count": 11, "accepted_gift_types": _GIFTS}
-
     def _do_sendMessage(self, given: dict[str, Any]) -> Any:  # noqa: N802 - as above
         chat = self._writable(given)
         text = str(given.get("text", ""))
@@ -428,15 +424,6 @@ def stand_in(faults: Callable[[Call], Fault | None] = lambda _: None) -> Iterato
         yield server
     finally:
         server.stop(thread)
-
-
-_GIFTS = {
-    "unlimited_gifts": False,
-    "limited_gifts": False,
-    "unique_gifts": False,
-    "premium_subscription": False,
-    "gifts_from_channels": False,
-}
 
 
 async def _parameters(request: web.Request) -> dict[str, Any]:

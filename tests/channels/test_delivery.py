@@ -116,25 +116,3 @@ def test_an_answer_to_a_chat_without_the_bot_is_given_up_and_others_go_on(
 
     run(talk)
     assert store.verify().problems == []
-
-
-def test_a_group_that_becomes_a_supergroup_keeps_its_conversation(
-    opened: Opened, platform: RecordingPlatform, serve: Any
-) -> None:
-    server = serve(lambda ask: str(len([turn for turn in ask.turns if turn.role == "user"])))
-    old, new = Place("telegram", "-5"), Place("telegram", "-1005")
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            await channel.receive(platform.message("one", "-5"))
-            await channel.settle()
-            bound = channel.places.get(old).conversation
-            for number in range(2):
-                await channel.receive(platform.message("", "-5", kind="move", update=f"m{number}", moved_to="-1005"))
-            assert channel.places.get(new).conversation == bound
-            assert channel.places.get(old).conversation is None
-            await channel.receive(platform.message("two", "-1005"))
-            await channel.settle()
-        assert platform.texts("-1005") == ["2"]
-
-    run(talk)

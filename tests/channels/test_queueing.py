@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from everlong.channels import service
@@ -56,28 +55,6 @@ def test_messages_that_meet_a_busy_agent_are_answered_together(
 
     run(talk)
     assert len(busy.model.asked) == 2
-
-
-def test_an_edit_of_a_waiting_message_replaces_it_and_a_deletion_drops_it(
-    opened: Opened, platform: RecordingPlatform, serve: Any
-) -> None:
-    busy = Busy()
-    server = serve(busy.model)
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            await channel.receive(platform.message("one"))
-            await until(lambda: busy.model.asked)
-            wrong, gone = platform.message("wrogn"), platform.message("never mind")
-            await channel.receive(wrong)
-            await channel.receive(gone)
-            await channel.receive(replace(wrong, kind="edit", update="e1", text="right"))
-            await channel.receive(replace(gone, kind="deletion", update="d1", text=""))
-            busy.may_end.set()
-            await channel.settle()
-        assert platform.texts() == ["one", "right"]
-
-    run(talk)
 
 
 def test_stop_ends_a_turn_and_the_next_message_is_answered(

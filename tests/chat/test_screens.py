@@ -31,7 +31,7 @@ That is all."""
 
 
 COMMANDS = [
-    *("branch", "compress", "context", "history", "memory", "model", "new", "quit"),
+    *("compress", "context", "history", "memory", "model", "new", "quit"),
     *("reset", "resume", "retry", "search", "title", "tools", "undo"),
 ]
 

@@ -57,7 +57,7 @@ def test_a_chat_that_is_killed_goes_on(serve: Serve, chat: Open, home: Path) -> 
 
 
 @pytest.mark.spec("8")
-def test_sessions_are_titled_branched_left_and_found(serve: Serve, chat: Open) -> None:
+def test_sessions_are_titled_left_and_found(serve: Serve, chat: Open) -> None:
     server = serve(counter)
     found = chat(server)
     found.enter("/title")
@@ -67,21 +67,7 @@ def test_sessions_are_titled_branched_left_and_found(serve: Serve, chat: Open) -
     idle(found)
     found.enter("/title Ferry times")
     found.wait("Ferry times (2")
-    found.enter("/branch What if")
-    seen = found.wait("this is session")
-    (old,) = re.findall(r"/resume (\S+) goes back", seen)
     idle(found)
-    found.enter("What if it leaves at nine?")
-    found.wait("4 turns; you said 'What if it leaves at nine?'.")
-    idle(found)
-
-    found.enter(f"/resume {old}")
-    found.wait(f"session {old} (Ferry times): 2 messages")
-    idle(found)
-    found.enter("And the bus?")
-    found.wait("4 turns; you said 'And the bus?'.")
-    idle(found)
-
     found.enter("/new")
     found.wait("a new session: 2")
     idle(found)
@@ -89,7 +75,14 @@ def test_sessions_are_titled_branched_left_and_found(serve: Serve, chat: Open) -
     found.wait("2 turns; you said 'Something else.'.")
     idle(found)
     found.enter("/resume")
-    found.wait("Something else.", "What if", "Ferry times")
+    found.wait("Something else.", "Ferry times")
+    idle(found)
+    found.enter("/resume Ferry times")
+    found.wait("(Ferry times): 2 messages")
+    idle(found)
+    found.enter("And the bus?")
+    found.wait("4 turns; you said 'And the bus?'.")
+    idle(found)
     found.enter("/search ferry leaves eight")
     seen = found.wait("  user, Ferry times")
     (number,) = re.findall(r"^(\d+)  .*  user, Ferry times", seen, re.MULTILINE)

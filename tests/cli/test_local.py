@@ -12,7 +12,6 @@ from everlong.agent.conversation import AgentConversation, Said
 from everlong.cli.local import LocalModel
 from everlong.config import Settings
 from everlong.plugins.guard import compressors_in
-from everlong.providers.local import ModelFile
 from everlong.store import Store
 from everlong.store.opening import open_database
 from everlong.testing import ModelServer
@@ -27,7 +26,6 @@ def test_a_name_that_is_no_file_of_weights_is_told_what_local_takes(run: Run, wo
 
 
 def test_a_small_model_is_never_asked_for_a_summary_not_even_when_a_full_session_is_resumed(tmp_path: Path) -> None:
-    file = ModelFile(tmp_path / "harbour.gguf", 8_000, 135_000_000, is_split=False)
     settings = Settings.model_validate({"models": {"llamacpp:harbour": {"context_length": 8_000}}})
     store = Store(open_database(tmp_path / "store.db"))
     conversation = AgentConversation(store, system_prompt="Answer.", model="llamacpp:harbour")
@@ -35,7 +33,10 @@ def test_a_small_model_is_never_asked_for_a_summary_not_even_when_a_full_session
         asked = {"role": "user", "content": f"Question {number}: {'what of the tide? ' * 40}"}
         conversation.add(Said(asked), Said({"role": "assistant", "content": f"Answer {number}."}))
     with ModelServer() as model:
-        local = LocalModel(SimpleNamespace(model=file, url=model.openai_url, api_key="k"))  # type: ignore[arg-type]
+        served = SimpleNamespace(
+            name="harbour", parameters=135_000_000, is_small=True, url=model.openai_url, api_key="k"
+        )
+        local = LocalModel(served)  # type: ignore[arg-type]
         options = AgentOptions(resume=conversation.session_id, log_folder=None, root=tmp_path)
         agent = local.open_agent(settings, options, store, lambda _: None)
         assert [one.summarizer for one in compressors_in(agent.engine)] == [None]

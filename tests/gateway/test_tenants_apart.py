@@ -1,15 +1,21 @@
-"""What the upstream says to one key teaches the gateway nothing about the requests of another."""
+"""What one key or folder says, and its upstream says to it, changes nothing for another."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 from everlong.config import Settings
+from everlong.gateway.compaction import ConversationCompactor
+from everlong.gateway.formats import path_of_folder
 from everlong.gateway.summaries import MOST_A_DAY, Summaries
 from everlong.gateway.window import Windows
+from everlong.testing import ModelServer
+from tests.gateway.running import run_gateway
 from tests.gateway.served import raw, serving
 from tests.gateway.test_auth import ADA, BOB, KEYS
 from tests.gateway.upstream import Exchange, Upstream
@@ -100,3 +106,31 @@ def test_the_summaries_that_one_key_asks_for_are_counted_for_no_other() -> None:
     summaries = Summaries(settings, Mock(), Windows(settings), Mock())
     assert [summaries._take("ada") for _ in range(MOST_A_DAY + 1)].count(False) == 1
     assert summaries._take("bob")
+
+
+def test_slow_work_for_one_key_keeps_no_other_waiting() -> None:
+    async def work() -> None:
+        compactor = ConversationCompactor(Settings(), Mock(), Mock(), Mock(), Mock())
+        is_over = threading.Event()
+        slow = [asyncio.ensure_future(compactor.run_apart("ada", is_over.wait)) for _ in range(100)]
+        assert await compactor.run_apart("bob", lambda: 7) == 7
+        is_over.set()
+        await asyncio.gather(*slow)
+        await compactor.close()
+
+    asyncio.run(work())
+
+
+def test_those_who_begin_alike_in_two_folders_are_two_conversations_each_in_its_folder(tmp_path: Path) -> None:
+    asked = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Which port?"}]}).encode()
+    folders = [tmp_path / "ferry", tmp_path / "tide"]
+    with (
+        ModelServer(["It is 1.", "It is 2."]) as model,
+        run_gateway(model.url, str(tmp_path / "s.db")) as running,
+        running.raw() as client,
+    ):
+        for folder in folders:
+            assert client.ask(asked, path_of_folder(folder) + CHAT, [("authorization", "Bearer k")]).status == 200
+            running.store()  # once it is stored
+        found = list(running.store().conversations.newest())
+    assert sorted(str(one.folder) for one in found) == sorted(map(str, folders))

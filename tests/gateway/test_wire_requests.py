@@ -8,7 +8,6 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import brotli
 import pytest
 import zstandard
 
@@ -119,14 +118,13 @@ def test_a_folder_in_a_path_is_no_way_around_a_check(raw: Raw) -> None:
         assert b"everlong" not in raw.ask(b"", f"{prefix}{path}", method="GET").body
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "zstd"])
 def test_a_compressed_body_goes_on_as_it_came_and_is_read_all_the_same(
     encoding: str, raw: Raw, relay: Running, upstream: Upstream
 ) -> None:
     packed = {
         "gzip": gzip.compress(BODIES["spaces"]),
         "deflate": zlib.compress(BODIES["spaces"]),
-        "br": brotli.compress(BODIES["spaces"]),
         "zstd": zstandard.compress(BODIES["spaces"]),
     }[encoding]
     assert raw.ask(packed, headers=[("content-encoding", encoding)]).status == 200
@@ -142,14 +140,10 @@ def test_what_cannot_be_unpacked_goes_on_as_it_came(encoding: str, raw: Raw, ups
     assert (upstream.last.body, upstream.last.header("content-encoding")) == (packed, encoding)
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "br"])
-def test_a_small_body_that_unpacks_to_more_than_it_may_is_refused(encoding: str, raw: Raw, upstream: Upstream) -> None:
-    bomb: Any = zlib.compressobj(9, zlib.DEFLATED, 31) if encoding == "gzip" else brotli.Compressor(quality=1)
-    pack = bomb.compress if encoding == "gzip" else bomb.process
-    packed = b"".join(pack(b" " * 10_000_000) for _ in range(10)) + (
-        bomb.flush() if encoding == "gzip" else bomb.finish()
-    )
-    assert raw.ask(packed, headers=[("content-encoding", encoding)]).status == 413
+def test_a_small_body_that_unpacks_to_more_than_it_may_is_refused(raw: Raw, upstream: Upstream) -> None:
+    bomb = zlib.compressobj(9, zlib.DEFLATED, 31)
+    packed = b"".join(bomb.compress(b" " * 10_000_000) for _ in range(10)) + bomb.flush()
+    assert raw.ask(packed, headers=[("content-encoding", "gzip")]).status == 413
     assert upstream.requests == []
 
 
@@ -166,7 +160,7 @@ def test_a_client_that_waits_to_be_told_to_continue_is_told(raw: Raw, upstream: 
 def test_only_encodings_that_can_be_read_are_asked_for(raw: Raw, upstream: Upstream) -> None:
     for accepted, sent in {
         "gzip, deflate;q=0.5": "gzip, deflate;q=0.5",
-        "gzip, compress, br, zstd": "gzip, br, zstd",
+        "gzip, compress, br, zstd": "gzip, zstd",
         "compress": "identity",
         "identity": "identity",
     }.items():

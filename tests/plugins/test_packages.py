@@ -1,4 +1,4 @@
-"""What installed packages offer by entry points: engines and general plugins, listed from metadata."""
+"""What installed packages offer by entry points: engines, listed from metadata."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.plugins.making import ENGINE, engine_in
-from tests.plugins.test_choosing import REGISTERS, chosen
+from tests.plugins.test_choosing import chosen
 
 Install = Callable[..., None]
 
@@ -37,12 +37,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
 
 @pytest.mark.spec("2.2")
-def test_engines_and_plugins_of_packages_are_found_after_folders(install: Install, home: Path) -> None:
+def test_engines_of_packages_are_found_after_folders(install: Install, home: Path) -> None:
     install("pkg_tide", ENGINE.format(name="tide"), engines="tide = pkg_tide:Engine")
-    install("pkg_moon", REGISTERS.format(name="moon"), plugins="moon = pkg_moon")
-    install("pkg_sun", REGISTERS.format(name="sun"), plugins="sun = pkg_sun:register")
-    for name in ("tide", "moon", "sun"):
-        engine, said = chosen(name)
-        assert (engine.name, engine.context_length, said) == (name, 50_000, [])
+    engine, said = chosen("tide")
+    assert (engine.name, engine.context_length, said) == ("tide", 50_000, [])
     engine_in(home / "plugins" / "tide", name="nearer")
     assert chosen("tide")[0].name == "nearer"

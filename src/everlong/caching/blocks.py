@@ -38,9 +38,7 @@ __all__ = [
     "Count",
     "Layout",
     "RequestView",
-    "head_blocks",
     "layout_of",
-    "message_blocks",
     "rough_count",
     "switches_of",
 ]

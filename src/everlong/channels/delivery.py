@@ -19,7 +19,6 @@ from everlong.channels.platform import (
     Platform,
     PlatformBusy,
     PlatformError,
-    PlatformMoved,
     PlatformRefused,
     PlatformUnreachable,
 )
@@ -184,14 +183,9 @@ class Delivery:
         return [pieces[0], *self._platform.pieces("(The answer goes on in the file.)"), text.encode("utf-8", "replace")]
 
     async def _deliver_unit(self, answer: OutboxAnswer, unit: str | bytes) -> OutboxAnswer:
-        try:
-            if isinstance(unit, bytes):
-                return await self._send_file(answer, unit)
-            return await self._write(answer, unit)
-        except PlatformMoved as moved:
-            await asyncio.to_thread(self._places.move, answer.place.platform, answer.place.chat, moved.chat)
-            kept = answer.messages[: answer.done]  # messages of the old chat cannot be edited in the new one
-            return await self._note(answer, kept, answer.done)
+        if isinstance(unit, bytes):
+            return await self._send_file(answer, unit)
+        return await self._write(answer, unit)
 
     async def _write(self, answer: OutboxAnswer, piece: str) -> OutboxAnswer:
         """Put the final words into a message, a new one if the first one is gone."""
@@ -200,8 +194,6 @@ class Delivery:
             message = answer.messages[answer.done]
             try:
                 await self.persist(lambda at=answer, to=message: self._platform.edit(at.place, to, piece))  # type: ignore[misc]
-            except PlatformMoved:
-                raise
             except PlatformRefused:
                 if is_last:
                     raise

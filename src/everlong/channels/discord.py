@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from io import BytesIO
 from typing import Any
 
@@ -82,8 +82,6 @@ class DiscordPlatform:
     async def run(
         self,
         receive: Receive,
-        last_seen: Callable[[Place], str] = lambda _: "",
-        places: Callable[[], Sequence[Place]] = lambda: (),
     ) -> None:
         """Hand every event to ``receive``, in order per channel, until cancelled; reconnect as often as it takes."""
         pause = 1.0
@@ -91,7 +89,7 @@ class DiscordPlatform:
             try:
                 client = await self._log_in()
                 pause = 1.0
-                await self._listen(client, Feed(client, receive, last_seen, places))
+                await self._listen(client, Feed(client, receive))
             except (PlatformUnreachable, PlatformBusy) as error:
                 wait = max(pause, error.retry_after) if isinstance(error, PlatformBusy) else pause
                 _log.warning("%s; the next attempt is in %.0f s", error, wait)

@@ -1,9 +1,7 @@
-"""Discord's gateway: events in order as `Inbound` values, the messages missed while it was down, and its errors.
+"""Discord's gateway: events in order as `Inbound` values, and its errors.
 
 Discord repeats what a client missed if the client resumes its session. A new session (a restart, or a session that
-Discord gave up) starts with nothing: `Feed` then asks each known channel for the messages after the newest one that was
-read. Update ids begin with the kind of the event: ``m`` message, ``e`` edit, ``d`` deletion, ``i`` interaction. A
-message has the same id whether it came live or was fetched later, so a message that comes both ways is one event.
+Discord gave up) starts with nothing. Update ids begin with the kind of the event: ``m`` message, ``i`` interaction.
 """
 
 from __future__ import annotations
@@ -11,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from functools import partial
 from typing import Any, Literal
 
 import aiohttp
@@ -37,10 +33,6 @@ __all__ = ["NO_INTENT", "BotClient", "Feed", "split_interaction", "translate_err
 
 _log = logging.getLogger(__name__)
 
-_FETCHES = 8
-"""Channels whose missed messages are fetched at the same time."""
-_MISSED = timedelta(days=1)
-"""The age up to which missed messages are fetched."""
 _LONGEST_PAUSE = 60.0
 """Seconds between two attempts to store an event."""
 _BAD_LOGIN = (
@@ -131,9 +123,7 @@ def locate_channel(channel: object, guild: int | None = None) -> Location | None
     return None
 
 
-def message_event(
-    message: discord.Message, where: Location, me: int, kind: Literal["message", "edit"] = "message"
-) -> Inbound | None:
+def message_event(message: discord.Message, where: Location, me: int) -> Inbound | None:
     """Return what a person wrote; None for the bot's own words and for notices such as pins and joins."""
     if message.author.id == me or message.type not in _TALK:
         return None
@@ -142,7 +132,7 @@ def message_event(
     files = [file for snapshot in snapshots for file in snapshot.attachments] if snapshots else message.attachments
     reference = message.reference
     return Inbound(
-        kind=kind,
+        kind="message",
         update=f"m:{message.id}",
         place=where.place,
         person=_person(message.author, is_bot=message.webhook_id is not None),
@@ -155,29 +145,6 @@ def message_event(
         is_forwarded=bool(snapshots),
         replies_to=str(reference.message_id or "") if reference is not None and not snapshots else "",
         sent_at=message.created_at.timestamp(),
-    )
-
-
-def edit_event(message: discord.Message, where: Location, me: int) -> Inbound | None:
-    """Return an edit; None where Discord only added a preview of a link."""
-    if message.edited_at is None:
-        return None
-    event = message_event(message, where, me, "edit")
-    if event is None:
-        return None
-    return replace(event, update=f"e:{message.id}:{message.edited_at.timestamp():.3f}")
-
-
-def deletion_event(message: int, where: Location) -> Inbound:
-    """Return a deletion. Discord does not say who deleted the message, nor whose it was."""
-    return Inbound(
-        kind="deletion",
-        update=f"d:{message}",
-        place=where.place,
-        person=Person(""),
-        message=str(message),
-        guild=where.guild,
-        is_private=where.is_private,
     )
 
 
@@ -298,53 +265,32 @@ class Feed:
     Args:
         client: A client that is logged in.
         receive: Stores an event.
-        last_seen: Gives the id of the newest message that was read in a place.
-        places: Gives all places with stored messages.
     """
 
-    def __init__(
-        self,
-        client: BotClient,
-        receive: Receive,
-        last_seen: Callable[[Place], str],
-        places: Callable[[], Sequence[Place]],
-    ) -> None:
+    def __init__(self, client: BotClient, receive: Receive) -> None:
         self._client, self._receive = client, receive
-        self._last_seen, self._places = last_seen, places
         self._messages: asyncio.Queue[Job] = asyncio.Queue()
         self._interactions: asyncio.Queue[Job] = asyncio.Queue()
         self._workers = [asyncio.ensure_future(_work(queue)) for queue in (self._messages, self._interactions)]
         self._locations: dict[int, Location] = {}
 
     async def close(self) -> None:
-        """Stop; what is not stored yet is fetched by the next session."""
+        """Stop."""
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
 
-    def on_connect(self) -> None:
-        """Fetch the messages that known channels missed, before anything that they say in this new session."""
-        self._messages.put_nowait(self._catch_up)
-
     def on_message(self, message: discord.Message) -> None:
         """Queue a message."""
-        if message.author.id != self._me:
-            self._put_message(message, message_event)
+        if message.author.id == self._me:
+            return
+        guild = message.guild.id if message.guild is not None else getattr(message.channel, "guild_id", None)
 
-    def on_raw_message_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
-        """Queue an edit."""
-        message = payload.message
-        if message.author.id != self._me and message.edited_at is not None:
-            self._put_message(message, edit_event)
+        async def hand_on() -> None:
+            where = await self._locate(message.channel.id, message.channel, guild)
+            await self._hand_on(lambda: message_event(message, where, self._me))
 
-    def on_raw_message_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
-        """Queue a deletion."""
-        self._put_deletion(payload.channel_id, payload.guild_id, payload.message_id)
-
-    def on_raw_bulk_message_delete(self, payload: discord.RawBulkMessageDeleteEvent) -> None:
-        """Queue the deletion of several messages."""
-        for message in sorted(payload.message_ids):
-            self._put_deletion(payload.channel_id, payload.guild_id, message)
+        self._messages.put_nowait(hand_on)
 
     def on_interaction(self, interaction: discord.Interaction[Any]) -> None:
         """Queue a command or a button."""
@@ -361,24 +307,6 @@ class Feed:
     @property
     def _me(self) -> int:
         return self._client.user.id if self._client.user is not None else 0
-
-    def _put_message(
-        self, message: discord.Message, read: Callable[[discord.Message, Location, int], Inbound | None]
-    ) -> None:
-        guild = message.guild.id if message.guild is not None else getattr(message.channel, "guild_id", None)
-
-        async def hand_on() -> None:
-            where = await self._locate(message.channel.id, message.channel, guild)
-            await self._hand_on(lambda: read(message, where, self._me))
-
-        self._messages.put_nowait(hand_on)
-
-    def _put_deletion(self, channel: int, guild: int | None, message: int) -> None:
-        async def hand_on() -> None:
-            where = await self._locate(channel, None, guild)
-            await self._hand_on(lambda: deletion_event(message, where))
-
-        self._messages.put_nowait(hand_on)
 
     async def _hand_on(self, read: Callable[[], Inbound | None]) -> None:
         """Read an event and hand it on; one that cannot be read is left out, because others wait behind it."""
@@ -404,38 +332,6 @@ class Feed:
             raise PlatformRefused(f"discord: channel {channel_id} is of a kind in which nobody writes")
         self._locations[channel_id] = where
         return where
-
-    async def _catch_up(self) -> None:
-        """Hand on the messages of known channels that came while nobody listened, oldest first in each channel."""
-        seen = await asyncio.to_thread(self._read_last_seen)
-        oldest = discord.utils.time_snowflake(discord.utils.utcnow() - _MISSED)
-        limit = asyncio.Semaphore(_FETCHES)
-
-        async def fetch(channel: int, message: int) -> None:
-            async with limit:
-                await _run_until_done(partial(self._fetch_after, channel, max(message, oldest)))
-
-        await asyncio.gather(*(fetch(channel, message) for channel, message in seen.items()))
-
-    def _read_last_seen(self) -> dict[int, int]:
-        """Return the newest stored message of each channel; read in a thread of its own."""
-        places = {place.topic or place.chat: place for place in self._places() if place.platform == "discord"}
-        seen = {channel: self._last_seen(place).partition(":")[0] for channel, place in places.items()}
-        return {int(channel): int(last) for channel, last in seen.items() if channel.isdigit() and last.isdigit()}
-
-    async def _fetch_after(self, channel_id: int, seen: int) -> None:
-        with translate_errors():
-            channel: Any = self._client.get_channel(channel_id) or await self._client.fetch_channel(channel_id)
-        where = locate_channel(channel)
-        if where is None or not hasattr(channel, "history"):
-            return
-        history = channel.history(limit=None, after=discord.Object(seen), oldest_first=True)
-        while True:
-            with translate_errors():
-                message = await anext(history, None)
-            if message is None:
-                return
-            await self._hand_on(partial(message_event, message, where, self._me))
 
 
 async def _work(jobs: asyncio.Queue[Job]) -> None:

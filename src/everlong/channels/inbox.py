@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, and_, delete, func, select, update
 
 from everlong.agent.text import sendable
 from everlong.channels.outbox import insert_answer
-from everlong.channels.places import is_at, note_seen, place_columns
+from everlong.channels.places import is_at, place_columns
 from everlong.channels.platform import Attachment, Inbound, Person, Place
 from everlong.store.schema import channel_update
 
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 
 __all__ = ["KEPT_SECONDS", "Claim", "Inbox", "KeptAs", "StoredEvent"]
 
-KeptAs = Literal["new", "known", "merged", "dropped", "full"]
-"""The outcome of storing an event: new, already known, an edit of a waiting message, of no use here, or no room."""
+KeptAs = Literal["new", "known", "dropped", "full"]
+"""The outcome of storing an event: new, already known, dealt with, or no room."""
 
 KEPT_SECONDS = 30 * 86_400.0
 """Seconds for which the ids of messages and answers are kept once they are dealt with."""
-_EDITED = "[I have edited an earlier message; it now says:]"
 
 
 class StoredEvent(NamedTuple):
@@ -75,22 +74,13 @@ class Inbox:
             number = self._insert(connection, event)
             if number is None:
                 return "known"
-            if event.kind in {"message", "edit"}:
-                note_seen(connection, self._tenant, event.place, event.message)
-            kept = "dropped" if is_done else self._sort_in(connection, event, number, most)
+            is_full = self._count(connection, event.place) > most
+            kept: KeptAs = "dropped" if is_done else "full" if is_full else "new"
             if kept != "new":
                 self._set(connection, [number], state="dropped", data=None)
             return kept
 
         return self._database.write(work)
-
-    def knows(self, event: Inbound) -> bool:
-        """Return whether the message of an event was stored."""
-        table = channel_update
-        mine = and_(table.c.tenant == self._tenant, table.c.platform == self._platform)
-        same = and_(mine, table.c.chat == event.place.chat, table.c.message == event.message)
-        with self._database.read() as connection:
-            return connection.execute(select(table.c.id).where(same).limit(1)).first() is not None
 
     def places(self) -> list[Place]:
         """Return the places with messages that wait or are worked on."""
@@ -153,46 +143,6 @@ class Inbox:
         row = connection.exec_driver_sql(statement, (*values, *more)).first()
         return None if row is None else int(row[0])
 
-    def _sort_in(self, connection: Connection, event: Inbound, number: int, most: int) -> KeptAs:
-        if event.kind in {"edit", "deletion"}:
-            original = self._original(connection, event, number)
-            if original is not None and original.state == "waiting":
-                return self._replace(connection, original, event)
-            if event.kind == "deletion":
-                return "dropped"
-            if original is not None and original.state != "dropped":
-                told = replace(event, text=f"{_EDITED}\n{event.text}")
-                self._set(connection, [number], data=_pack(told))
-            elif not event.is_addressed:
-                return "dropped"
-        return "full" if self._count(connection, event.place) > most else "new"
-
-    def _original(self, connection: Connection, event: Inbound, number: int) -> Any:
-        """Return the newest row of the message that an edit or a deletion is about."""
-        table = channel_update
-        same = and_(
-            table.c.tenant == self._tenant,
-            table.c.platform == self._platform,
-            table.c.chat == event.place.chat,
-            table.c.message == event.message,
-        )
-        query = select(table).where(same, table.c.id < number, table.c.kind != "deletion", table.c.data.is_not(None))
-        waiting = connection.execute(query.where(table.c.state == "waiting").order_by(table.c.id.desc())).first()
-        if waiting is not None:
-            return waiting
-        plain = select(table).where(same, table.c.id < number, table.c.kind == "message").order_by(table.c.id.desc())
-        return connection.execute(plain).first()
-
-    def _replace(self, connection: Connection, original: Any, event: Inbound) -> KeptAs:
-        if event.kind == "deletion":
-            self._set(connection, [original.id], state="dropped", data=None)
-            return "merged"
-        before = _read_row(original).event
-        text = f"{_EDITED}\n{event.text}" if before.kind == "edit" and before.text.startswith(_EDITED) else event.text
-        after = replace(before, text=text, attachments=event.attachments or before.attachments)
-        self._set(connection, [original.id], data=_pack(after))
-        return "merged"
-
     def _count(self, connection: Connection, place: Place) -> int:
         table = channel_update
         query = select(func.count()).where(is_at(table, self._tenant, place), table.c.state == "waiting")
@@ -213,9 +163,8 @@ def _pack(event: Inbound) -> str:
 
 
 def _read_row(row: Any) -> StoredEvent:
-    """Return the event of a row, at the place where its chat is by now."""
     values = json.loads(row.data)
-    values["place"] = Place(row.platform, row.chat, row.topic)
+    values["place"] = Place(**values["place"])
     values["person"] = Person(**values["person"])
     values["attachments"] = tuple(Attachment(**one) for one in values["attachments"])
     return StoredEvent(row.id, Inbound(**values))

@@ -8,15 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, delete, select, text, update
+from sqlalchemy import ColumnElement, Connection, Table, and_, select, text, update
 
 from everlong.channels.platform import Place
-from everlong.store.schema import (
-    channel_answer,
-    channel_conversation,
-    channel_place,
-    channel_update,
-)
+from everlong.store.schema import channel_conversation, channel_place
 
 if TYPE_CHECKING:
     from everlong.store import Store
@@ -26,7 +21,6 @@ __all__ = [
     "PlaceRecord",
     "insert_new",
     "is_at",
-    "note_seen",
     "place_columns",
 ]
 
@@ -79,12 +73,6 @@ class ChatPlaces:
             for row in rows
         ]
 
-    def last_seen(self, place: Place) -> str:
-        """Return the id of the newest message that was read in a place, for the bot or not; empty without one."""
-        query = select(channel_place.c.seen).where(is_at(channel_place, self._tenant, place))
-        with self._database.read() as connection:
-            return connection.execute(query).scalar() or ""
-
     def bind(self, place: Place, conversation: str | None, now: float) -> None:
         """Bind a place to a conversation, or to none yet."""
         self._database.write(lambda connection: bind_in(connection, self._tenant, place, conversation, now))
@@ -104,32 +92,8 @@ class ChatPlaces:
         with self._database.read() as connection:
             return list(connection.execute(query).scalars())
 
-    def move(self, platform: str, old: str, new: str) -> None:
-        """Let a chat go on under another id, with everything that belongs to it."""
-        self._database.write(lambda connection: self._move(connection, platform, old, new))
-
     def _change(self, place: Place, **values: Any) -> None:
         self._database.write(lambda connection: _update_place(connection, self._tenant, place, **values))
-
-    def _move(self, connection: Connection, platform: str, old: str, new: str) -> None:
-        table = channel_place
-        of_chat = and_(table.c.tenant == self._tenant, table.c.platform == platform)
-        for row in connection.execute(select(table).where(of_chat, table.c.chat == old)).all():
-            before, after = Place(platform, old, row.topic), Place(platform, new, row.topic)
-            _ensure(connection, self._tenant, after)
-            bound = connection.execute(select(table.c.conversation).where(is_at(table, self._tenant, after))).scalar()
-            if bound is None:
-                values = {"conversation": row.conversation, "model": row.model, "active": row.active}
-                _update_place(connection, self._tenant, after, **values)
-            connection.execute(delete(table).where(is_at(table, self._tenant, before)))
-        known = channel_conversation
-        mine = and_(known.c.tenant == self._tenant, known.c.platform == platform, known.c.chat == old)
-        for row in connection.execute(select(known).where(mine)).all():
-            _remember(connection, self._tenant, Place(platform, new, row.topic), row.conversation, row.ts)
-        connection.execute(delete(known).where(mine))
-        for each in (channel_update, channel_answer):
-            here = and_(each.c.tenant == self._tenant, each.c.platform == platform, each.c.chat == old)
-            connection.execute(update(each).where(here).values(chat=new))
 
 
 def bind_in(connection: Connection, tenant: str, place: Place, conversation: str | None, now: float) -> None:
@@ -140,21 +104,12 @@ def bind_in(connection: Connection, tenant: str, place: Place, conversation: str
         _remember(connection, tenant, place, conversation, now)
 
 
-def note_seen(connection: Connection, tenant: str, place: Place, message: str) -> None:
-    """Note the newest message of a place, in a transaction that is under way."""
-    _ensure(connection, tenant, place)
-    before = connection.execute(select(channel_place.c.seen).where(is_at(channel_place, tenant, place))).scalar() or ""
-    # Ids grow as numbers do; a missed message that is fetched later must not move the mark back.
-    if not (before.isdigit() and message.isdigit() and int(message) < int(before)):
-        _update_place(connection, tenant, place, seen=message)
-
-
 def _update_place(connection: Connection, tenant: str, place: Place, **values: Any) -> None:
     connection.execute(update(channel_place).where(is_at(channel_place, tenant, place)).values(**values))
 
 
 def _ensure(connection: Connection, tenant: str, place: Place) -> None:
-    values = {"chat": place.chat, "topic": place.topic, "seen": "", "active": 0.0}
+    values = {"chat": place.chat, "topic": place.topic, "active": 0.0}
     insert_new(connection, channel_place, values, tenant, place.platform)
 
 

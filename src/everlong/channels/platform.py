@@ -27,7 +27,6 @@ __all__ = [
     "PlatformCommand",
     "PlatformError",
     "PlatformLimits",
-    "PlatformMoved",
     "PlatformRefused",
     "PlatformUnreachable",
     "Receive",
@@ -49,15 +48,6 @@ class PlatformBusy(PlatformError):  # noqa: N818 - named by what the caller shou
 
 class PlatformRefused(PlatformError):  # noqa: N818 - as above
     """The service will never do this: the message is gone, the bot was removed, the token is wrong."""
-
-
-class PlatformMoved(PlatformRefused):
-    """The chat goes on under another id: the same request to that one may succeed."""
-
-    def __init__(self, message: str, chat: str) -> None:
-        super().__init__(message)
-        self.chat = chat
-        """The new id of the chat."""
 
 
 class PlatformUnreachable(PlatformError):  # noqa: N818 - as above
@@ -105,8 +95,7 @@ class Attachment:
         object.__setattr__(self, "name", outside_name(self.name, 200))
 
 
-InboundKind = Literal["message", "edit", "deletion", "button", "move"]
-"""A ``move`` tells that a chat goes on under another id (a Telegram group that became a supergroup)."""
+InboundKind = Literal["message", "button"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +108,7 @@ class Inbound:
     place: Place
     person: Person
     message: str
-    """The id of the message: the new, edited or deleted one, or the one with the button."""
+    """The id of the message: the new one, or the one with the button."""
     text: str = ""
     attachments: tuple[Attachment, ...] = ()
     guild: str = ""
@@ -135,8 +124,6 @@ class Inbound:
     """The value of the pressed button."""
     callback: str = ""
     """The token with which the adapter acknowledges a button or a command; it expires within minutes."""
-    moved_to: str = ""
-    """The new id of the chat, for a ``move``; ``place`` is the old one."""
     sent_at: float = 0.0
     """Seconds since the epoch, by the platform's clock."""
 
@@ -200,17 +187,10 @@ class Platform(Protocol):
         """Return who the bot is; `PlatformRefused` for a wrong token."""
         ...
 
-    async def run(
-        self,
-        receive: Receive,
-        last_seen: Callable[[Place], str] = lambda _: "",
-        places: Callable[[], Sequence[Place]] = tuple,
-    ) -> None:
+    async def run(self, receive: Receive) -> None:
         """Hand every event to ``receive``, in order, until cancelled; reconnect as often as it takes.
 
-        An event is acknowledged after ``receive`` returned, and comes again if it raised. ``last_seen`` gives the id of
-        the newest message that was read in a place, for platforms whose missed messages must be fetched, and ``places``
-        every place in which the bot was spoken to. Both read the database: a call takes milliseconds.
+        An event is acknowledged after ``receive`` returned, and comes again if it raised.
         """
         ...
 

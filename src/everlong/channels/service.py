@@ -158,7 +158,7 @@ class Channel:
         """Take in events until cancelled."""
         with suppress(PlatformError):  # completion of commands is a comfort
             await self.delivery.persist(lambda: self.platform.register_commands(CHANNEL_COMMANDS), tries=3)
-        await self.platform.run(self.receive, self.places.last_seen, self._known_places)
+        await self.platform.run(self.receive)
 
     async def tick(self) -> None:
         """Do what is due: questions that ran out, answers that wait for a chat, and once a day old rows."""
@@ -191,20 +191,13 @@ class Channel:
 
     async def receive(self, event: Inbound) -> None:
         """Store an event; it may be acknowledged once this returns."""
-        if event.kind == "move":
-            await asyncio.to_thread(self.places.move, event.place.platform, event.place.chat, event.moved_to)
-            return
-        if event.kind == "deletion" and not event.person.id:  # nobody says who; it counts if the message did
-            if await asyncio.to_thread(self._inbox.knows, event):
-                await self._keep(event)
-            return
         if not await asyncio.to_thread(self.access.allows, event):
             if await asyncio.to_thread(self.access.admit, event):
                 await asyncio.to_thread(self.outbox.add, event.place, "notice", _WELCOME)
                 self.wake(event.place)
         elif event.kind == "button":
             await self.questions.press(event)
-        elif event.kind == "deletion" or event.is_addressed or self._section.groups == "all":
+        elif event.is_addressed or self._section.groups == "all":
             await self._keep(event)
 
     async def _keep(self, event: Inbound) -> None:
@@ -370,9 +363,6 @@ class Channel:
 
     def _unfinished_places(self) -> set[Place]:
         return {*self._inbox.places(), *self.outbox.places()}
-
-    def _known_places(self) -> list[Place]:
-        return [record.place for record in self.places.all(self.platform.name)]
 
 
 def _together(events: Sequence[Inbound]) -> int:

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
@@ -33,7 +33,6 @@ from telegram import (
 from telegram.constants import ChatType, ParseMode
 from telegram.error import (
     BadRequest,
-    ChatMigrated,
     Conflict,
     Forbidden,
     InvalidToken,
@@ -55,7 +54,6 @@ from everlong.channels.platform import (
     PlatformCommand,
     PlatformError,
     PlatformLimits,
-    PlatformMoved,
     PlatformRefused,
     PlatformUnreachable,
     Receive,
@@ -67,7 +65,7 @@ __all__ = ["API_BASE", "TelegramPlatform"]
 API_BASE = "https://api.telegram.org"
 _MOST_ANSWER = 200
 _MOST_COMMANDS = 100
-ALLOWED_UPDATES = ("message", "edited_message", "callback_query")
+ALLOWED_UPDATES = ("message", "callback_query")
 """The kinds of updates that Telegram is asked for."""
 _COMMAND = re.compile(r"/([A-Za-z0-9_]{1,32})(?:@([A-Za-z0-9_]+))?(?=\s|$)")
 _POLL_SECONDS = 30
@@ -150,8 +148,6 @@ class TelegramPlatform:
     async def run(
         self,
         receive: Receive,
-        last_seen: Callable[[Place], str] = lambda _: "",  # noqa: ARG002 - Telegram keeps what was missed
-        places: Callable[[], Sequence[Place]] = tuple,  # noqa: ARG002 - as above
     ) -> None:
         """Hand every event to ``receive``, in order, until cancelled; `PlatformRefused` for a wrong token.
 
@@ -330,9 +326,6 @@ class TelegramPlatform:
             wait = error.retry_after
             seconds = wait.total_seconds() if isinstance(wait, timedelta) else float(wait)
             raise PlatformBusy(f"{action}: Telegram asks to wait for {seconds:g} seconds", seconds) from None
-        except ChatMigrated as error:
-            chat = str(error.new_chat_id)
-            raise PlatformMoved(f"{action}: the group is a supergroup now, with the id {chat}", chat) from None
         except InvalidToken:
             raise PlatformRefused(
                 f"{action}: Telegram does not know this token; get a valid one from @BotFather, and "
@@ -400,12 +393,7 @@ def read_update(update: Update, bot_id: int, bot_name: str) -> Inbound | None:
     """
     if update.callback_query is not None:
         return _read_button(update.update_id, update.callback_query)
-    message = update.message or update.edited_message
-    if message is None:
-        return None
-    if message.migrate_to_chat_id or message.migrate_from_chat_id:
-        return _read_move(update.update_id, message)
-    return _read_message(update.update_id, message, update.edited_message is not None, (bot_id, bot_name))
+    return None if update.message is None else _read_message(update.update_id, update.message, (bot_id, bot_name))
 
 
 def _read_button(update: int, query: CallbackQuery) -> Inbound | None:
@@ -426,24 +414,7 @@ def _read_button(update: int, query: CallbackQuery) -> Inbound | None:
     )
 
 
-def _read_move(update: int, message: Message) -> Inbound:
-    """Return the move of a group. Telegram tells it twice: in the old chat, and in the new one."""
-    old = message.chat.id if message.migrate_to_chat_id else message.migrate_from_chat_id
-    new = message.migrate_to_chat_id or message.chat.id
-    return Inbound(
-        kind="move",
-        update=f"{update}:{message.chat.id}:{message.message_id}",
-        place=Place("telegram", str(old)),
-        person=_person(message),
-        message=str(message.message_id),
-        guild=str(old),
-        is_addressed=False,
-        moved_to=str(new),
-        sent_at=_seconds(message.date),
-    )
-
-
-def _read_message(update: int, message: Message, is_edit: bool, bot: tuple[int, str]) -> Inbound | None:
+def _read_message(update: int, message: Message, bot: tuple[int, str]) -> Inbound | None:
     text = (message.text or message.caption or "").replace("\x00", "")
     attachments = tuple(_attachments(message))
     is_forwarded = message.forward_origin is not None or message.via_bot is not None
@@ -455,7 +426,7 @@ def _read_message(update: int, message: Message, is_edit: bool, bot: tuple[int, 
     text, is_addressed = _read_address(message, text, bot)
     reply = _reply(message)
     return Inbound(
-        kind="edit" if is_edit else "message",
+        kind="message",
         update=f"{update}:{message.chat.id}:{message.message_id}",
         place=_place(message.chat, message),
         person=_person(message),
@@ -467,7 +438,7 @@ def _read_message(update: int, message: Message, is_edit: bool, bot: tuple[int, 
         is_addressed=is_private or is_addressed,
         is_forwarded=is_forwarded,
         replies_to="" if reply is None else str(reply.message_id),
-        sent_at=_seconds(message.edit_date if is_edit and message.edit_date else message.date),
+        sent_at=_seconds(message.date),
     )
 
 

@@ -207,8 +207,7 @@ def check_model(situation: DoctorSituation) -> Iterator[Finding]:
         yield Finding("warn", "none is chosen, so every command has to name one (--model)", advice)
         return
     if is_model_file(name):
-        model = find_model_file(Path(name))
-        yield Finding("ok", f"{model.path} is served on this machine, with a window of {model.context_length} tokens")
+        yield Finding("ok", f"{find_model_file(Path(name))} is served on this machine")
         return
     connection = connect(name, situation.settings, policy=RetryPolicy(attempts=1), timeout=_CALL_SECONDS)
     try:

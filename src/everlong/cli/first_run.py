@@ -120,7 +120,7 @@ def _connect(one: FoundModel, opened: ExitStack) -> Connection:
         from everlong.providers.local import LocalServer, find_model_file  # noqa: PLC0415 - only for a file
 
         server = opened.enter_context(LocalServer(find_model_file(Path(one.value))))
-        name = f"llamacpp:{server.model.name}"
+        name = f"llamacpp:{server.name}"
         connection = providers.connect(name, settings, base_url=server.url, api_key=server.api_key, timeout=_SECONDS)
     opened.callback(connection.close)
     return connection
@@ -237,7 +237,7 @@ def _models_in_package() -> Iterator[FoundModel]:
     from everlong.providers.local import find_model_file  # noqa: PLC0415 - seldom needed
 
     with suppress(ConfigError):  # it is not installed
-        yield FoundModel(str(find_model_file().path), "a very small model, to try the chat with")
+        yield FoundModel(str(find_model_file()), "a very small model, to try the chat with")
 
 
 def _size(path: Path) -> int:

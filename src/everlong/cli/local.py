@@ -80,21 +80,20 @@ class LocalModel:
     @property
     def line(self) -> str:
         """The line printed at the start: its name, its window, and its limits."""
-        model = self.server.model
-        size = "" if model.is_split else f"{_short_number(model.parameters)} parameters, "
-        limits = "; too small for tools: it only answers" if model.is_small else ""
-        return f"{model.name}: {size}a window of {self.server.window:,} tokens, on this machine{limits}"
+        server = self.server
+        size = f"{_short_number(server.parameters)} parameters, a window of {server.window:,} tokens"
+        limits = "; too small for tools: it only answers" if server.is_small else ""
+        return f"{server.name}: {size}, on this machine{limits}"
 
     def open_agent(
         self, settings: Settings, options: AgentOptions, store: Store, listen: Callable[[AgentEvent], None]
     ) -> Agent:
         """Open an agent on this model; on a small one, without tools, notes and model-written summaries."""
         server = self.server
-        name = f"llamacpp:{server.model.name}"
+        name = f"llamacpp:{server.name}"
         connection = providers.connect(name, settings, base_url=server.url, api_key=server.api_key)
-        if not server.model.is_split:
-            connection.parameters = server.model.parameters  # a small model is not asked for summaries
-        if not server.model.is_small:
+        connection.parameters = server.parameters  # a small model is not asked for summaries
+        if not server.is_small:
             return everlong.agent.open_agent(settings, connection, options, store=store, listen=listen)
         settings = settings.model_copy(update={"memory": settings.memory.model_copy(update={"enabled": False})})
         options = replace(options, tools=(), system_prompt=_SMALL_PROMPT)
@@ -115,8 +114,8 @@ def local_model(given: dict[str, Any], settings: Settings) -> Iterator[LocalMode
     from everlong.providers.local import LocalServer, find_model_file  # noqa: PLC0415 - only with --local
 
     file = find_model_file(Path(wanted) if wanted else None)
-    own = settings.models.get(f"llamacpp:{file.name}") or settings.models.get(file.name)
-    say(f"loading {file.name} …")
+    own = settings.models.get(f"llamacpp:{file.stem}") or settings.models.get(file.stem)
+    say(f"loading {file.stem} …")
     with LocalServer(file, own.context_length if own is not None else None) as server:
         local = LocalModel(server)
         say(local.line)

@@ -88,7 +88,7 @@ def _serve(settings: Settings, overrides: dict[str, Any], *, until_eof: bool, as
 
 def check_installed() -> None:
     """Raise a `ConfigError` that says how to install the gateway, if it is not installed."""
-    if find_spec("aiohttp") is None or find_spec("brotli") is None:
+    if find_spec("aiohttp") is None or find_spec("genai_prices") is None:
         raise ConfigError(f"the gateway is not installed; install it with: {install_command('gateway')}", key="gateway")
 
 

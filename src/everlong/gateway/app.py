@@ -144,12 +144,6 @@ class Front:
             account.problem = _error_place(error)
             return refusal(request, Refused(500, "the gateway failed; its log has a line with this request's id"))
 
-    def _check_headers(self, request: web.Request) -> None:
-        """Refuse a request to another host, or one that would have a deciding header left out."""
-        self.guard.check_host(request.headers.get("Host"))
-        if (name := misnamed_header(request.headers.items())) is not None:
-            raise Refused(400, f"the header {name} is none of one connection, but Connection names it", close=True)
-
     async def _admit(self, request: web.Request, account: RequestAccount, handler: Handler) -> web.StreamResponse:
         if self.is_draining:
             raise Refused(503, "the gateway is about to stop; try again", 1, close=True)
@@ -178,6 +172,12 @@ class Front:
             if account.charge is not None:
                 # A client that hangs up must not keep what it has used from being counted.
                 account.cost = await asyncio.shield(asyncio.ensure_future(account.charge.close()))
+
+    def _check_headers(self, request: web.Request) -> None:
+        """Refuse a request to another host, or one that would have a deciding header left out."""
+        self.guard.check_host(request.headers.get("Host"))
+        if (name := misnamed_header(request.headers.items())) is not None:
+            raise Refused(400, f"the header {name} is none of one connection, but Connection names it", close=True)
 
     async def _receive(self, request: web.Request, held: HeldMemory) -> bytes:
         """Return the whole body; it stays with the request."""

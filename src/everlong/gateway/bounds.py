@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import brotli
 import zstandard
 
 from everlong.gateway.auth import Refused
@@ -45,10 +44,10 @@ _STEP = 1 << 18
 """Bytes that are unpacked at once; for zstd about sixteen times as many."""
 _ZSTD_STEP = 128
 """Packed bytes that are read at once: four of them can stand for 128 KB."""
-_WINDOWS = {"br": 1 << 24, "zstd": 1 << 23}
-"""Bytes of the largest windows that the encodings allow in HTTP."""
-_READABLE = frozenset({"gzip", "x-gzip", "deflate", "br", "zstd", "identity"})
-_ERRORS = (zlib.error, zstandard.ZstdError, brotli.error)
+_ZSTD_WINDOW = 1 << 23
+"""Bytes of the largest window that zstd may have in HTTP."""
+_READABLE = frozenset({"gzip", "x-gzip", "deflate", "zstd", "identity"})
+_ERRORS = (zlib.error, zstandard.ZstdError)
 _FOLLOWED = "something follows the end of the body"
 _MAGIC = {"gzip": b"\x1f\x8b", "x-gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
 
@@ -90,13 +89,11 @@ class Unpacking:
         kind = encoding.strip().lower() or "identity"
         if kind not in _READABLE:
             raise Unreadable(f"the encoding {kind[:40]!r} is not known")
-        self.window = _WINDOWS.get(kind, 0)
+        self.window = _ZSTD_WINDOW if kind == "zstd" else 0
         """Bytes of the answer that it keeps in memory."""
         self._state: Any = None
         self._steps: Callable[[bytes], Iterator[bytes]] = _whole
-        if kind == "br":
-            self._state, self._steps = brotli.Decompressor(), self._brotli
-        elif kind == "zstd":
+        if kind == "zstd":
             unpacker = zstandard.ZstdDecompressor(max_window_size=self.window)
             self._state, self._steps = unpacker.decompressobj(), self._zstd
         elif kind != "identity":
@@ -115,9 +112,8 @@ class Unpacking:
         state = self._state
         if state is None:
             return
-        is_over = state.is_finished() if self._steps == self._brotli else state.eof and not state.unused_data
-        if not is_over:
-            raise Unreadable(_FOLLOWED if self._steps != self._brotli and state.eof else "the body breaks off")
+        if not state.eof or state.unused_data:
+            raise Unreadable(_FOLLOWED if state.eof else "the body breaks off")
 
     def _zlib(self, data: bytes) -> Iterator[bytes]:
         while not self._state.eof:
@@ -128,13 +124,6 @@ class Unpacking:
                 return
         if data:
             raise Unreadable(_FOLLOWED)
-
-    def _brotli(self, data: bytes) -> Iterator[bytes]:
-        if data and self._state.is_finished():
-            raise Unreadable(_FOLLOWED)
-        while found := self._state.process(data, output_buffer_limit=_STEP):
-            yield found
-            data = b""
 
     def _zstd(self, data: bytes) -> Iterator[bytes]:
         for place in range(0, len(data), _ZSTD_STEP):

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -60,7 +61,7 @@ _LEAP = 0.1
 _AHEAD = 0.05
 """Share of the window by which a compaction made ahead comes early."""
 _AT_ONCE = 32
-"""Summaries that are waited for at the same time, of all conversations together."""
+"""Summaries that are waited for at the same time, of all conversations of a tenant."""
 _WAIT_SECONDS = 60.0
 """Seconds that a request that does not fit waits for a compaction under way."""
 _UNKNOWN_SECONDS = 60.0
@@ -93,7 +94,6 @@ class ConversationCompactor:
         self,
         settings: Settings,
         windows: Windows,
-        workers: ThreadPoolExecutor,
         summaries: Summaries,
         metrics: Metrics,
         earlier: Callable[[RelayedRequest, ConversationTurn], Earlier | None],
@@ -104,18 +104,20 @@ class ConversationCompactor:
         self._is_on = settings.compression.enabled
         self._adapts = self._is_on and settings.compression.threshold == "auto"
         self.windows = windows
-        self._workers = workers
         self._summaries = summaries
         self._metrics = metrics
         self._earlier = earlier
         self._clock = clock
         self.is_lossless = settings.context.engine in {LOSSLESS, BUILT_IN_LOSSLESS}
         """True if conversations are compacted by the lossless engine."""
-        self._patient = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="everlong-summaries")
+        self._workers = defaultdict[str, ThreadPoolExecutor](partial(ThreadPoolExecutor, 2, "everlong-compact"))
+        """By tenant, threads for what a processor does; nobody waits for the work of another."""
+        self._patient = defaultdict[str, ThreadPoolExecutor](partial(ThreadPoolExecutor, _AT_ONCE, "everlong-waits"))
+        """By tenant, threads that mostly wait: for a model's summary, or for the store."""
         self._ahead: dict[int, asyncio.Task[None]] = {}
         self._preparing: set[int] = set()
         """Conversations in `_ahead` for which the lossless engine only does a piece of the next compaction's work."""
-        self._hearing: set[asyncio.Task[None]] = set()
+        self._counting: set[asyncio.Task[None]] = set()
         self._summary_seconds: dict[tuple[str, str], float] = {}
         """The mean seconds of the last summaries, by provider and model of the conversation."""
         self._made: set[int] = set()
@@ -126,9 +128,10 @@ class ConversationCompactor:
 
     async def close(self) -> None:
         """Wait a while for the compactions under way."""
-        if under_way := {*self._ahead.values(), *self._hearing}:
+        if under_way := {*self._ahead.values(), *self._counting}:
             await asyncio.wait(under_way, timeout=10)
-        self._patient.shutdown(wait=False, cancel_futures=True)
+        for pool in (*self._workers.values(), *self._patient.values()):
+            pool.shutdown(wait=False, cancel_futures=True)
 
     async def make_room(self, relayed: RelayedRequest, turn: ConversationTurn) -> None:
         """Compact a request before it is sent: if it would not fit, or if it is due and the cache is cold."""
@@ -211,13 +214,9 @@ class ConversationCompactor:
             if size.is_considered:
                 await self.note_answer(relayed, turn, size.tokens, 0, sent)
 
-        self._do(count())
-
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do work that nobody waits for."""
-        task = asyncio.create_task(work)
-        self._hearing.add(task)
-        task.add_done_callback(self._hearing.discard)
+        task = asyncio.create_task(count())
+        self._counting.add(task)
+        task.add_done_callback(self._counting.discard)
 
     async def _work_ahead(
         self,
@@ -237,13 +236,13 @@ class ConversationCompactor:
             engine.work_ahead()
 
         try:
-            await asyncio.get_running_loop().run_in_executor(self._patient, work)
+            await self.run_apart(relayed.tenant, work)
         finally:
             await self.keep_receipts(relayed, turn, summarizer)
 
-    async def run_apart(self, work: Callable[[], T]) -> T:
+    async def run_apart(self, tenant: str, work: Callable[[], T]) -> T:
         """Do slow work in a thread: answer calls of hidden tools, ask a model."""
-        return await asyncio.get_running_loop().run_in_executor(self._patient, work)
+        return await asyncio.get_running_loop().run_in_executor(self._patient[tenant], work)
 
     async def shorten(
         self, relayed: RelayedRequest, turn: ConversationTurn, error: ProviderError, attempt: int, sent: int
@@ -442,7 +441,7 @@ class ConversationCompactor:
         try:
             if is_ahead and summarizer is not None:
                 work, began = partial(self._write_summary, relayed, turn, size, summarizer), self._clock()
-                written = await asyncio.get_running_loop().run_in_executor(self._patient, work)
+                written = await self.run_apart(relayed.tenant, work)
                 if written is not None or self.is_lossless:
                     self._note_seconds(relayed, turn, began)
                 if written is not None:
@@ -547,7 +546,7 @@ class ConversationCompactor:
         try:
             # A slow model must not hold up other conversations.
             workers = self._patient if asks else self._workers
-            outcome = await asyncio.get_running_loop().run_in_executor(workers, work)
+            outcome = await asyncio.get_running_loop().run_in_executor(workers[relayed.tenant], work)
             if asks:
                 self._note_seconds(relayed, turn, began)
             session = turn.conversation.session

@@ -139,13 +139,10 @@ class Gateway:
         self.metrics = Metrics()
         self.relay = Relay(Network())
         self._writer = Writer(database) if writer is None else writer
-        self._workers = ThreadPoolExecutor(2, thread_name_prefix="everlong-compact")
         windows = Windows(settings)
         self.budget = Budget(database, windows)
         self.summaries = Summaries(settings, self._send_aside, windows, self.budget, summarizer)
-        self._compactor = ConversationCompactor(
-            settings, windows, self._workers, self.summaries, self.metrics, self._earlier
-        )
+        self._compactor = ConversationCompactor(settings, windows, self.summaries, self.metrics, self._earlier)
         self._client_compaction = ClientCompaction(settings)
         self._journal = Journal(journal or journal_folder())
         self._upkeep = GatewayUpkeep(self._journal, self._store_of, self._writer)
@@ -191,7 +188,6 @@ class Gateway:
         await self.relay.close()
         await self._writer.close()
         self._journal.close()
-        self._workers.shutdown(wait=False, cancel_futures=True)
 
     # -- a request -----------------------------------------------------------------------------------------------------
 
@@ -418,7 +414,7 @@ class Gateway:
         window = relayed.windows.window(model, relayed.route.provider)
         summarizer = self._summarizer_for_client(relayed, turn, window)
         work = partial(self._client_compaction.make, turn.sent(relayed.dialect), window, model, summarizer)
-        made = await self._compactor.run_apart(work)
+        made = await self._compactor.run_apart(relayed.tenant, work)
         relayed.account.compactions.append("client")
         self.metrics.compacted("client", "compacted")
         await self._finish(relayed, EndedRequest(made.reply))
@@ -535,7 +531,8 @@ class Gateway:
                 counter = counter_for(turn.model)
                 window = relayed.windows.window(turn.model, relayed.route.provider)
                 return await self._compactor.run_apart(
-                    partial(look_up_all, store, conversation.branch, lookups, room, counter, call, window)
+                    relayed.tenant,
+                    partial(look_up_all, store, conversation.branch, lookups, room, counter, call, window),
                 )
 
         relayed.answering = Answering(

@@ -40,7 +40,7 @@ from everlong.gateway.upstream import (
     whole_response,
 )
 from everlong.model.long_texts import structure
-from everlong.providers.client import weigh
+from everlong.providers.base import weigh
 from everlong.providers.failures import classify_answer
 from everlong.wire.event_stream import MOST_ANSWER, MOST_EVENTS, EventStream
 

@@ -25,7 +25,6 @@ __all__ = [
     "ENGINES",
     "ENGINE_GROUP",
     "FOLDER",
-    "PLUGIN_GROUP",
     "RESERVED_NAMES",
     "FoundPlugin",
     "Manifest",
@@ -129,7 +128,6 @@ FOLDER = "plugins"
 ENGINES = "context_engine"
 """The subfolder of a plugin folder that holds context engines."""
 ENGINE_GROUP = "everlong.engines"
-PLUGIN_GROUP = "everlong.plugins"
 
 Kind = Literal["engine", "general"]
 Origin = Literal["built-in", "user", "path", "package"]
@@ -194,15 +192,14 @@ class PluginPlaces:
             *_builtin_engines(),
             *engines,
             *general,
-            *_installed_plugins(ENGINE_GROUP, "engine"),
-            *_installed_plugins(PLUGIN_GROUP, "general"),
+            *_installed_engines(),
         ]
 
     def searched(self) -> list[str]:
         """Return the places in words, in order, for the message that a plugin is in none of them."""
         engines = [str(root.folder / ENGINES) for root in self._roots]
         general = [str(root.folder) for root in self._roots]
-        return [*engines, *general, f"the entry points {ENGINE_GROUP}", f"the entry points {PLUGIN_GROUP}"]
+        return [*engines, *general, f"the entry points {ENGINE_GROUP}"]
 
     def _all_roots(self) -> Iterator[_Root]:
         yield _Root(config_home() / FOLDER, "user")
@@ -260,13 +257,13 @@ def _refusal(name: str) -> str:
     return ""
 
 
-def _installed_plugins(group: str, kind: Kind) -> Iterator[FoundPlugin]:
+def _installed_engines() -> Iterator[FoundPlugin]:
     seen: set[tuple[str, str]] = set()
-    for entry in sorted(entry_points(group=group), key=lambda one: (one.name, one.value)):
+    for entry in sorted(entry_points(group=ENGINE_GROUP), key=lambda one: (one.name, one.value)):
         if (entry.name, entry.value) in seen:  # the same package may be found twice on the path
             continue
         seen.add((entry.name, entry.value))
         dist = entry.dist
         about = printable(dist.metadata.json.get("summary") or "") if dist is not None else ""
         manifest = Manifest(entry.name, about, dist.version if dist is not None else "")
-        yield FoundPlugin(entry.name, kind, "package", None, entry, manifest, refused=_refusal(entry.name))
+        yield FoundPlugin(entry.name, "engine", "package", None, entry, manifest, refused=_refusal(entry.name))

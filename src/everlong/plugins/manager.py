@@ -5,7 +5,6 @@ Being installed activates nothing. A plugin that cannot be loaded is a warning, 
 
 from __future__ import annotations
 
-import inspect
 import logging
 import sys
 import traceback
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from everlong.config.paths import data_home
 from everlong.errors import PluginError
 from everlong.memory.provider import describe_error
-from everlong.plugins.discovery import ENGINE_GROUP, FoundPlugin, Manifest, PluginPlaces, printable
+from everlong.plugins.discovery import FoundPlugin, Manifest, PluginPlaces, printable
 from everlong.plugins.engines import REQUIRED, engine_class, is_engine, make_engine, missing_methods
 from everlong.plugins.host import Host, running_in
 from everlong.plugins.loading import load_folder, unload
@@ -272,18 +271,14 @@ class Plugins:
 
 def _register(found: FoundPlugin, offered: Any, context: PluginContext) -> None:
     """Let an imported plugin register its engine, or register the one that it exports."""
-    if found.entry is not None and found.entry.group == ENGINE_GROUP:
+    if found.entry is not None:
         context.register_context_engine(offered)
     else:
-        register = offered if not inspect.ismodule(offered) else getattr(offered, "register", None)
+        register = getattr(offered, "register", None)
         if callable(register):
             register(context)
-        # A general plugin that registers itself offers no engine unless it says so.
-        is_open = inspect.ismodule(offered) and context.offer is None
-        if is_open and (found.kind == "engine" or not register):
-            exported = engine_class(offered, found.name)
-            if exported is not None:
-                context.register_context_engine(exported)
+        if context.offer is None and (exported := engine_class(offered, found.name)) is not None:
+            context.register_context_engine(exported)
     if context.offer is None:
         raise PluginError(
             f"the plugin {found.name!r} in {found.where} offers no context engine: neither a class made from "

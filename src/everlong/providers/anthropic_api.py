@@ -25,8 +25,9 @@ from everlong.providers.base import (
     ToolCallMade,
     Usage,
     tokens_in,
+    weigh,
 )
-from everlong.providers.client import MOST_CLIENTS, ClientProvider, StreamAssembler, listed_window, need, weigh
+from everlong.providers.client import MOST_CLIENTS, ClientProvider, StreamAssembler, listed_window, need
 from everlong.wire import sendable, to_anthropic, to_openai
 from everlong.wire.anthropic import INVALID
 

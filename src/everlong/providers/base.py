@@ -35,6 +35,25 @@ _MOST_TOKENS = 10**12
 """No call uses more tokens; a larger count is a mistake of the server."""
 
 
+_VALUE_WEIGHT = 256
+
+
+def weigh(value: Any) -> int:
+    """Return the weight of JSON: the characters of its texts, and 256 for each value; what it costs to keep it."""
+    weight, waiting = 0, [value]
+    while waiting:
+        item = waiting.pop()
+        weight += _VALUE_WEIGHT
+        if isinstance(item, str):
+            weight += len(item)
+        elif isinstance(item, dict):
+            weight += sum(map(len, item))
+            waiting.extend(item.values())
+        elif isinstance(item, list):
+            waiting.extend(item)
+    return weight
+
+
 def tokens_in(usage: Any, *names: str) -> int:
     """Return the token count at a path of names in a server's usage report; 0 if there is no valid count."""
     for name in names:

@@ -17,28 +17,11 @@ from everlong.model import EPHEMERAL, Message
 from everlong.providers.base import CallOptions, Done, Event, Reply, UsageReported
 from everlong.providers.failures import classify
 
-__all__ = ["MOST_CLIENTS", "ClientProvider", "StreamAssembler", "listed_window", "need", "weigh"]
+__all__ = ["MOST_CLIENTS", "ClientProvider", "StreamAssembler", "listed_window", "need"]
 
 _SPOKEN = ("system", "messages")
-_VALUE_WEIGHT = 256
 MOST_CLIENTS = 32
 """Official clients of one API that are kept, by endpoint and key."""
-
-
-def weigh(value: Any) -> int:
-    """Return the weight of JSON: the characters of its texts, and 256 for each value; what it costs to keep it."""
-    weight, waiting = 0, [value]
-    while waiting:
-        item = waiting.pop()
-        weight += _VALUE_WEIGHT
-        if isinstance(item, str):
-            weight += len(item)
-        elif isinstance(item, dict):
-            weight += sum(map(len, item))
-            waiting.extend(item.values())
-        elif isinstance(item, list):
-            waiting.extend(item)
-    return weight
 
 
 class StreamAssembler(ABC):

@@ -22,8 +22,9 @@ from everlong.providers.base import (
     ToolCallMade,
     Usage,
     tokens_in,
+    weigh,
 )
-from everlong.providers.client import MOST_CLIENTS, ClientProvider, StreamAssembler, listed_window, need, weigh
+from everlong.providers.client import MOST_CLIENTS, ClientProvider, StreamAssembler, listed_window, need
 from everlong.wire import message_of_answer, sendable
 
 if TYPE_CHECKING:

@@ -397,7 +397,6 @@ channel_place = Table(  # a chat or a topic of a messaging service, and the conv
     Column("topic", String, primary_key=True),  # empty where the chat has none
     Column("conversation", String),  # null before the first message, and after a reset
     Column("model", String),  # chosen there with /model
-    Column("seen", String, nullable=False),  # the newest message that was stored
     Column("active", Float(53), nullable=False),
     Index("ix_channel_place_conversation", "tenant", "conversation"),
 )

@@ -144,6 +144,7 @@ class RecordRequest:
     start_branch: int | None = None
     preamble: Blob | None = None
     ext_id: str | None = None
+    folder: str | None = None
     clean: Callable[[Message], Message] = field(default=lambda message: message)
     """Returns a given message as it may be stored."""
     known: Trace | None = None

@@ -1,21 +1,18 @@
-"""Commands that compact, say what that would do, take it back, and tell what was compacted."""
+"""Commands that compact, take it back, and tell what was compacted."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import everlong.context
 from everlong.agent.commands.registry import ChatError, Desk, pick
-from everlong.model import Message, calls_of, counted, is_system, text_of
+from everlong.model import Message, calls_of, counted, text_of
 
 if TYPE_CHECKING:
     from everlong.agent import Agent
     from everlong.store import Compaction
     from everlong.store.whereabouts import Covered
 
-_MOST_GONE = 12
-"""Messages that a preview lists."""
 _MOST_LISTED = 20
 """Messages listed of those that a summary tells of."""
 _SPEAKERS = {"user": "you", "assistant": "the model", "tool": "a tool"}
@@ -31,49 +28,10 @@ _REASONS = {
 
 
 def compress(desk: Desk, words: str) -> None:
-    """Compact now, perhaps with a focus; or preview what that would do."""
-    if words.startswith("--preview"):
-        _preview(desk, words.removeprefix("--preview").strip())
-        return
+    """Compact now, perhaps with a focus."""
     done = desk.agent.compress(words or None)
     if done.outcome == "unchanged":
         desk.show.line("there is nothing to compact: all of it is recent or protected")
-
-
-def _preview(desk: Desk, focus: str) -> None:
-    """Show what a compaction would do, on a copy and without a model, so that it costs nothing."""
-    from everlong.lossless import LosslessEngine  # noqa: PLC0415 - the prompt comes before this is loaded
-
-    agent = desk.agent
-    engine, messages = agent.engine, agent.conversation.messages
-    if not isinstance(engine, everlong.context.ContextCompressor):
-        raise ChatError(f"the engine {engine.name} cannot say beforehand what it would do")
-    options: dict[str, Any] = {
-        "settings": desk.settings.compression,
-        "summarizer": everlong.context.ExtractiveSummarizer(),
-        "model": agent.connection.model,
-        "overhead_tokens": engine.overhead_tokens,
-    }
-    twin = (
-        LosslessEngine(engine.context_length, **options)
-        if isinstance(engine, LosslessEngine)
-        else everlong.context.ContextCompressor(engine.context_length, **options)
-    )
-    result = twin.compress(messages, focus_topic=focus or None)
-    report = twin.last_report
-    before, after = agent.compactor.tokens, twin.estimate_tokens(result)
-    if report is None or report.outcome == "unchanged":
-        desk.show.line("there is nothing to compact: all of it is recent or protected")
-        return
-    sizes = f"{before:,} → about {after:,} tokens, {len(messages):,} → {counted(len(result), 'message')}"
-    desk.show.line(f"it would make {sizes}; these would be summarized or shortened:")
-    kept = {id(message) for message in result}
-    # A compaction puts its note into the system prompt, which is another message then and not gone.
-    gone = [message for message in messages if id(message) not in kept and not is_system(message)]
-    for message in gone[:_MOST_GONE]:
-        desk.show.line(f"  − {message.get('role'):<9} {' '.join(text_of(message).split())[:90]}", "dim")
-    if len(gone) > _MOST_GONE:
-        desk.show.line(f"  − and {len(gone) - _MOST_GONE} more", "dim")
 
 
 def undo(desk: Desk, words: str) -> None:

@@ -25,28 +25,6 @@ def retry(desk: Desk, words: str) -> None:
         raise ChatError("nothing was said yet")
 
 
-def branch(desk: Desk, words: str) -> None:
-    """Go on in a session of its own, so that this one stays as it is."""
-    conversation = desk.agent.conversation
-    if conversation.branch is None or conversation.session is None:
-        raise ChatError("nothing was said yet")
-    old = conversation.session
-    conversation.store.sessions.end(old.id, "branch")
-    new = conversation.store.sessions.start(
-        conversation.branch,
-        model=conversation.model,
-        system_prompt=conversation.system_prompt,
-        title=words or old.title,
-        client=old.client,
-        folder=old.folder,
-        works_for=old.conversation,
-        from_depth=0,
-    )
-    conversation.session = conversation.store.sessions.rewind(new.id, conversation.branch.depth)
-    desk.agent.tools.context.session_id = new.id
-    desk.show.line(f"this is session {new.id} now; /resume {old.conversation} goes back to where it was")
-
-
 def model(desk: Desk, words: str) -> None:
     """Show the model, or switch to another one."""
     if not words:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everlong.agent.commands.compaction import compress, history, summary, undo
-from everlong.agent.commands.conversation import branch, model, new, resume, retry, rules, title
+from everlong.agent.commands.conversation import model, new, resume, retry, rules, title
 from everlong.agent.commands.lookups import context, memory, search, usage
 from everlong.agent.commands.registry import GO_ON, KEEP, LEAVE, LOOK, ChatError, Command, Registry, pick
 from everlong.cli.output import counted
@@ -33,8 +33,6 @@ class ChatDesk:
     registry: Registry
     found: list[bytes] = field(default_factory=list)
     """The messages of the last /search."""
-    outputs: list[str] = field(default_factory=list)
-    """What the user's own commands printed since the last prompt."""
     open_agent: Callable[[str | None], Agent] | None = None
     """Opens the agent on another session, or on a new one."""
 
@@ -62,15 +60,10 @@ class ChatDesk:
         self.registry.run(self, line)
 
     def prompt(self, text: str) -> str | list[dict[str, Any]]:
-        """Return a prompt with the files that it names, and with the outputs of the user's own commands."""
+        """Return a prompt with the files that it names."""
         from everlong.cli.chat.attachments import attach_files  # noqa: PLC0415 - the prompt comes before this is loaded
 
-        made = attach_files(text, self.agent.tools.context.workspace.root, self.show.quiet)
-        outputs, self.outputs = self.outputs, []
-        if not outputs:
-            return made
-        parts = [{"type": "text", "text": made}] if isinstance(made, str) else made
-        return [*({"type": "text", "text": one} for one in outputs), *parts]
+        return attach_files(text, self.agent.tools.context.workspace.root, self.show.quiet)
 
 
 def tools(desk: ChatDesk, words: str) -> None:
@@ -107,7 +100,7 @@ def show_help(desk: ChatDesk, words: str) -> None:
         for command in listed:
             table.add_row(Text(f"/{command.name} {command.takes}"), command.about)
     desk.show.console.print(table, highlight=False)
-    desk.show.line("@FILE gives the model a file, !COMMAND runs a command of yours.", "dim")
+    desk.show.line("@FILE gives the model a file.", "dim")
     desk.show.line(
         "Alt-Enter or Ctrl-J begins a new line, Ctrl-X Ctrl-E opens your editor, Tab completes, "
         "Ctrl-C stops, Ctrl-D leaves.",
@@ -138,13 +131,12 @@ COMMANDS = [
     Command("tools", "[N]", "The tool calls so far; with a number, the whole result of one.", tools, LOOK),
     Command("usage", "[all]", "What was paid for, and what caching and compactions did to it.", usage, LOOK),
     Command("memory", "", "What is remembered from session to session.", memory, LOOK),
-    Command("compress", "[focus] | --preview", "Compact now; or say what that would do.", compress, KEEP),
+    Command("compress", "[focus]", "Compact now; the summary puts the focus first.", compress, KEEP),
     Command("compact", "", "The same as /compress.", compress, KEEP),
     Command("undo", "[compaction]", "Take back the last exchange, or the newest compaction.", undo, KEEP),
     Command("rules", "[add TEXT | remove N]", "The rules you laid down; add one, or remove one.", rules, KEEP),
     Command("retry", "", "Ask for another answer to the last prompt.", retry, GO_ON),
     Command("model", "[provider:model]", "Which model; or go on with another.", model, GO_ON),
-    Command("branch", "[title]", "Go on in a session of its own.", branch, GO_ON),
     Command("title", "[text]", "The conversation's title.", title, GO_ON),
     Command("resume", "[id or title]", "Go on with another conversation.", resume, GO_ON),
     Command("new", "", "End this session and begin another.", new, GO_ON),

@@ -197,8 +197,6 @@ class ChatWorker:
         try:
             if _is_command(sent.text):
                 desk.run(sent.text)
-            elif sent.text.startswith("!") and sent.text[1:].strip():
-                _run_own_command(desk, sent.text[1:].strip())
             else:
                 desk.agent.run(desk.prompt(sent.text))
         except (EverlongError, OSError) as error:
@@ -235,38 +233,6 @@ class ChatWorker:
         if question.answer == "no":
             raise ApprovalRefused(f"the user said no, and: {question.instead}" if question.instead else "")
         return question.answer
-
-
-_LONGEST_SECONDS = 24 * 3_600.0
-_MOST_CHARS = 20_000
-"""Characters of an output that are shown and that the model gets."""
-
-
-def _run_own_command(desk: ChatDesk, command: str) -> None:
-    """Run ``!command`` as the user would in a shell, show what it prints, and keep that for the next prompt."""
-    from everlong.agent.tools import process  # noqa: PLC0415 - the prompt comes before this is loaded
-
-    context = desk.agent.tools.context
-    context.interrupted.clear()
-    desk.state.set_busy(command)
-    ran = process.run(
-        command, context.workspace.root, dict(os.environ), _LONGEST_SECONDS, context.interrupted, heard=context.heard
-    )
-    output = ran.output.decode("utf-8", "replace").rstrip("\n")
-    kept = output
-    if len(output) > _MOST_CHARS:
-        left_out = len(output) - _MOST_CHARS
-        kept = f"{output[: _MOST_CHARS // 2]}\n[… {left_out:,} characters …]\n{output[-_MOST_CHARS // 2 :]}"
-    desk.show.end_output()
-    if kept:
-        desk.show.text(kept)
-    if ran.end == "interrupt":
-        raise Interrupted
-    if ran.code:
-        desk.show.note(f"it ended with exit code {ran.code}")
-    told = f"<bash-input>{command}</bash-input>\n<bash-stdout>{kept}\n[exit code {ran.code}]</bash-stdout>"
-    desk.outputs.append(told)
-    desk.show.quiet("the model gets this with your next prompt")
 
 
 def _banner(agent: Agent) -> list[str]:

@@ -2,8 +2,8 @@
 
 A stateless client sends its whole history with every request, so its conversation is known by what it says:
 
-- Until it repeats a reply, a request belongs to a conversation only if its words, its system prompt, its tools and the
-  client's own name for the conversation are the same.
+- Until it repeats a reply, a request belongs to a conversation only if its words, its system prompt, its tools, its
+  folder and the client's own name for the conversation are the same.
 - After that, the words alone decide. System prompts and tools may change, and another name is a resume.
 
 Reads only: `known_messages` finds the messages, and `placing` stores the request.
@@ -47,6 +47,7 @@ class KnownSession(NamedTuple):
     id: str
     conversation: str
     client_session: str | None
+    folder: str | None
     preamble: bytes | None
     opened: int | None
     """The depth of its first request; None where its host knows it by name, and its words do not count."""
@@ -276,7 +277,7 @@ class ContinuationFinder:
             is_end = bytes(head) == one.id
             if known is not None and not self._belongs_to(request, after, one, known, is_end):
                 continue
-            is_named = known is not None and known.client_session == request.ext_id
+            is_named = known is not None and _is_of_same(known, request)
             # Two that were told apart by their system prompts stay so, even where they were answered alike.
             is_prompted = preamble in (None if newest is None else bytes(newest), known.preamble if known else None)
             began = known.started if known is not None else 0.0
@@ -296,7 +297,7 @@ class ContinuationFinder:
         if is_repeat and after is not None and found.id == after.head:
             return True  # whoever names the message has stored it there
         preamble = None if request.preamble is None else request.preamble.digest
-        is_same = known.client_session == request.ext_id and known.preamble == preamble
+        is_same = _is_of_same(known, request) and known.preamble == preamble
         return is_same and (is_end or is_repeat or found.depth > LONG_STEM)
 
     def _session_at_message(self, connection: Connection, found: KnownMessage) -> tuple[KnownSession | None, bool]:
@@ -330,6 +331,11 @@ class ContinuationFinder:
         sent = [block for blocks in told for block in blocks][found.blocks - before :]
         shift = find_shift(stored, sent, found.depth, found.depth, head_depth)
         return None if shift is None else shift(head_depth)
+
+
+def _is_of_same(known: KnownSession, request: RecordRequest) -> bool:
+    """Return whether a session has the name of a request, and works in its folder."""
+    return known.client_session == request.ext_id and request.folder in {None, known.folder}
 
 
 def _known(row: Sequence[object] | None) -> KnownSession | None:

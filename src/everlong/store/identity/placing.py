@@ -228,6 +228,7 @@ class Identity:
             root=root.id,
             marks=[marks.get(place, own) for place, own in enumerate(trace.ids, 1)],
             ext_id=sender.session,
+            folder=sender.folder,
         )
         additions = list(request.additions(0))
         begun = core.recorder.add(request, Match(None, root.id, 0), additions, time.time(), connection)
@@ -484,6 +485,7 @@ class Identity:
             *(core.chain, start, list(asked.messages), [now] * count),
             preamble=asked.preamble,
             ext_id=asked.sender.session,
+            folder=asked.sender.folder,
             clean=core.cleaned,
             known=asked.trace,
             packed=asked.packed,
