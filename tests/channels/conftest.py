@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -173,15 +173,6 @@ async def hear(channel: Channel, *events: Inbound) -> None:
     for event in events:
         await channel.receive(event)
     await channel.settle()
-
-
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    """Run a test's coroutine."""
-
-    async def main() -> None:
-        await work()
-
-    asyncio.run(main())
 
 
 @pytest.hookimpl(tryfirst=True)
