@@ -26,7 +26,7 @@ from everlong.testing import Ask, ModelServer
 from tests.cli.client_files import PLACES
 from tests.cli.conftest import Run, add_session, run, shorter_sessions
 from tests.context.builders import assistant, long_session, user
-from tests.plugins.making import copied
+from tests.plugins.making import HARBOUR_LOG, engine_in
 from tests.program import everlong_program
 from tests.wire.test_claude_code import SIMPLE
 
@@ -133,7 +133,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     logs.mkdir(parents=True)
     (logs / "one.jsonl").write_text("".join(json.dumps(line) + "\n" for line in SIMPLE))
     (home / "everlong").mkdir()
-    copied("harbour_log", home / "everlong" / "plugins" / "context_engine")
+    engine_in(home / "everlong" / "plugins" / "context_engine" / "harbour_log", manifest=HARBOUR_LOG)
     with Store.open(home / "everlong" / "store.db") as store:
         model = "anthropic:claude-sonnet-5"
         add_session(store, talk, title="The importer", system_prompt="You help.", model=model)

@@ -20,15 +20,10 @@ class LedgerEngine(ContextEngine):
         self._store = None
         self.keep = keep
         self.conversation = ""
-        self.summaries = 0
 
     @property
     def name(self):
         return "ledger"
-
-    @property
-    def store(self):
-        return LedgerStore(self._path)
 
     def on_session_start(self, session_id, **kwargs):
         self._store = self._store or LedgerStore(self._path)
@@ -70,7 +65,6 @@ class LedgerEngine(ContextEngine):
             max_tokens=500,
             timeout=30.0,
         )
-        self.summaries += 1
         summary = f"[Ledger, {start - 1} messages]\n{answer.choices[0].message.content}"
         result = [messages[0], {"role": "assistant", "content": summary}, *messages[start:]]
         self.compression_count += 1
@@ -85,9 +79,6 @@ class LedgerEngine(ContextEngine):
             return super().handle_tool_call(name, args, **kwargs)
         self._store.add(self.conversation, kwargs.get("messages") or [])
         return json.dumps({"found": self._store.find(args["words"])})
-
-    def note_turn(self, conversation_history=(), **facts):
-        self._store.add(self.conversation, conversation_history)
 
     def get_status(self):
         return {**super().get_status(), "stored": self._store.count() if self._store else 0}
