@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from everlong import Message
 from everlong.context.chronicle import Chronicle
 from everlong.context.digest import escaped
+from everlong.context.names import names_by_line
 from tests.context.builders import call, user
 from tests.examples import length
 
@@ -40,3 +41,8 @@ def test_the_work_on_a_message_does_not_grow_with_the_square_of_its_size(message
 def test_headings_are_escaped_at_the_beginning_of_a_line_only(text: str) -> None:
     lines = [re.sub(r"^([ \t>*-]*)(#{1,6}[ \t])", r"\1\\\2", line) for line in text.split("\n")]
     assert escaped(text) == "\n".join(lines)
+
+
+def test_a_line_of_very_many_names_is_read_in_one_pass() -> None:
+    # Other threads wait for the whole line, and only a test that hangs would show that it takes too long.
+    assert names_by_line(["at 11 of a.py " * 400_000, "one"]) == [("11", "a.py"), ()]

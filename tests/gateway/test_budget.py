@@ -130,6 +130,15 @@ def test_spend_is_counted_by_known_prices_and_outlives_a_restart(model: ModelSer
     assert len(model.requests) == 1
 
 
+@pytest.mark.spec("12.5")
+def test_what_was_spent_has_the_price_by_which_the_request_was_let_in(model: ModelServer, tmp_path: Path) -> None:
+    own: dict[str, Any] = {"models": {"corp:m": PRICES["m"]}, "providers": {"corp": {"base_url": model.url}}}
+    with serving(model.url, tmp_path, capped(0.5), **own) as hosted, raw(hosted.address) as client:
+        answer = client.ask(body(), CHAT, [*OWN, ("Authorization", "Bearer made-up")])
+    used = openai_usage(json.loads(answer.body)["usage"])
+    assert spent(tmp_path) == pytest.approx((used.prompt_tokens * 3 + used.output_tokens * 15) / 1e6)
+
+
 def test_requests_at_once_do_not_pass_the_limit_together(upstream: Upstream, tmp_path: Path) -> None:
     go_on = threading.Event()
 

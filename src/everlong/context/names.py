@@ -73,8 +73,8 @@ def names_by_line(lines: Sequence[str]) -> list[tuple[str, ...]]:
     data = (text.encode() if text.isascii() else text.encode("utf-8", "surrogatepass")).translate(_LINE_BYTES)
     if data.count(b"\n") != len(lines) - 1:  # a line has breaks of its own
         return [tuple(dict.fromkeys(entities(line))) for line in lines]
-    # No Python code runs for each word; most words name nothing, so that adding up tuples is the fastest way.
-    named = [sum(map(_remembered.__getitem__, line.split()), ()) for line in data.split(b"\n")]
+    # No Python code runs for each word; adding up tuples would take the square of the names in a line.
+    named = [tuple(chain.from_iterable(map(_remembered.__getitem__, line.split()))) for line in data.split(b"\n")]
     return [names if len(names) < 2 else tuple(dict.fromkeys(names)) for names in named]
 
 

@@ -99,10 +99,9 @@ class RequestAccount:
     def note_usage(self, cost: Callable[[str, Usage], float], *used: Usage, is_estimated: bool = False) -> None:
         """Note the usage of its answers, of which all but the last only looked something up, and what they cost."""
         self.usage = sum(used[1:], used[0])
-        dollars = [cost(self.model, one) for one in used]
-        self.cost = sum(dollars)
+        self.cost = sum(cost(self.model, one) for one in used)
         if self.charge is not None and not is_estimated:  # a limit has a count of its own, on the high side
-            self.charge.told(*dollars)
+            self.charge.told(*used)
 
     @property
     def tenant(self) -> str:
@@ -224,10 +223,10 @@ class Charge:
         if self.sends:
             self.sends[-1].upstream = upstream
 
-    def told(self, *dollars: float) -> None:
-        """Note the cost by the upstream's figures, for the requests that were sent last, in their order."""
-        for sent, cost in zip(reversed(self.sends), reversed(dollars), strict=False):
-            sent.dollars = cost
+    def told(self, *used: Usage) -> None:
+        """Note the upstream's figures for the requests that were sent last, in their order."""
+        for sent, usage in zip(reversed(self.sends), reversed(used), strict=False):
+            sent.usage = usage if usage.prompt_tokens else None
 
     async def close(self) -> float:
         """Settle everything; return the total cost."""
@@ -249,16 +248,18 @@ class _SentCost:
     answer_tokens: int
     prompt_tokens: int
     upstream: ClientResponse | None = None
-    dollars: float | None = None
-    """Its cost, if the upstream told it."""
+    usage: Usage | None = None
+    """Its tokens, if the upstream told them."""
     began: float = field(default_factory=time.monotonic)
 
     async def settle(self, budget: Budget | None, said: Said | None) -> float:
         assert budget is not None  # noqa: S101 - nothing is sent without one
-        dollars = self.dollars
-        if dollars is None and (self.upstream is not None and self.upstream.status >= 400):
+        if self.usage is not None:  # at the price by which it was let in
+            dollars = await asyncio.to_thread(budget.cost, self.name, self.usage)
+            dollars = self.held.dollars if dollars is None else dollars
+        elif self.upstream is not None and self.upstream.status >= 400:
             dollars = 0.0
-        if dollars is None:
+        else:
             dollars = await asyncio.to_thread(self._counted, budget, None if said is None else await said())
         try:
             await asyncio.to_thread(budget.spending.settle, self.held, dollars)

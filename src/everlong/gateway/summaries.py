@@ -198,7 +198,7 @@ class OwnSummarizer:
         spent = self._windows.cost(model, reply.usage)
         self.calls.append(SummaryCall(model, reply.usage, spent))
         if charge is not None:
-            charge.told(spent)
+            charge.told(reply.usage)
         if calls_of(reply.message):
             raise SummarizerError("the model called a tool rather than write a summary")
         return text_of(reply.message)

@@ -120,11 +120,11 @@ _HEADINGS = (
     r"(?:outputs?|responses?|results?) (?:by|for|from|of) [^\n:]{1,80}:|[^\n:]{0,20}(?:结果|输出|結果|出力):",
     # passages and pastes
     rf"\[(?:(?!…|i have edited|image|message of|request interrupted)[^\]\n]*+\]?\]{_END}"
-    rf"|[^\]\n]*?{_SOURCE}[^\]\n]*+\]:)",
+    rf"|(?=[^\]\n]*+\]:)[^\]\n]*?{_SOURCE}[^\]\n]*+\]:)",
     r"(?:chunk|context|document|excerpt|passage|result|snippet|source) ?[\[(#]?\d+[\])]?\s*+:",
     r"[-=]{3,} ?\w[^\n]{2,80}? ?[-=]{3,}|(?:agent|ai|assistant|bot|model|system|tool)\*{0,2}:",
     rf"#{{0,4}} ?(?:current )?(?:document|file|page|path|url)(?:name|path)?: ?\S++{_END}"
-    rf"|(?:#{{1,6}} ?|\*\*|`)(?:https?://\S+|[\w./-]+\.\w{{1,8}})[`*]*+:?{_END}|[\w./-]+\.\w{{1,8}}(?::{_END}|\n---{_END})",
+    rf"|(?:#{{1,6}} ?|\*\*|`)(?:https?://\S++|[\w./-]+\.\w{{1,8}}[`*]*+:?){_END}|[\w./-]+\.\w{{1,8}}(?::{_END}|\n---{_END})",
     r"traceback \(most|diff --git |--- [^\n]+\n\+\+\+ |@@ -\d|commit [0-9a-f]{7,40}\b"
     r"|(?:\$|❯|➜|(?:in|out) ?\[\d+\]:|ps [a-z]:\\[^\n>]*+>|[\w.-]{1,40}@[\w.-]{1,40}:[^\n$#]{0,80}[$#]) ",
     # summaries of ours
@@ -141,7 +141,7 @@ _HEADINGS = (
 """Lines behind which nothing is typed."""
 _MARK = re.compile(
     rf"(?P<fence>```|(?:\"\"\"|''')(?=\n))|(?P<stray></{_NAME}\s*+>{_END})|{_LINE}(?=\S)(?:(?P<stray_line></{_NAME})"
-    rf"|(?P<tilde>~~~|\"\"\"|''')|(?P<divider>(?P<char>[-=*#_+%])(?P=char){{2,}}{_END})"
+    rf"|(?P<tilde>~~~|\"\"\"|''')|(?P<divider>(?P<char>[-=*#_+%])(?P=char){{2,}}+{_END})"
     rf"|(?:[^\w\s<\[]{{1,6}}+[ \t]*+)??(?P<rest>(?i:{'|'.join(_HEADINGS)}))|(?P<label>(?i:{_LABEL}))"
     rf"|(?P<piece><!--(?:(?!-->)[\s\S])*+(?:-->)?|<[!?][^>]*+>?|>[^\n]*+|\[[^\]\n]*+\]{_END}"
     r"|(?:\[?(?:\d{4}-\d\d-\d\d[T ]\d\d:|\d\d:\d\d:\d\d|(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL|CRITICAL)[\]:])"
