@@ -26,7 +26,7 @@ from everlong.testing import Ask, ModelServer
 from tests.cli.client_files import PLACES
 from tests.cli.conftest import Run, add_session, run, shorter_sessions
 from tests.context.builders import assistant, long_session, user
-from tests.plugins.making import copied
+from tests.plugins.making import HARBOUR_LOG, engine_in
 from tests.program import everlong_program
 from tests.wire.test_claude_code import SIMPLE
 
@@ -51,7 +51,7 @@ NOT_RUN = {
     r"everlong wrap ": "needs the program that it wraps; tests/cli/test_clients_docs.py runs it with stand-ins",
     r"curl ": "asks a gateway; tests/gateway asks all of its paths",
     r"export \w+_(?:KEY|TOKEN)=": "needs a key of the reader's",
-    r"source ": "is for the shell of the reader",
+    r"source |export ": "is for the shell of the reader",
     r"python ": "runs a program that the page shows; the test at the end of this file does it",
     r"everlong run --local ": "an answer takes a small model long; tests/cli/test_local.py asks for a short one",
 }
@@ -133,7 +133,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     logs.mkdir(parents=True)
     (logs / "one.jsonl").write_text("".join(json.dumps(line) + "\n" for line in SIMPLE))
     (home / "everlong").mkdir()
-    copied("harbour_log", home / "everlong" / "plugins" / "context_engine")
+    engine_in(home / "everlong" / "plugins" / "context_engine" / "harbour_log", manifest=HARBOUR_LOG)
     with Store.open(home / "everlong" / "store.db") as store:
         model = "anthropic:claude-sonnet-5"
         add_session(store, talk, title="The importer", system_prompt="You help.", model=model)

@@ -168,16 +168,6 @@ def test_what_has_no_price_is_counted_in_tokens_and_named(store: Store) -> None:
     assert account(store, own).unpriced == []
 
 
-def test_a_refused_request_cost_nothing_and_our_own_counts_are_told(store: Store) -> None:
-    session = begun(store, "Harbour")
-    asked(store, session, NOON, input_tokens=1_000, estimated=True)
-    assert session.branch is not None
-    number = store.turns.begin(store.branch(session.branch), model=SONNET, session=session.id).id
-    store.turns.finish(number, usage={}, status="failed", error="too long")
-    total = account(store, Settings()).total
-    assert (total.calls, total.estimated_calls, total.unanswered) == (1, 1, 0)
-
-
 # -- the agent -----------------------------------------------------------------------------------------------------
 
 

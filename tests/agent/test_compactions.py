@@ -256,7 +256,10 @@ def test_memories_are_asked_before_a_compaction_and_cannot_stop_it(
     memory.close()
 
 
-def test_the_system_prompt_and_the_todo_list_survive(serve: Serve, opened: Opened, heard: list[AgentEvent]) -> None:
+@pytest.mark.parametrize("engine", ["compressor", "lcm"])
+def test_the_system_prompt_and_the_todo_list_survive(
+    serve: Serve, opened: Opened, heard: list[AgentEvent], engine: str
+) -> None:
     items = [{"text": "Repaint buoy 7 — RAL 3020", "status": "in_progress"}, {"text": "Call Inga", "status": "pending"}]
 
     def script(ask: Ask) -> Answer | str:
@@ -265,11 +268,11 @@ def test_the_system_prompt_and_the_todo_list_survive(serve: Serve, opened: Opene
         return talker(ask)
 
     server = serve(script, window=12_000)
-    agent = opened(server)
+    agent = opened(server, settings={"context": {"engine": engine}})
     agent.run("Plan it.")
     prompt = agent.conversation.system_prompt
-    talk(agent, 24)
-    assert len(compactions(heard)) >= 2
+    talk(agent, 40)
+    assert len(compactions(heard)) >= 3
     last = server.model.asked[-1]
     assert last.system.startswith(prompt)
     plan = ["[>] Repaint buoy 7 — RAL 3020", "[ ] Call Inga"]

@@ -129,20 +129,6 @@ def test_a_conversation_that_goes_on_in_another_folder_is_sent_with_the_instruct
 
 
 @pytest.mark.spec("7.7")
-def test_the_same_prompt_run_twice_makes_two_conversations_each_with_its_own_answer(house: House) -> None:
-    first, second = house.agent("a"), house.agent("a")
-    first.run("hi")
-    second.run("hi")
-    one, two = (agent.conversation.session_id for agent in (first, second))
-    assert one != two
-    assert [words[0] for words in (house.words(one), house.words(two))] == ["hi", "hi"]
-    assert house.words(one)[1].startswith("Answer 0.")
-    assert house.words(two)[1].startswith("Answer 1.")
-    titles = [house.store.sessions.get(ident).title for ident in (one, two)]
-    assert titles == ["hi", "hi"]
-
-
-@pytest.mark.spec("7.7")
 def test_equal_answers_do_not_join_conversations(echoing: House) -> None:
     first, second = echoing.agent("a"), echoing.agent("a")
     first.run("hi")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from everlong.agent import Agent, AgentOptions, open_agent
 from everlong.agent.engines import EngineMaker
+from everlong.channels.platform import Inbound
 from everlong.channels.service import Channel, ChannelClock
 from everlong.config import Settings
 from everlong.providers import RetryPolicy, connect
@@ -166,13 +168,20 @@ async def until(found: Callable[[], Any]) -> Any:
     return value
 
 
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    """Run a test's coroutine."""
+async def hear(channel: Channel, *events: Inbound) -> None:
+    """Have a channel receive events, and wait until it has dealt with them."""
+    for event in events:
+        await channel.receive(event)
+    await channel.settle()
 
-    async def main() -> None:
-        await work()
 
-    asyncio.run(main())
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    return True
 
 
 @pytest.fixture(autouse=True)

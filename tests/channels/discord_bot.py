@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -20,16 +20,12 @@ T = TypeVar("T")
 
 
 class Bot:
-    """A platform, and the events that it handed on. ``stored`` acts as the database of the service above it."""
+    """A platform, and the events that it handed on."""
 
-    def __init__(self, discord: DiscordStandIn, stored: Sequence[Inbound] = ()) -> None:
+    def __init__(self, discord: DiscordStandIn) -> None:
         self.platform = DiscordPlatform(discord.token, DiscordSettings(api_base=discord.api))
-        self.stored = {event.update: event for event in stored}
         self.events: list[Inbound] = []
         """Every event in the order of its arrival, also those that came before."""
-        self.failures = 0
-        """How many times storing still fails."""
-        self.stopped: BaseException | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
@@ -40,14 +36,7 @@ class Bot:
 
     def listen(self) -> None:
         """Start to take events."""
-
-        async def run() -> None:
-            try:
-                await self.platform.run(self._receive)
-            except Exception as error:  # noqa: BLE001 - the test looks at it
-                self.stopped = error
-
-        self._task = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        self._task = asyncio.run_coroutine_threadsafe(self.platform.run(self._receive), self._loop)
 
     def close(self) -> None:
         if hasattr(self, "_task"):
@@ -65,11 +54,7 @@ class Bot:
         await asyncio.gather(*left, return_exceptions=True)
 
     async def _receive(self, event: Inbound) -> None:
-        if self.failures:
-            self.failures -= 1
-            raise OSError("the disk is full")
         self.events.append(event)
-        self.stored.setdefault(event.update, event)
 
     @property
     def texts(self) -> list[str]:
@@ -78,9 +63,9 @@ class Bot:
 
 
 @contextmanager
-def bot(discord: DiscordStandIn, stored: Sequence[Inbound] = ()) -> Iterator[Bot]:
+def bot(discord: DiscordStandIn) -> Iterator[Bot]:
     """Make a platform without listening."""
-    made = Bot(discord, stored)
+    made = Bot(discord)
     try:
         yield made
     finally:
@@ -88,9 +73,9 @@ def bot(discord: DiscordStandIn, stored: Sequence[Inbound] = ()) -> Iterator[Bot
 
 
 @contextmanager
-def listening(discord: DiscordStandIn, stored: Sequence[Inbound] = ()) -> Iterator[Bot]:
+def listening(discord: DiscordStandIn) -> Iterator[Bot]:
     """Make a platform, and wait until it is connected."""
-    with bot(discord, stored) as made:
+    with bot(discord) as made:
         made.listen()
         until(lambda: discord.gateway.is_connected)
         yield made

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -40,20 +39,14 @@ class Connection:
 
     def __init__(self, socket: web.WebSocketResponse, compression: str) -> None:
         self.socket = socket
-        self._zlib = zlib.compressobj() if compression == "zlib-stream" else None
-        self._zstd = zstandard.ZstdCompressor().compressobj() if compression == "zstd-stream" else None
+        assert compression == "zstd-stream"
+        self._zstd = zstandard.ZstdCompressor().compressobj()
 
     async def send(self, payload: Json) -> None:
-        text = json.dumps(payload)
-        data = text.encode()
+        data = json.dumps(payload).encode()
         try:
-            if self._zlib is not None:
-                await self.socket.send_bytes(self._zlib.compress(data) + self._zlib.flush(zlib.Z_SYNC_FLUSH))
-            elif self._zstd is not None:
-                packed = self._zstd.compress(data) + self._zstd.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
-                await self.socket.send_bytes(packed)
-            else:
-                await self.socket.send_str(text)
+            packed = self._zstd.compress(data) + self._zstd.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+            await self.socket.send_bytes(packed)
         except (ConnectionError, RuntimeError):
             return  # the client has just left; a resume repeats the event
 
@@ -64,16 +57,9 @@ class GatewayStandIn:
     def __init__(self, world: DiscordStandIn) -> None:
         self._world = world
         self.sessions: dict[str, Session] = {}
-        self.heartbeat_ms = 41_250
         self.identified = 0
-        self.resumed = 0
-        self.heartbeats = 0
-        self.refuses_resume = False
-        """True to answer a resume with an invalid session, as after an outage."""
         self.is_silent = False
         """True to let new connections wait for their HELLO."""
-        self.is_down = False
-        """True to refuse every new connection."""
 
     @property
     def is_connected(self) -> bool:
@@ -112,14 +98,12 @@ class GatewayStandIn:
 
     # -- the protocol ----------------------------------------------------------------------------------------------
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        if self.is_down:
-            return web.Response(status=503)
         socket = web.WebSocketResponse(heartbeat=None)
         await socket.prepare(request)
         connection = Connection(socket, request.query.get("compress", ""))
         while self.is_silent:
             await asyncio.sleep(0.01)
-        await connection.send({"op": HELLO, "d": {"heartbeat_interval": self.heartbeat_ms}, "s": None, "t": None})
+        await connection.send({"op": HELLO, "d": {"heartbeat_interval": 41_250}, "s": None, "t": None})
         session: Session | None = None
         async for received in socket:
             if received.type is not WSMsgType.TEXT:
@@ -138,7 +122,6 @@ class GatewayStandIn:
         """Handle what the client sent; return the session of the connection."""
         match payload.get("op"):
             case int(op) if op == HEARTBEAT:
-                self.heartbeats += 1
                 await connection.send({"op": ACK, "d": None, "s": None, "t": None})
             case int(op) if op == IDENTIFY:
                 if session is not None:
@@ -188,14 +171,13 @@ class GatewayStandIn:
         if data.get("token") != self._world.token:
             await connection.socket.close(code=4004, message=b"Authentication failed.")
             return None
-        if session is None or self.refuses_resume:
+        if session is None:
             await connection.send({"op": INVALID, "d": False, "s": None, "t": None})
             return None
         if int(data["seq"] or 0) > session.sequence:
             await connection.socket.close(code=4007, message=b"Invalid seq.")
             return None
         session.connection = connection
-        self.resumed += 1
         for sequence, payload in list(session.sent):
             if sequence > int(data["seq"] or 0):
                 await connection.send(payload)

@@ -9,7 +9,6 @@ from typing import Any
 
 __all__ = [
     "DM",
-    "FORUM",
     "TEXT",
     "THREAD",
     "Json",
@@ -28,7 +27,7 @@ __all__ = [
 Json = dict[str, Any]
 
 EPOCH = 1_420_070_400_000
-TEXT, DM, THREAD, FORUM = 0, 1, 11, 15
+TEXT, DM, THREAD = 0, 1, 11
 _lock = threading.Lock()
 _newest = 0
 
@@ -104,24 +103,17 @@ def channel(number: str, kind: int, name: str = "", **more: Any) -> Json:
             "member_count": 1,
             "total_message_sent": 1,
             "thread_metadata": {
-                "archived": False,
+                "archived": True,
                 "auto_archive_duration": 1440,
                 "archive_timestamp": time_of(number),
                 "locked": False,
                 "create_timestamp": time_of(number),
             },
         }
-    if kind == FORUM:
-        shape |= {
-            "available_tags": [],
-            "default_reaction_emoji": None,
-            "default_sort_order": None,
-            "default_forum_layout": 0,
-        }
     return {**shape, **more}
 
 
-def guild(number: str, name: str, channels: list[Json], threads: list[Json], roles: list[Json]) -> Json:
+def guild(number: str, name: str, channels: list[Json], roles: list[Json]) -> Json:
     return {
         "id": number,
         "name": name,
@@ -157,7 +149,7 @@ def guild(number: str, name: str, channels: list[Json], threads: list[Json], rol
         "voice_states": [],
         "members": [],
         "channels": channels,
-        "threads": threads,
+        "threads": [],
         "presences": [],
         "stage_instances": [],
         "guild_scheduled_events": [],

@@ -10,8 +10,6 @@ import asyncio
 import json
 import re
 import threading
-import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +19,7 @@ from aiohttp import BodyPartReader, web
 
 from tests.channels import discord_shapes as shapes
 from tests.channels.discord_gateway_stand_in import GatewayStandIn
-from tests.channels.discord_shapes import DM, FORUM, TEXT, THREAD, Json, next_id
+from tests.channels.discord_shapes import DM, TEXT, THREAD, Json, next_id
 from tests.waiting import PATIENCE
 
 __all__ = ["DiscordStandIn", "Fault", "Request", "discord_stand_in"]
@@ -35,37 +33,20 @@ CONTENT_INTENT = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A REST request of the bot, as it was answered."""
+    """A REST request of the bot."""
 
-    at: float
     method: str
     path: str
-    body: Json
-    status: int
 
 
 @dataclass(slots=True)
 class Fault:
-    """What the next requests that match get instead of an answer."""
+    """A late answer to the next request that matches."""
 
     method: str
     path: str
-    status: int = 500
-    times: int = 1
-    loses_answer: bool = False
-    """True to do what was asked, and cut the connection instead of answering."""
-    delay: float = 0.0
+    delay: float
     """Seconds to wait after what was asked is done; the answer comes then."""
-
-
-@dataclass(slots=True)
-class Bucket:
-    """A rate limit of one route and channel."""
-
-    limit: int
-    seconds: float
-    remaining: int = 0
-    resets_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -106,24 +87,13 @@ class DiscordStandIn:
         self.roles: dict[str, list[Json]] = {}
         self.channels: dict[str, Json] = {}
         self.messages: dict[str, dict[str, Json]] = {}
-        self.closed_to_bot: set[str] = set()
-        """Channels that the bot may not see, and people who take no messages of it."""
         self.files: dict[str, tuple[str, bytes]] = {}
-        self.expired_links: set[str] = set()
         self.commands: list[Json] = []
         self.interactions: dict[str, Interaction] = {}
         self.nonces: dict[str, tuple[str, str]] = {}
-        self.typing: list[str] = []
         self.requests: list[Request] = []
         self.faults: list[Fault] = []
-        self.limits: dict[str, tuple[int, float]] = {}
-        """Requests and seconds per kind of route, such as ``POST messages``; others are not limited."""
-        self.global_limit: tuple[int, float] | None = None
-        self.refused_for_speed = 0
-        """Answers with status 429."""
         self.gateway = GatewayStandIn(self)
-        self._buckets: dict[tuple[str, str], Bucket] = {}
-        self._recent: deque[float] = deque()
         self._loop = asyncio.new_event_loop()
         self._port = 0
 
@@ -183,17 +153,11 @@ class DiscordStandIn:
                 return number
         return self._add_channel(shapes.channel(next_id(), DM, recipients=[self.people[person]]))
 
-    def add_thread(self, parent: str, name: str = "a thread", *, is_told: bool = True) -> str:
-        """Open a thread; the bot hears of it unless ``is_told`` is False, as with one that was archived."""
+    def add_thread(self, parent: str) -> str:
+        """Add a thread that the bot does not hear of, as one that was archived."""
         guild = self.channels[parent]["guild_id"]
         number = next_id()
-        kind = shapes.channel(number, THREAD, name, guild_id=guild, parent_id=parent)
-        self._add_channel(kind)
-        if is_told:
-            self.call(lambda: self.gateway.dispatch("THREAD_CREATE", {**kind, "newly_created": True}))
-        else:
-            kind["thread_metadata"]["archived"] = True
-        return number
+        return self._add_channel(shapes.channel(number, THREAD, "a thread", guild_id=guild, parent_id=parent))
 
     def say(self, person: str, channel: str, text: str, *, mentions: bool = False, **more: Any) -> str:
         """Say something, with a mention of the bot if wanted; return the id of the message."""
@@ -276,65 +240,42 @@ class DiscordStandIn:
         channel = content["channel_id"]
         self.messages[channel][content["id"]] = content
         self.channels[channel]["last_message_id"] = content["id"]
-        metadata = self.channels[channel].get("thread_metadata")
-        if metadata:
-            metadata["archived"] = False
-        if self.channels[channel].get("guild_id") in self.guilds or "guild_id" not in self.channels[channel]:
-            await self.gateway.dispatch("MESSAGE_CREATE", self._event(content))
+        await self.gateway.dispatch("MESSAGE_CREATE", self._event(content))
 
     def guild_payloads(self) -> list[Json]:
-        """Return each server as GUILD_CREATE shows it: archived threads are not in it."""
+        """Return each server as GUILD_CREATE shows it: without archived threads."""
         made = []
         for number, name in self.guilds.items():
             own = [known for known in self.channels.values() if known.get("guild_id") == number]
-            seen = [known for known in own if known["id"] not in self.closed_to_bot]
-            plain = [known for known in seen if known["type"] in {TEXT, FORUM}]
-            threads = [known for known in seen if known["type"] == THREAD and not known["thread_metadata"]["archived"]]
-            made.append(shapes.guild(number, name, plain, threads, self.roles[number]))
+            plain = [known for known in own if known["type"] == TEXT]
+            made.append(shapes.guild(number, name, plain, self.roles[number]))
         return made
 
     # -- REST ------------------------------------------------------------------------------------------------------
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         path = "/" + request.match_info["path"]
         body = await _read_body(request)
-        status, answer, headers = 200, None, {}
         fault = self._fault(request.method, path)
         try:
-            self._fail(fault)
             self._check_login(request, path)
-            headers = self._check_speed(request.method, path)
             status, answer = await self._route(request, path, body)
         except Refusal as refusal:
             status, answer = refusal.status, refusal.body
-            if status == 429:
-                self.refused_for_speed += 1
-                scope = "global" if answer["global"] else "user"
-                headers = {"Retry-After": str(answer["retry_after"]), "X-RateLimit-Scope": scope, "Via": "1.1 google"}
-        self.requests.append(Request(time.monotonic(), request.method, path, body, status))
-        if fault is not None and fault.delay:
+        self.requests.append(Request(request.method, path))
+        if fault is not None:
             await asyncio.sleep(fault.delay)
-        if fault is not None and fault.loses_answer:
-            transport = request.transport
-            assert transport is not None
-            transport.abort()
         if answer is None:
-            return web.Response(status=204, headers=headers)
+            return web.Response(status=204)
         # Discord names no charset; its library looks for exactly this type.
-        headers = {**headers, "Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json"}
         return web.Response(status=status, body=json.dumps(answer).encode(), headers=headers)
 
     def _fault(self, method: str, path: str) -> Fault | None:
         for fault in self.faults:
             if fault.method == method and re.search(fault.path, path):
-                fault.times -= 1
-                if not fault.times:
-                    self.faults.remove(fault)
+                self.faults.remove(fault)
                 return fault
         return None
-
-    def _fail(self, fault: Fault | None) -> None:
-        if fault is not None and not (fault.loses_answer or fault.delay):
-            raise Refusal(fault.status, 0, "the service has a fault")
 
     def _check_login(self, request: web.Request, path: str) -> None:
         if path.startswith(("/interactions/", "/webhooks/")):
@@ -342,50 +283,17 @@ class DiscordStandIn:
         if request.headers.get("Authorization") != f"Bot {self.token}":
             raise Refusal(401, 0, "401: Unauthorized")
 
-    def _check_speed(self, method: str, path: str) -> dict[str, str]:
-        now = time.monotonic()
-        if self.global_limit is not None and not path.startswith(("/interactions/", "/webhooks/")):
-            count, seconds = self.global_limit
-            while self._recent and self._recent[0] <= now - seconds:
-                self._recent.popleft()
-            if len(self._recent) >= count:
-                wait = round(self._recent[0] + seconds - now + 0.01, 3)
-                raise Refusal(429, 0, "You are being rate limited.", retry_after=wait, **{"global": True})
-            self._recent.append(now)
-        kind, major = _route_kind(method, path)
-        if kind not in self.limits:
-            return {}
-        bucket = self._buckets.setdefault((kind, major), Bucket(*self.limits[kind]))
-        if now >= bucket.resets_at:
-            bucket.remaining, bucket.resets_at = bucket.limit, now + bucket.seconds
-        wait = round(bucket.resets_at - now, 3)
-        if bucket.remaining == 0:
-            raise Refusal(429, 0, "You are being rate limited.", retry_after=wait + 0.01, **{"global": False})
-        bucket.remaining -= 1
-        return {
-            "X-RateLimit-Limit": str(bucket.limit),
-            "X-RateLimit-Remaining": str(bucket.remaining),
-            "X-RateLimit-Reset": f"{time.time() + wait:.3f}",
-            "X-RateLimit-Reset-After": f"{wait:.3f}",
-            "X-RateLimit-Bucket": f"bucket-{kind.replace(' ', '-')}",
-        }
-
     async def _route(self, request: web.Request, path: str, body: Json) -> tuple[int, Any]:
         handlers: dict[str, Callable[..., Any]] = {
             r"GET /users/@me": lambda: self.bot,
             r"GET /(?:oauth2/)?applications/@me": self._application,
-            r"GET /users/@me/guilds": lambda: [{"id": key, "name": name} for key, name in self.guilds.items()],
             r"GET /gateway/bot": self._gateway_bot,
-            r"GET /applications/\d+/commands": lambda: self.commands,
             r"PUT /applications/\d+/commands": self._put_commands,
-            r"POST /users/@me/channels": self._open_private_chat,
             r"GET /channels/(\d+)": self._seen_channel,
             r"POST /channels/(\d+)/messages": self._post_message,
-            r"GET /channels/(\d+)/messages/(\d+)": self._get_message,
             r"PATCH /channels/(\d+)/messages/(\d+)": self._patch_message,
             r"POST /channels/(\d+)/typing": self._type,
             r"POST /interactions/(\d+)/([^/]+)/callback": self._answer_interaction,
-            r"GET /webhooks/\d+/([^/]+)/messages/@original": self._get_reply,
             r"PATCH /webhooks/\d+/([^/]+)/messages/@original": self._patch_reply,
         }
         for pattern, handler in handlers.items():
@@ -414,17 +322,9 @@ class DiscordStandIn:
         self.commands = [{"id": next_id(), "version": next_id(), **command} for command in body]
         return self.commands
 
-    def _open_private_chat(self, body: Json) -> Json:
-        person = str(body["recipient_id"])
-        if person not in self.people:
-            raise Refusal(400, 50033, "Invalid Recipient(s)")
-        return self.channels[self.add_private_chat(person)]
-
     def _seen_channel(self, channel: str) -> Json:
         if channel not in self.channels:
             raise Refusal(404, 10003, "Unknown Channel")
-        if channel in self.closed_to_bot:
-            raise Refusal(403, 50001, "Missing Access")
         return self.channels[channel]
 
     def _get_message(self, channel: str, message: str) -> Json:
@@ -434,11 +334,7 @@ class DiscordStandIn:
         return self.messages[channel][message]
 
     async def _post_message(self, channel: str, body: Json) -> Json:
-        where = self._seen_channel(channel)
-        if where["type"] == DM and where["recipients"][0]["id"] in self.closed_to_bot:
-            raise Refusal(403, 50007, "Cannot send messages to this user")
-        if where["type"] == FORUM:
-            raise Refusal(400, 50008, "Cannot send messages in a non-text channel")
+        self._seen_channel(channel)
         self._check_content(body)
         nonce = str(body.get("nonce", ""))
         if len(nonce) > 25:
@@ -493,7 +389,6 @@ class DiscordStandIn:
 
     def _type(self, channel: str, body: Json) -> None:  # noqa: ARG002 - as every POST
         self._seen_channel(channel)
-        self.typing.append(channel)
 
     async def _answer_interaction(self, number: str, token: str, body: Json) -> None:
         made = self.interactions.get(number)
@@ -519,9 +414,6 @@ class DiscordStandIn:
                 return self._message(made.message)
         raise Refusal(404, 10015, "Unknown Webhook")
 
-    def _get_reply(self, token: str) -> Json:
-        return self._reply(token)
-
     async def _patch_reply(self, token: str, body: Json) -> Json:
         content = self._reply(token)
         self._check_content(body)
@@ -530,17 +422,10 @@ class DiscordStandIn:
 
     async def _file(self, request: web.Request) -> web.Response:
         number = request.match_info["id"]
-        if number not in self.files or number in self.expired_links:
+        if number not in self.files:
             return web.Response(status=404, text="This content is no longer available.")
         media_type, data = self.files[number]
         return web.Response(body=data, content_type=media_type)
-
-
-def _route_kind(method: str, path: str) -> tuple[str, str]:
-    """Return the kind of a route, such as ``POST messages``, and its major parameter."""
-    parts = path.strip("/").split("/")
-    major = parts[1] if len(parts) > 1 else ""
-    return f"{method} {parts[2] if len(parts) > 2 else parts[0]}", major
 
 
 async def _read_body(request: web.Request) -> Any:

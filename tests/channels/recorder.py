@@ -41,8 +41,8 @@ class RecordingPlatform:
 
     name = "telegram"
 
-    def __init__(self, *, text: int = 4_096, download: int = 20_000_000) -> None:
-        self.limits = PlatformLimits(text, 50_000_000, download, 0.01)
+    def __init__(self, *, text: int = 4_096) -> None:
+        self.limits = PlatformLimits(text, 50_000_000, 20_000_000, 0.01)
         self.shown: dict[str, Shown] = {}
         self.requests: list[tuple[str, Any]] = []
         self.acknowledged: list[tuple[Inbound, str]] = []
@@ -89,10 +89,7 @@ class RecordingPlatform:
     async def identify(self) -> Identity:
         return Identity("99", "a bot")
 
-    async def run(
-        self,
-        receive: Receive,
-    ) -> None:
+    async def run(self, receive: Receive) -> None:
         self.receive = receive
         await asyncio.Event().wait()
 

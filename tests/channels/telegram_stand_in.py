@@ -1,7 +1,7 @@
 """A stand-in of Telegram's Bot API on loopback: the methods that the adapter uses, with their limits and errors.
 
-It runs in a thread of its own. `TelegramStandIn.say`, `edit`, `press` and the like are what people do in their app;
-what they would see there is in `shown`. The shapes of updates and the words of errors are those of the Bot API's
+It runs in a thread of its own. `TelegramStandIn.say` is what people do in their app; what they would see there is
+in `shown`. The shapes of updates and the words of errors are those of the Bot API's
 documentation and of its server.
 """
 
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import unescape
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from aiohttp import web
 
@@ -35,7 +35,6 @@ _NOT_MODIFIED = (
 )
 _CONFLICT = "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
 _COMMAND = re.compile(r"[a-z0-9_]{1,32}")
-T = TypeVar("T")
 
 Fault = Literal["busy", "error", "before", "after"]
 """What goes wrong with a call: 429; 500; the connection ends before the call is done, or after it."""
@@ -71,9 +70,6 @@ class Shown:
     html: str = ""
     """The text as the bot sent it."""
     markup: dict[str, Any] | None = None
-    document: str = ""
-    data: bytes = b""
-    edits: int = 0
     date: int = 0
 
 
@@ -87,8 +83,6 @@ class Chat:
     is_forum: bool = False
     topics: dict[int, str] = field(default_factory=dict)
     closed: set[int] = field(default_factory=set)
-    refuses: str = ""
-    """Why the bot may not write here, as the API says it."""
     messages: dict[int, Shown] = field(default_factory=dict)
     next_id: int = 1
 
@@ -110,12 +104,6 @@ class TelegramStandIn:
         self.on_words: Callable[[Shown], None] = lambda _: None
         """Called with each message of the bot whose words are new; keep it quick."""
         self.chats: dict[int, Chat] = {}
-        self.commands: list[dict[str, str]] = []
-        self.answers: dict[str, str | None] = {}
-        """What was answered to each press of a button."""
-        self.retry_after = 1
-        self.offset = 0
-        """The first update that is not acknowledged."""
         self._updates: deque[dict[str, Any]] = deque()
         self._next_update = 5000
         self._poll: asyncio.Future[None] | None = None
@@ -130,11 +118,11 @@ class TelegramStandIn:
         with self._lock:
             return self.chats.setdefault(person, Chat(person, "private", name or f"Person {person}"))
 
-    def group(self, number: int, *, topics: tuple[int, ...] = (), title: str = "A group") -> Chat:
+    def group(self, number: int, *, topics: tuple[int, ...] = ()) -> Chat:
         """Return a group that the bot is in; with topics, a forum."""
         with self._lock:
             names = {topic: f"Topic {topic}" for topic in topics}
-            chat = Chat(number, "supergroup", title, is_forum=bool(topics), topics=names, next_id=1000)
+            chat = Chat(number, "supergroup", "A group", is_forum=bool(topics), topics=names, next_id=1000)
             return self.chats.setdefault(number, chat)
 
     def say(
@@ -232,19 +220,14 @@ class TelegramStandIn:
             message |= {"message_thread_id": shown.topic, "is_topic_message": True}
         if shown.markup:
             message["reply_markup"] = shown.markup
-        if shown.document:
-            del message["text"]
-            message["document"] = {"file_id": f"sent-{shown.id}", "file_unique_id": f"u{shown.id}"}
         if with_reply and shown.reply_to in chat.messages:
             message["reply_to_message"] = self._as_message(chat.messages[shown.reply_to], with_reply=False)
         return message
 
-    def _push(self, fields: dict[str, Any]) -> int:
-        number = self._next_update
+    def _push(self, fields: dict[str, Any]) -> None:
+        self._updates.append({"update_id": self._next_update, **fields})
         self._next_update += 1
-        self._updates.append({"update_id": number, **fields})
         self._loop.call_soon_threadsafe(self._came.set)
-        return number
 
     # -- the server ----------------------------------------------------------------------------------------------------
     async def _answer(self, request: web.Request) -> web.StreamResponse:
@@ -273,7 +256,7 @@ class TelegramStandIn:
 
     async def _do(self, call: Call, *, is_busy: bool) -> Any:
         if is_busy:
-            raise Refusal(429, f"Too Many Requests: retry after {self.retry_after}", retry_after=self.retry_after)
+            raise Refusal(429, "Too Many Requests: retry after 1", retry_after=1)
         if call.method == "getUpdates":
             return await self._get_updates(call.parameters)
         with self._lock:
@@ -291,7 +274,6 @@ class TelegramStandIn:
             with self._lock:
                 while self._updates and self._updates[0]["update_id"] < offset:
                     self._updates.popleft()
-                self.offset = max(self.offset, offset)
                 found = [self._updates[at] for at in range(min(limit, len(self._updates)))]
                 self._came.clear()
             left = end - asyncio.get_running_loop().time()
@@ -326,7 +308,6 @@ class TelegramStandIn:
         if (text, markup) == (shown.html, shown.markup):
             raise Refusal(400, _NOT_MODIFIED)
         shown.text, shown.html, shown.markup = _checked_text(given), text, _checked_markup(markup)
-        shown.edits += 1
         self.on_words(shown)
         return self._as_message(shown)
 
@@ -338,7 +319,6 @@ class TelegramStandIn:
         for command in given["commands"]:
             if not _COMMAND.fullmatch(command["command"]) or not 1 <= len(command["description"]) <= 256:
                 raise Refusal(400, "Bad Request: BOT_COMMAND_INVALID")
-        self.commands = given["commands"]
         return True
 
     def _do_deleteWebhook(self, _: dict[str, Any]) -> Any:  # noqa: N802 - as above
@@ -349,8 +329,6 @@ class TelegramStandIn:
         chat = self.chats.get(int(given["chat_id"]))
         if chat is None:
             raise Refusal(400, "Bad Request: chat not found")
-        if chat.refuses:
-            raise Refusal(403, chat.refuses)
         return chat
 
     def _thread(self, chat: Chat, given: dict[str, Any]) -> int | None:
@@ -427,17 +405,9 @@ def stand_in(faults: Callable[[Call], Fault | None] = lambda _: None) -> Iterato
 
 
 async def _parameters(request: web.Request) -> dict[str, Any]:
-    """Return the parameters of a call; a file as its name and bytes."""
-    given: dict[str, Any] = {}
-    for name, value in (await request.post()).items():
-        if isinstance(value, web.FileField):
-            given[name] = (value.filename, value.file.read())
-        else:
-            given[name] = json.loads(value) if name in _JSON_FIELDS else str(value)
-    attached = given.get("document")
-    if isinstance(attached, str) and attached.startswith("attach://"):
-        given["document"] = given.pop(attached.removeprefix("attach://"))
-    return given
+    """Return the parameters of a call."""
+    given = {name: str(value) for name, value in (await request.post()).items()}
+    return {name: json.loads(value) if name in _JSON_FIELDS else value for name, value in given.items()}
 
 
 def once(method: str, fault: Fault) -> Callable[[Call], Fault | None]:

@@ -12,7 +12,7 @@ from everlong.config.settings import TelegramSettings
 from everlong.store import Store
 from everlong.store.schema import channel_update
 from everlong.testing import ScriptedModel
-from tests.channels.conftest import Clock, Opened, run
+from tests.channels.conftest import Clock, Opened, hear
 from tests.channels.recorder import RecordingPlatform
 from tests.channels.test_queueing import words
 
@@ -24,67 +24,60 @@ def stored(store: Store) -> int:
         return len(connection.execute(select(channel_update.c.id)).all())
 
 
-def test_a_stranger_gets_nothing_and_leaves_nothing(
+async def test_a_stranger_gets_nothing_and_leaves_nothing(
     opened: Opened, platform: RecordingPlatform, store: Store, serve: Any
 ) -> None:
     model = ScriptedModel(words)
     server = serve(model)
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            for text in ("hello", "/help", "/start", "/pair", "ABCDEFGH", ""):
-                await channel.receive(platform.message(text, "77", STRANGER))
-            await channel.receive(platform.message("hi all", "-9", STRANGER, is_private=False))
-            await channel.receive(platform.message("", "77", STRANGER, kind="button", button="ask:x:y"))
-            await channel.receive(platform.message("I am a bot", "10", Person("1", "Ada", is_bot=True)))
-            await channel.settle()
-
-    run(talk)
+    async with opened(server, platform) as channel:
+        for text in ("hello", "/help", "/start", "/pair", "ABCDEFGH", ""):
+            await channel.receive(platform.message(text, "77", STRANGER))
+        await hear(
+            channel,
+            platform.message("hi all", "-9", STRANGER, is_private=False),
+            platform.message("", "77", STRANGER, kind="button", button="ask:x:y"),
+            platform.message("I am a bot", "10", Person("1", "Ada", is_bot=True)),
+        )
     assert (platform.requests, platform.acknowledged, len(model.asked), stored(store)) == ([], [], 0, 0)
 
 
-def test_a_group_message_that_is_not_for_the_bot_is_not_stored(
+async def test_a_group_message_that_is_not_for_the_bot_is_not_stored(
     opened: Opened, platform: RecordingPlatform, store: Store, serve: Any
 ) -> None:
     server = serve(words)
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            await channel.receive(platform.message("lunch?", "-9", is_private=False, is_addressed=False))
-            await channel.settle()
-            assert (platform.requests, stored(store)) == ([], 0)
-        async with opened(server, platform, channels={"groups": "all"}) as channel:
-            await channel.receive(platform.message("lunch?", "-9", is_private=False, is_addressed=False))
-            await channel.settle()
-            assert platform.texts("-9") == ["lunch?"]
-
-    run(talk)
+    async with opened(server, platform) as channel:
+        await hear(channel, platform.message("lunch?", "-9", is_private=False, is_addressed=False))
+        assert (platform.requests, stored(store)) == ([], 0)
+    async with opened(server, platform, channels={"groups": "all"}) as channel:
+        await hear(channel, platform.message("lunch?", "-9", is_private=False, is_addressed=False))
+        assert platform.texts("-9") == ["lunch?"]
 
 
-def test_a_code_from_the_terminal_lets_one_person_in(opened: Opened, platform: RecordingPlatform, serve: Any) -> None:
+async def test_a_code_from_the_terminal_lets_one_person_in(
+    opened: Opened, platform: RecordingPlatform, serve: Any
+) -> None:
     server = serve(words)
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            code = channel.access.make_code()
-            await channel.receive(platform.message(code, "-9", STRANGER, is_private=False))
-            await channel.receive(platform.message(code, "77", STRANGER, is_forwarded=True))
-            await channel.settle()
-            assert platform.requests == []
-            await channel.receive(platform.message(f"/pair {code.lower()}", "77", STRANGER))
-            await channel.receive(platform.message("hello", "77", STRANGER))
-            await channel.receive(platform.message(code, "88", Person("667")))
-            await channel.settle()
-            assert platform.texts("77")[0].startswith("You are in")
-            assert platform.texts("77")[1] == "hello"
-            assert platform.texts("88") == []
-            assert [guest.id for guest in channel.access.guests()] == ["666"]
-            assert channel.access.remove("666")
-            await channel.receive(platform.message("hello?", "77", STRANGER))
-            await channel.settle()
-            assert len(platform.texts("77")) == 2
-
-    run(talk)
+    async with opened(server, platform) as channel:
+        code = channel.access.make_code()
+        await hear(
+            channel,
+            platform.message(code, "-9", STRANGER, is_private=False),
+            platform.message(code, "77", STRANGER, is_forwarded=True),
+        )
+        assert platform.requests == []
+        await hear(
+            channel,
+            platform.message(f"/pair {code.lower()}", "77", STRANGER),
+            platform.message("hello", "77", STRANGER),
+            platform.message(code, "88", Person("667")),
+        )
+        assert platform.texts("77")[0].startswith("You are in")
+        assert platform.texts("77")[1] == "hello"
+        assert platform.texts("88") == []
+        assert [guest.id for guest in channel.access.guests()] == ["666"]
+        assert channel.access.remove("666")
+        await hear(channel, platform.message("hello?", "77", STRANGER))
+        assert len(platform.texts("77")) == 2
 
 
 def test_a_code_runs_out_and_cannot_be_guessed(store: Store, platform: RecordingPlatform, clock: Clock) -> None:
@@ -99,25 +92,19 @@ def test_a_code_runs_out_and_cannot_be_guessed(store: Store, platform: Recording
     assert access.guests() == []
 
 
-def test_a_forwarded_command_is_no_command(opened: Opened, platform: RecordingPlatform, serve: Any) -> None:
+async def test_a_forwarded_command_is_no_command(opened: Opened, platform: RecordingPlatform, serve: Any) -> None:
     model = ScriptedModel(words)
     server = serve(model)
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            await channel.receive(platform.message("remember me"))
-            await channel.settle()
-            bound = channel.places.all("telegram")[0].conversation
-            await channel.receive(platform.message("/reset", is_forwarded=True))
-            await channel.settle()
-            assert channel.places.all("telegram")[0].conversation == bound
-        assert platform.texts() == ["remember me", "<forwarded>\n/reset\n</forwarded>"]
-
-    run(talk)
+    async with opened(server, platform) as channel:
+        await hear(channel, platform.message("remember me"))
+        bound = channel.places.all("telegram")[0].conversation
+        await hear(channel, platform.message("/reset", is_forwarded=True))
+        assert channel.places.all("telegram")[0].conversation == bound
+    assert platform.texts() == ["remember me", "<forwarded>\n/reset\n</forwarded>"]
     assert "words of somebody else" in model.asked[-1].last_user
 
 
-def test_a_huge_file_is_refused_with_one_reply_and_never_fetched(
+async def test_a_huge_file_is_refused_with_one_reply_and_never_fetched(
     opened: Opened, platform: RecordingPlatform, serve: Any
 ) -> None:
     model = ScriptedModel(words)
@@ -125,23 +112,17 @@ def test_a_huge_file_is_refused_with_one_reply_and_never_fetched(
     huge = Attachment("document", "film.mkv", "video/x-matroska", 50_000_000, "f1")
     unstated = Attachment("document", "film.mkv", "video/x-matroska", 0, "f2")
     platform.files["f2"] = b"\0" * 21_000_000
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            await channel.receive(platform.message("", attachments=(huge,)))
-            await channel.settle()
-            await channel.receive(platform.message("", attachments=(unstated,)))
-            await channel.settle()
-        first, second = platform.texts()
-        assert first == "The file film.mkv is too large: I take up to 20 MB."
-        assert second == "I could not take a file: it is too large."
-        assert [values.reference for method, values in platform.requests if method == "fetch"] == ["f2"]
-
-    run(talk)
+    async with opened(server, platform) as channel:
+        await hear(channel, platform.message("", attachments=(huge,)))
+        await hear(channel, platform.message("", attachments=(unstated,)))
+    first, second = platform.texts()
+    assert first == "The file film.mkv is too large: I take up to 20 MB."
+    assert second == "I could not take a file: it is too large."
+    assert [values.reference for method, values in platform.requests if method == "fetch"] == ["f2"]
     assert len(model.asked) == 0
 
 
-def test_files_are_stored_and_shown_and_voice_is_left_out_politely(
+async def test_files_are_stored_and_shown_and_voice_is_left_out_politely(
     opened: Opened, platform: RecordingPlatform, serve: Any, tmp_path: Any
 ) -> None:
     model = ScriptedModel("seen")
@@ -153,16 +134,10 @@ def test_files_are_stored_and_shown_and_voice_is_left_out_politely(
         Attachment("document", "../../letter.txt", "text/plain", 16, "t"),
         Attachment("document", "data.bin", "application/octet-stream", 3, "b"),
     )
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            await channel.receive(platform.message("look", attachments=files))
-            await channel.settle()
-            await channel.receive(platform.message("", attachments=(Attachment("voice", "", "audio/ogg", 9, "v"),)))
-            await channel.settle()
-        assert platform.texts() == ["seen", "I cannot listen to voice messages; please write it."]
-
-    run(talk)
+    async with opened(server, platform) as channel:
+        await hear(channel, platform.message("look", attachments=files))
+        await hear(channel, platform.message("", attachments=(Attachment("voice", "", "audio/ogg", 9, "v"),)))
+    assert platform.texts() == ["seen", "I cannot listen to voice messages; please write it."]
     assert len(model.asked) == 1
     (ask,) = model.asked
     assert "data:image/png;base64," in str(ask.body)
@@ -172,7 +147,7 @@ def test_files_are_stored_and_shown_and_voice_is_left_out_politely(
 
 
 @pytest.mark.parametrize("planted", ["received", "received/{message}-letter.txt"])
-def test_a_file_of_a_message_is_written_through_no_link_that_a_command_has_planted(
+async def test_a_file_of_a_message_is_written_through_no_link_that_a_command_has_planted(
     opened: Opened, platform: RecordingPlatform, serve: Any, tmp_path: Path, planted: str
 ) -> None:
     server = serve(words)
@@ -184,12 +159,7 @@ def test_a_file_of_a_message_is_written_through_no_link_that_a_command_has_plant
     link = root / planted.format(message=event.message)
     link.parent.mkdir(parents=True)
     link.symlink_to(outside if planted == "received" else outside / "settings")
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            await channel.receive(event)
-            await channel.settle()
-
-    run(talk)
+    async with opened(server, platform) as channel:
+        await hear(channel, event)
     assert {path.name: path.read_text() for path in outside.iterdir()} == {"settings": "mine"}
     assert "could not store the file letter.txt" in platform.texts()[-1]

@@ -14,7 +14,7 @@ from everlong.channels.platform import (
 )
 from everlong.store import Store
 from everlong.testing import ScriptedModel
-from tests.channels.conftest import Opened, run
+from tests.channels.conftest import Opened, hear
 from tests.channels.recorder import RecordingPlatform
 from tests.channels.test_queueing import words
 
@@ -33,46 +33,37 @@ def failing(share: float, seed: int = 7) -> Callable[[str, str], None]:
     return fault
 
 
-def test_faults_of_the_platform_never_lead_to_a_second_answer(
+async def test_faults_of_the_platform_never_lead_to_a_second_answer(
     opened: Opened, platform: RecordingPlatform, serve: Any
 ) -> None:
     model = ScriptedModel(words)
     server = serve(model)
     platform.fault = failing(0.3)
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            for number in range(10):
-                for chat in ("10", "20"):
-                    await channel.receive(platform.message(f"{chat}-{number}", chat))
-                await channel.settle()
-        for chat in ("10", "20"):
-            said = [text for text in platform.texts(chat) if not text.startswith("…")]
-            assert said == [f"{chat}-{number}" for number in range(10)]
-
-    run(talk)
+    async with opened(server, platform) as channel:
+        for number in range(10):
+            for chat in ("10", "20"):
+                await channel.receive(platform.message(f"{chat}-{number}", chat))
+            await channel.settle()
+    for chat in ("10", "20"):
+        said = [text for text in platform.texts(chat) if not text.startswith("…")]
+        assert said == [f"{chat}-{number}" for number in range(10)]
     assert len(model.asked) == 20
 
 
-def test_a_long_answer_takes_several_messages_and_a_longer_one_a_file(opened: Opened, serve: Any) -> None:
+async def test_a_long_answer_takes_several_messages_and_a_longer_one_a_file(opened: Opened, serve: Any) -> None:
     platform = RecordingPlatform(text=1_000)
     texts = iter(["a" * 2_500, "b" * 9_000])
     server = serve(lambda _ask: next(texts))
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            for _ in range(2):
-                await channel.receive(platform.message("more"))
-                await channel.settle()
-        assert platform.texts()[:3] == ["a" * 1_000, "a" * 1_000, "a" * 500]
-        assert platform.texts()[3:] == ["b" * 1_000, "(The answer goes on in the file.)", "[answer.md]"]
-        assert list(platform.shown.values())[-1].data == b"b" * 9_000
-
-    run(talk)
+    async with opened(server, platform) as channel:
+        for _ in range(2):
+            await hear(channel, platform.message("more"))
+    assert platform.texts()[:3] == ["a" * 1_000, "a" * 1_000, "a" * 500]
+    assert platform.texts()[3:] == ["b" * 1_000, "(The answer goes on in the file.)", "[answer.md]"]
+    assert list(platform.shown.values())[-1].data == b"b" * 9_000
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_file_whose_fate_is_unknown_is_not_sent_twice(opened: Opened, serve: Any, moment: str) -> None:
+async def test_a_file_whose_fate_is_unknown_is_not_sent_twice(opened: Opened, serve: Any, moment: str) -> None:
     platform = RecordingPlatform(text=1_000)
     server = serve("b" * 9_000)
 
@@ -81,38 +72,27 @@ def test_a_file_whose_fate_is_unknown_is_not_sent_twice(opened: Opened, serve: A
             raise PlatformUnreachable("a time-out")
 
     platform.fault = fault
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            await channel.receive(platform.message("more"))
-            await channel.settle()
-        assert platform.texts()[-1] == "(The file answer.md may be missing; ask me to send it again.)"
-        assert platform.texts().count("[answer.md]") == (1 if moment == "after" else 0)
-
-    run(talk)
+    async with opened(server, platform) as channel:
+        await hear(channel, platform.message("more"))
+    assert platform.texts()[-1] == "(The file answer.md may be missing; ask me to send it again.)"
+    assert platform.texts().count("[answer.md]") == (1 if moment == "after" else 0)
 
 
-def test_an_answer_to_a_chat_without_the_bot_is_given_up_and_others_go_on(
+async def test_an_answer_to_a_chat_without_the_bot_is_given_up_and_others_go_on(
     opened: Opened, platform: RecordingPlatform, store: Store, serve: Any
 ) -> None:
     server = serve(words)
     lost = Place("telegram", "20")
+    async with opened(server, platform) as channel:
+        send = platform.send
 
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            send = platform.send
+        async def refuse(place: Place, text: str, **more: Any) -> str:
+            if place == lost:
+                raise PlatformRefused("the bot was removed")
+            return await send(place, text, **more)
 
-            async def refuse(place: Place, text: str, **more: Any) -> str:
-                if place == lost:
-                    raise PlatformRefused("the bot was removed")
-                return await send(place, text, **more)
-
-            platform.send = refuse  # type: ignore[method-assign]
-            await channel.receive(platform.message("one", "20"))
-            await channel.receive(platform.message("two", "10"))
-            await channel.settle()
-            assert channel.outbox.open(lost) == []
-        assert platform.texts("10") == ["two"]
-
-    run(talk)
+        platform.send = refuse  # type: ignore[method-assign]
+        await hear(channel, platform.message("one", "20"), platform.message("two", "10"))
+        assert channel.outbox.open(lost) == []
+    assert platform.texts("10") == ["two"]
     assert store.verify().problems == []

@@ -51,7 +51,7 @@ def test_in_a_server_only_a_mention_or_a_reply_addresses_the_bot(
 def test_a_thread_that_the_bot_was_never_told_of_is_the_same_topic_for_all_events(
     discord: DiscordStandIn, ada: str, room: str, heard: Bot
 ) -> None:
-    thread = discord.add_thread(room, is_told=False)
+    thread = discord.add_thread(room)
     discord.say(ada, thread, "after a year")
     discord.say(ada, thread, "after two years")
     until(lambda: len(heard.events) == 2)

@@ -10,7 +10,7 @@ from everlong.channels.platform import Place
 from everlong.store import Store
 from everlong.store.schema import channel_answer, channel_update
 from everlong.testing import ScriptedModel
-from tests.channels.conftest import Clock, Opened, run
+from tests.channels.conftest import Clock, Opened, hear
 from tests.channels.recorder import RecordingPlatform
 from tests.channels.test_queueing import words
 
@@ -28,33 +28,27 @@ def count(store: Store) -> tuple[int, int]:
     return updates, answers
 
 
-def test_what_was_dealt_with_is_removed_after_thirty_days_and_not_before(
+async def test_what_was_dealt_with_is_removed_after_thirty_days_and_not_before(
     opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, clock: Clock
 ) -> None:
     server = serve(ScriptedModel(words))
-
-    async def talk() -> None:
-        event = platform.message("one")
-        async with opened(server, platform) as channel:
-            await channel.receive(event)
-            await channel.settle()
-        clock.time += 29 * DAY
-        async with opened(server, platform) as channel:
-            await channel.tick()
-            assert count(store) == (1, 1)
-            await channel.receive(event)  # it comes again, and still counts once
-            await channel.receive(platform.message("two"))
-            await channel.settle()
-            assert platform.texts() == ["one", "two"]
-            clock.time += 2 * DAY  # while it runs
-            await channel.tick()
-            assert count(store) == (1, 1)
-
-    run(talk)
+    event = platform.message("one")
+    async with opened(server, platform) as channel:
+        await hear(channel, event)
+    clock.time += 29 * DAY
+    async with opened(server, platform) as channel:
+        await channel.tick()
+        assert count(store) == (1, 1)
+        await channel.receive(event)  # it comes again, and still counts once
+        await hear(channel, platform.message("two"))
+        assert platform.texts() == ["one", "two"]
+        clock.time += 2 * DAY  # while it runs
+        await channel.tick()
+        assert count(store) == (1, 1)
     assert store.verify().problems == []
 
 
-def test_what_still_waits_is_never_removed(
+async def test_what_still_waits_is_never_removed(
     opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, clock: Clock
 ) -> None:
     inbox, outbox = Inbox(store, "telegram", "99", clock.now), Outbox(store, "telegram", clock.now)
@@ -62,13 +56,9 @@ def test_what_still_waits_is_never_removed(
     inbox.keep(platform.message("waiting"), 30)
     clock.time += 90 * DAY
     server = serve(ScriptedModel(words))
-
-    async def talk() -> None:
-        async with opened(server, platform) as channel:
-            await channel.settle()
-        assert platform.texts() == ["for later", "waiting"]
-
-    run(talk)
+    async with opened(server, platform) as channel:
+        await channel.settle()
+    assert platform.texts() == ["for later", "waiting"]
     inbox.prune(clock.time)
     outbox.prune(clock.time)
     assert count(store) == (0, 1)  # the answer that went out just now

@@ -19,7 +19,7 @@ from everlong.channels.service import ChannelClock, ChannelService, lease_key
 from everlong.errors import EverlongError
 from everlong.store import Store, leases
 from everlong.testing import ModelServer
-from tests.channels.conftest import Clock, opener_for, run, settings_for, until
+from tests.channels.conftest import Clock, opener_for, settings_for, until
 from tests.channels.recorder import RecordingPlatform
 from tests.channels.telegram_stand_in import TOKEN, stand_in
 from tests.channels.test_queueing import words
@@ -49,28 +49,24 @@ async def running(service: ChannelService) -> AsyncIterator[None]:
             await task
 
 
-def test_a_second_process_is_told_that_another_one_runs_and_may_run_after_it(
+async def test_a_second_process_is_told_that_another_one_runs_and_may_run_after_it(
     store: Store, platform: RecordingPlatform, serve: Any, clock: Clock
 ) -> None:
     server = serve(words)
-
-    async def talk() -> None:
-        async with running(service_on(store, server, platform, clock)):
-            receive = await until(lambda: platform.receive)
-            second = RecordingPlatform()
-            with pytest.raises(EverlongError, match="another process runs telegram on this store already"):
-                async with running(service_on(store, server, second, clock)):
-                    pass
-            assert second.receive is None
-            await receive(platform.message("still here?"))
-            await until(lambda: platform.texts() == ["still here?"])
-            assert {one.name for one in platform.commands} >= {"new", "stop"}
-        assert platform.is_closed
-        third = RecordingPlatform()
-        async with running(service_on(store, server, third, clock)):
-            assert await until(lambda: third.receive)
-
-    run(talk)
+    async with running(service_on(store, server, platform, clock)):
+        receive = await until(lambda: platform.receive)
+        second = RecordingPlatform()
+        with pytest.raises(EverlongError, match="another process runs telegram on this store already"):
+            async with running(service_on(store, server, second, clock)):
+                pass
+        assert second.receive is None
+        await receive(platform.message("still here?"))
+        await until(lambda: platform.texts() == ["still here?"])
+        assert {one.name for one in platform.commands} >= {"new", "stop"}
+    assert platform.is_closed
+    third = RecordingPlatform()
+    async with running(service_on(store, server, third, clock)):
+        assert await until(lambda: third.receive)
 
 
 def test_serve_runs_the_channels_beside_it_and_ends_them_with_it(serve: Any, tmp_path: Path) -> None:

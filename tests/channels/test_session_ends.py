@@ -12,7 +12,7 @@ from everlong.memory import manager
 from everlong.model import Message
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, ScriptedModel
-from tests.channels.conftest import ON_SQLITE_AND_IN_SOAK_ON_BOTH, Opened, run
+from tests.channels.conftest import ON_SQLITE_AND_IN_SOAK_ON_BOTH, Opened, hear
 from tests.channels.recorder import RecordingPlatform
 from tests.channels.test_queueing import words
 from tests.memory.providers import Diary
@@ -68,7 +68,7 @@ def _short_sessions_are_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.spec("1.4", "7.3")
 @pytest.mark.parametrize("way", ["/new", "/reset"])
-def test_a_reset_tells_engine_and_memory_once_and_flushes(
+async def test_a_reset_tells_engine_and_memory_once_and_flushes(
     opened: Opened,
     platform: RecordingPlatform,
     serve: Any,
@@ -81,23 +81,16 @@ def test_a_reset_tells_engine_and_memory_once_and_flushes(
         "context": {"engine": "listening"},
     }
     server = serve(ScriptedModel(say))
-
-    async def talk() -> None:
-        async with opened(server, platform, engines=ends.engines(), **about) as channel:
-            for text in ("I live in Vienna", "two"):
-                await channel.receive(platform.message(text))
-                await channel.settle()
-            before = channel.places.get(HERE).conversation
-            assert ends.told == []
-            await channel.receive(platform.message(way))
-            await channel.settle()
-            await channel.receive(platform.message("three"))
-            await channel.settle()
-            assert channel.places.get(HERE).conversation != before
-            assert ends.told == [(before, ["system", "user", "assistant", "user", "assistant"])]
-        assert len(ends.told) == 1
-
-    run(talk)
+    async with opened(server, platform, engines=ends.engines(), **about) as channel:
+        for text in ("I live in Vienna", "two"):
+            await hear(channel, platform.message(text))
+        before = channel.places.get(HERE).conversation
+        assert ends.told == []
+        await hear(channel, platform.message(way))
+        await hear(channel, platform.message("three"))
+        assert channel.places.get(HERE).conversation != before
+        assert ends.told == [(before, ["system", "user", "assistant", "user", "assistant"])]
+    assert len(ends.told) == 1
     kinds = [call[0] for call in diary.calls]
     assert kinds.count("on_session_end") == 1
     assert ("on_session_end", 5) in diary.calls
@@ -106,7 +99,7 @@ def test_a_reset_tells_engine_and_memory_once_and_flushes(
 
 
 @pytest.mark.parametrize("way", ["/new", "/reset"])
-def test_a_kill_when_the_session_has_just_ended_leads_to_one_new_conversation_and_one_word(
+async def test_a_kill_when_the_session_has_just_ended_leads_to_one_new_conversation_and_one_word(
     opened: Opened, platform: RecordingPlatform, store: Store, serve: Any, ends: Ends, way: str
 ) -> None:
     about: dict[str, Any] = {"context": {"engine": "listening"}}
@@ -115,28 +108,22 @@ def test_a_kill_when_the_session_has_just_ended_leads_to_one_new_conversation_an
     def kill(*_: Any, **__: Any) -> Any:
         raise Killed
 
-    async def talk() -> None:
-        async with opened(server, platform, engines=ends.engines(), **about) as channel:
-            await channel.receive(platform.message("one"))
-            await channel.settle()
-            before = str(channel.places.get(HERE).conversation)
-            channel.outbox.finish = kill  # type: ignore[method-assign]
-            await channel.receive(platform.message(way))
-            await channel.settle()
-            assert platform.texts() == ["one"]
-            assert store.conversations.parts(before)[-1].end_reason == "reset"
-        async with opened(server, platform, engines=ends.engines(), **about) as channel:
-            await channel.settle()
-            await channel.receive(platform.message("two"))
-            await channel.settle()
-            assert channel.places.get(HERE).conversation != before
-        texts = platform.texts()
-        assert [texts[0], texts[2]] == ["one", "two"]
-        assert len(texts) == 3
-        assert f"/resume {before}" in texts[1]
-        assert "ew conversation" in texts[1]
-        assert [session for session, _ in ends.told] == [before]
-
-    run(talk)
+    async with opened(server, platform, engines=ends.engines(), **about) as channel:
+        await hear(channel, platform.message("one"))
+        before = str(channel.places.get(HERE).conversation)
+        channel.outbox.finish = kill  # type: ignore[method-assign]
+        await hear(channel, platform.message(way))
+        assert platform.texts() == ["one"]
+        assert store.conversations.parts(before)[-1].end_reason == "reset"
+    async with opened(server, platform, engines=ends.engines(), **about) as channel:
+        await channel.settle()
+        await hear(channel, platform.message("two"))
+        assert channel.places.get(HERE).conversation != before
+    texts = platform.texts()
+    assert [texts[0], texts[2]] == ["one", "two"]
+    assert len(texts) == 3
+    assert f"/resume {before}" in texts[1]
+    assert "ew conversation" in texts[1]
+    assert [session for session, _ in ends.told] == [before]
     assert len(store.conversations.newest(5)) == 2
     assert store.verify().problems == []

@@ -14,7 +14,7 @@ from everlong.channels.service import Channel, ChannelClock
 from everlong.channels.telegram import TelegramPlatform
 from everlong.store import Store
 from everlong.testing import Ask, ModelServer, ScriptedModel
-from tests.channels.conftest import Clock, opener_for, run, settings_for, until
+from tests.channels.conftest import Clock, opener_for, settings_for, until
 from tests.channels.telegram_stand_in import BOT_NAME, TOKEN, Fault, TelegramStandIn, once, stand_in
 from tests.channels.test_queueing import words
 from tests.waiting import PATIENCE
@@ -78,18 +78,14 @@ def conversations(store: Store) -> int:
 
 
 # -- places ------------------------------------------------------------------------------------------------------------
-def test_each_topic_has_its_own_conversation_and_gets_its_own_answers(
+async def test_each_topic_has_its_own_conversation_and_gets_its_own_answers(
     api: TelegramStandIn, open_bot: Open, store: Store, serve: Any
 ) -> None:
     api.group(FORUM, topics=(7, 8))
-
-    async def talk() -> None:
-        async with open_bot(serve(words)) as channel:
-            for topic in (7, 8, None, 7):
-                api.say(FORUM, ADA, f"@{BOT_NAME} in {topic}", topic=topic)
-                await heard(api, channel)
-
-    run(talk)
+    async with open_bot(serve(words)) as channel:
+        for topic in (7, 8, None, 7):
+            api.say(FORUM, ADA, f"@{BOT_NAME} in {topic}", topic=topic)
+            await heard(api, channel)
     assert texts(api, FORUM, 7) == ["in 7", "in 7"]
     assert texts(api, FORUM, 8) == ["in 8"]
     assert texts(api, FORUM) == ["in None"]
@@ -106,41 +102,34 @@ def test_each_topic_has_its_own_conversation_and_gets_its_own_answers(
         ("sendChatAction", "after"),
     ],
 )
-def test_a_fault_costs_at_most_an_empty_message(
+async def test_a_fault_costs_at_most_an_empty_message(
     api: TelegramStandIn, open_bot: Open, serve: Any, method: str, fault: Fault
 ) -> None:
     model = ScriptedModel(words)
     api.faults = once(method, fault)
-
-    async def talk() -> None:
-        async with open_bot(serve(model)) as channel:
-            api.say(ADA, ADA, "hello")
-            await until(lambda: "hello" in texts(api, ADA))
-            await heard(api, channel)
-
-    run(talk)
+    async with open_bot(serve(model)) as channel:
+        api.say(ADA, ADA, "hello")
+        await until(lambda: "hello" in texts(api, ADA))
+        await heard(api, channel)
     assert [text for text in texts(api, ADA) if text != "…"] == ["hello"]
     assert len(api.shown(ADA)) == (2 if (method, fault) == ("sendMessage", "after") else 1)
     assert len(model.asked) == 1
 
 
-def test_a_closed_topic_is_not_answered_elsewhere(api: TelegramStandIn, open_bot: Open, serve: Any) -> None:
+async def test_a_closed_topic_is_not_answered_elsewhere(api: TelegramStandIn, open_bot: Open, serve: Any) -> None:
     chat = api.group(FORUM, topics=(7,))
 
     def answer(ask: Ask) -> str:
         chat.closed.add(7)
         return words(ask)
 
-    async def talk() -> None:
-        async with open_bot(serve(answer), stream=False) as channel:
-            api.say(FORUM, ADA, f"@{BOT_NAME} hello", topic=7)
-            await heard(api, channel)
-
-    run(talk)
+    async with open_bot(serve(answer), stream=False) as channel:
+        api.say(FORUM, ADA, f"@{BOT_NAME} hello", topic=7)
+        await heard(api, channel)
     assert texts(api, FORUM) == []
 
 
-def test_a_restart_while_the_model_thinks_answers_once(
+async def test_a_restart_while_the_model_thinks_answers_once(
     api: TelegramStandIn, open_bot: Open, store: Store, serve: Any
 ) -> None:
     may_end = threading.Event()
@@ -152,17 +141,13 @@ def test_a_restart_while_the_model_thinks_answers_once(
 
     model = ScriptedModel(answer)
     server = serve(model)
-
-    async def talk() -> None:
-        async with open_bot(server, is_killed=True):
-            api.say(ADA, ADA, "hello")
-            await until(lambda: model.asked)
-        async with open_bot(server) as channel:
-            await until(lambda: "hello" in texts(api, ADA))
-            api.say(ADA, ADA, "and now?")
-            await heard(api, channel)
-        may_end.set()
-
-    run(talk)
+    async with open_bot(server, is_killed=True):
+        api.say(ADA, ADA, "hello")
+        await until(lambda: model.asked)
+    async with open_bot(server) as channel:
+        await until(lambda: "hello" in texts(api, ADA))
+        api.say(ADA, ADA, "and now?")
+        await heard(api, channel)
+    may_end.set()
     assert [text for text in texts(api, ADA) if text != "…"] == ["hello", "and now?"]
     assert conversations(store) == 1

@@ -12,14 +12,13 @@ from tests.cli.conftest import Run, run
 
 __all__ = ["run"]
 
-ANNA, GROUP = 501, -1001
+ANNA = 501
 
 
 @pytest.fixture
 def api() -> Iterator[TelegramStandIn]:
     with stand_in() as server:
         server.private_chat(ANNA, "Anna")
-        server.group(GROUP, title="The harbour")
         yield server
 
 
@@ -35,8 +34,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: TelegramStandIn) 
 
 
 # -- the doctor --------------------------------------------------------------------------------------------------------
-def finding(run: Run, *options: str) -> tuple[str, str]:
-    found = [one for one in run("doctor", "--json", *options).json["checks"] if one["name"] == "channels"]
+def finding(run: Run) -> tuple[str, str]:
+    found = [one for one in run("doctor", "--json").json["checks"] if one["name"] == "channels"]
     assert len(found) == 1
     return found[0]["state"], found[0]["text"]
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.chat.conftest import Open
-from tests.plugins.making import copied, engine_in
+from tests.plugins.making import HARBOUR_LOG, engine_in
 
 
 @pytest.mark.spec("2.6")
 def test_an_engine_is_chosen_from_the_menu(terminal: Open, home: Path) -> None:
-    copied("harbour_log", home / "plugins" / "context_engine")
+    engine_in(home / "plugins" / "context_engine" / "harbour_log", manifest=HARBOUR_LOG)
     engine_in(home / "plugins" / "context_engine" / "short", manifest="")
     file = home / "config.yaml"
     file.write_text("# mine\ncontext:\n  engine: compressor  # for now\n", encoding="utf-8")

@@ -94,24 +94,3 @@ def test_sessions_are_titled_left_and_found(serve: Serve, chat: Open) -> None:
     found.wait("✗ there is no conversation with the id or title 'nowhere'")
     found.enter("/memory")
     found.wait("nothing is remembered yet")
-
-
-@pytest.mark.spec("8")
-def test_what_was_undone_stays_undone_when_the_chat_is_left(serve: Serve, chat: Open) -> None:
-    server = serve(lambda ask: f"Noted: {ask.last_user}")
-    found = chat(server)
-    for said in ("The Gull is in.", "The Tern is in."):
-        found.enter(said)
-        found.wait(f"Noted: {said}")
-        idle(found)
-    found.enter("/undo")
-    found.wait("taken back, with its answer: The Tern is in.")
-    found.enter("/quit")
-    assert found.wait_exit() == 0
-
-    again = chat(server, "-c")
-    seen = again.wait(": 2 messages", "» The Gull is in.", "Noted: The Gull is in.")
-    assert "Tern" not in seen
-    again.enter("And?")
-    again.wait("Noted: And?")
-    assert "Tern" not in server.model.asked[-1].text

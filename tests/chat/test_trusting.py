@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from tests.chat.conftest import Open, idle, ready, talking_to
+from tests.examples import few
 from tests.testing_server.conftest import Serve
 
 ASKED = "Do you trust this folder?"
 
 
 @pytest.mark.spec("12.1")
-@pytest.mark.parametrize("answer", ["yes", "no"])
+@pytest.mark.parametrize("answer", few(["yes", "no"]))
 def test_the_question_is_asked_once_and_shows_what_the_folder_wants(
     serve: Serve, terminal: Open, root: Path, answer: str
 ) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Run
-from tests.plugins.making import copied, engine_in, write
+from tests.plugins.making import HARBOUR_LOG, engine_in, write
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.spec("2.6")
 def test_the_list_tells_what_is_there_where_it_is_from_and_what_is_in_use(run: Run, home: Path) -> None:
-    copied("harbour_log", home / "plugins" / "context_engine")
+    engine_in(home / "plugins" / "context_engine" / "harbour_log", manifest=HARBOUR_LOG)
     write(home / "plugins" / "clock", "")
     engine_in(home / "plugins" / "context_engine" / "odd", manifest="")
     (home / "config.yaml").write_text("context: {engine: harbour_log}\n")

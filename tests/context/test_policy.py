@@ -50,7 +50,10 @@ def test_small_windows_have_a_floor_that_stays_under_three_quarters(window: int,
 def test_a_threshold_that_the_user_chose_is_obeyed_without_the_floor() -> None:
     chosen = ContextCompressor(32_768, settings=CompressionSettings(threshold=0.5))
     assert chosen.threshold_tokens == 16_384
-    assert ContextCompressor(32_768, settings=CompressionSettings(protect_last_n=5)).threshold_tokens == 24_576
+    assert chosen.budgets.grounds.explain() == ["threshold 16,384 tokens: 50 % of 32,768 (compression.threshold)"]
+    usual = ContextCompressor(32_768, settings=CompressionSettings(protect_last_n=5))
+    assert usual.threshold_tokens == 24_576
+    assert "is 16,384, lifted to the floor" in usual.budgets.grounds.explain()[0]
 
 
 @pytest.mark.spec("5.3")

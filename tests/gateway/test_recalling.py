@@ -138,8 +138,15 @@ def checked_events(events: list[Any]) -> list[dict[str, Any]]:
     return items
 
 
-@pytest.mark.parametrize("is_streamed", [False, True])
-@pytest.mark.parametrize("words", ["of the harbour", "of the harbour, silently", "of the harbour, again and again"])
+@pytest.mark.parametrize(
+    ("words", "is_streamed"),
+    [
+        ("of the harbour", False),
+        ("of the harbour", True),
+        ("of the harbour, silently", True),
+        ("of the harbour, again and again", True),
+    ],
+)
 def test_a_client_of_responses_hears_nothing_of_a_lookup(
     words: str, is_streamed: bool, client: Client, running: Running, model: ModelServer
 ) -> None:
@@ -224,9 +231,6 @@ def test_what_is_looked_up_is_cut_to_the_room_in_the_window(tmp_path: Path) -> N
         assert server.rejections == []
         assert server.requests[-1].prompt_tokens <= window
         assert "[cut: there is no room for the rest]" in str(server.requests[-1].body)
-
-
-# -- who gets the tools ------------------------------------------------------------------------------------------------
 
 
 # -- what upstreams do -------------------------------------------------------------------------------------------------

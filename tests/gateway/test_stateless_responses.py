@@ -220,8 +220,7 @@ def compaction_of(client: Client) -> dict[str, Any]:
 
 
 @pytest.mark.spec("4.6")
-@pytest.mark.parametrize("is_streamed", [False, True])
-@pytest.mark.parametrize("knows_compaction", [False, True])
+@pytest.mark.parametrize(("knows_compaction", "is_streamed"), [(False, True), (True, False)])
 def test_a_client_that_compacts_itself_gets_one_item_and_goes_on_with_it(
     tmp_path: Path, knows_compaction: bool, is_streamed: bool
 ) -> None:

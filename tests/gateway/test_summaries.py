@@ -103,9 +103,12 @@ def grow(running: Running, api: str, lengths: tuple[int, ...] = (1, 1, 4, 18)) -
     return found
 
 
-@pytest.mark.parametrize("api", ["openai", "anthropic", "responses"])
+FITS_NOT, IS_REFUSED = (WINDOW, (5, 5, 4, 8)), (16_000, (4, 4, 4, 12))
+
+
 @pytest.mark.parametrize(
-    ("known", "lengths"), [(WINDOW, (5, 5, 4, 8)), (16_000, (4, 4, 4, 12))], ids=["does not fit", "is refused"]
+    ("api", "known", "lengths"),
+    [("openai", *FITS_NOT), ("anthropic", *IS_REFUSED), ("responses", *FITS_NOT), ("responses", *IS_REFUSED)],
 )
 def test_a_request_that_has_to_wait_gets_a_summary_of_its_own_model(
     api: str, known: int, lengths: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

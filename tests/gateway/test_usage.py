@@ -95,6 +95,8 @@ def test_every_screen_has_the_upstreams_account_to_the_cent(
                     assert raw.ask(json.dumps(body).encode(), headers=KEYS).status == 200
                 history.append({"role": "assistant", "content": "Go on."})
             until(lambda: not running.gateway._compactor._ahead)
+            if writer == "configured model":
+                assert running.gateway.summaries.told == "shop:w, as gateway.summaries says"
             store, read = running.store(), Settings.model_validate(settings)
             prices, billed = AccountPrices(read), Decimal(0)
             for record in model.requests:

@@ -1,14 +1,14 @@
-"""Plugins in real folders: samples that are copied, and small ones that are written."""
+"""Small plugins, written into real folders."""
 
 from __future__ import annotations
 
-import shutil
 import textwrap
 from pathlib import Path
 
-__all__ = ["ENGINE", "SAMPLES", "copied", "engine_in", "write"]
+__all__ = ["ENGINE", "HARBOUR_LOG", "engine_in", "write"]
 
-SAMPLES = Path(__file__).parent / "samples"
+HARBOUR_LOG = "name: harbour_log\ndescription: Keeps one line for each request.\nversion: 1.2.0\n"
+"""The manifest of the engine that the documentation chooses."""
 
 ENGINE = """
 from everlong import ContextEngine
@@ -25,11 +25,6 @@ class Engine(ContextEngine):
         return messages
 """
 """The least that an engine can be."""
-
-
-def copied(name: str, folder: Path) -> Path:
-    """One of the sample plugins, put into a folder of plugins."""
-    return Path(shutil.copytree(SAMPLES / name, folder / name, ignore=shutil.ignore_patterns("__pycache__")))
 
 
 def write(folder: Path, code: str, manifest: str | None = None) -> Path:

@@ -94,13 +94,11 @@ def test_of_several_classes_the_one_in_all_is_meant_and_the_most_derived_one(hom
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("import nowhere_to_be_found", "No module named 'nowhere_to_be_found'"),
         ("def register(ctx):\n    raise ValueError('no tide')", "ValueError: no tide"),
         ("def register(ctx):\n    raise SystemExit(3)", "SystemExit"),
         ("x = 1", "neither a class made from ContextEngine nor a register(ctx)"),
         ("def register(ctx):\n    pass", "offers no context engine"),
         (REGISTERS.format(name="x").replace("self.context_length = context_length", "1 / 0"), "ZeroDivisionError"),
-        ("def register(ctx):\n    ctx.register_context_engine(lambda: 5)", "lacks name"),
     ],
 )
 def test_a_plugin_that_fails_is_one_warning_and_the_built_in_engine(home: Path, code: str, said: str) -> None:
@@ -111,13 +109,14 @@ def test_a_plugin_that_fails_is_one_warning_and_the_built_in_engine(home: Path, 
     assert len(warnings) == 1
     assert said in warnings[0]
     assert "is used" in warnings[0]
-    if "nowhere" in code or "raise" in code:
+    if "raise" in code:
         assert not {name for name in set(sys.modules) - before if "bad" in name}
 
 
 @pytest.mark.spec("2.3")
 def test_being_there_loads_nothing(home: Path) -> None:
-    write(home / "plugins" / "loud", "raise SystemExit('it was imported')")
+    for folder in ("loud", "context_engine/loud"):
+        write(home / "plugins" / folder, "raise SystemExit('it was imported')")
     engine_in(home / "plugins" / "context_engine" / "short")
     engine, said = chosen("short")
     assert (engine.name, said) == ("short", [])

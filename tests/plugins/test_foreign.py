@@ -33,6 +33,12 @@ def told(home: Path) -> list[tuple[str, str, dict[str, Any]]]:
     return [(kind, session, json.loads(facts)) for kind, session, facts in rows]
 
 
+def kept(home: Path) -> list[dict[str, Any]]:
+    """The messages that the engine kept."""
+    with sqlite3.connect(home / "ledger.db") as connection:
+        return [json.loads(body) for (body,) in connection.execute("SELECT body FROM message ORDER BY rowid")]
+
+
 @pytest.mark.spec("1.4", "1.5", "2.8")
 def test_many_turns_a_tool_and_a_restart(
     with_engine: WithEngine, serve: Serve, store: Store, heard: list[AgentEvent]
@@ -46,8 +52,8 @@ def test_many_turns_a_tool_and_a_restart(
     agent = with_engine("ledger", server=server, resume="Log", plugins={"ledger": {"keep": 4}})
     talk(agent, HALF, start=HALF)
 
-    (said,) = set(notices(heard))
-    assert "called register_command, which Everlong does not offer" in said
+    for refused, said in zip(("register_command", "register_hook"), sorted(set(notices(heard))), strict=True):
+        assert f"called {refused}, which Everlong does not offer" in said
     assert server.rejections == []
     assert isinstance(agent.engine, GuardedEngine)
     assert agent.engine.inner.keep == 4  # type: ignore[attr-defined]  # of its own section of the configuration
@@ -69,8 +75,14 @@ def test_many_turns_a_tool_and_a_restart(
     assert starts[1][2]["boundary_reason"] == starts[1][2]["reason"] == "compression"
     assert starts[1][2]["old_session_id"] == starts[1][2]["parent_session_id"] == first
     assert [one[1] for one in told(data_home()) if one[0] == "end"] == [left]
+    last = agent.conversation.messages[-1]
+    assert last["role"] == "assistant"
     agent.end()
     assert [one[1] for one in told(data_home()) if one[0] == "end"] == [left, agent.conversation.session_id]
+    # No hook is needed to see every message: each request shows them, and the end of a session the last answer.
+    texts = [str(message["content"]) for message in kept(data_home()) if message["role"] == "user"]
+    assert all(any(text.startswith(f"Entry {number}: ") for text in texts) for number in range(2 * HALF))
+    assert kept(data_home())[-1]["content"] == last["content"]
 
     calls = [event for event in heard if isinstance(event, ToolFinished)]
     assert {event.call.name for event in calls} == {"ledger_find"}

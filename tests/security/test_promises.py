@@ -13,7 +13,9 @@ NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)
 def test_the_test_of_a_promise_exists() -> None:
     assert NAMED
     for file, test in NAMED:
-        assert re.search(rf"^def {test}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), f"{file}::{test}"
+        assert re.search(rf"^(async )?def {test}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE), (
+            f"{file}::{test}"
+        )
 
 
 def test_every_promise_names_its_test() -> None:

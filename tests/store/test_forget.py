@@ -46,25 +46,6 @@ def test_forgotten_words_are_gone_and_the_chain_still_verifies(store: Store) -> 
     assert store.verify().problems == []
 
 
-def test_sent_again_they_are_not_stored_again_in_whatever_shape(store: Store) -> None:
-    at = store.record(TALK)
-    secret = store.entries(at)[1].id
-    assert secret is not None
-    store.forget([secret])
-    assert store.record(TALK) == at
-    shapes: list[Message] = [
-        {"role": "assistant", "content": SECRET + " \n"},
-        {"role": "assistant", "content": [{"type": "text", "text": SECRET, "cache_control": {"type": "x"}}]},
-        {"role": "assistant", "content": [{"type": "text", "text": "So:"}, {"type": "text", "text": SECRET}]},
-    ]
-    for number, shape in enumerate(shapes):
-        other = store.record([{"role": "user", "content": f"again {number}"}, shape, TALK[3]])
-        assert store.record([{"role": "user", "content": f"again {number}"}, shape, TALK[3]]) == other
-        assert store.context(other)[1] == {"role": "assistant", "content": PLACEHOLDER}
-    assert "pelican" not in stored_text(store)
-    assert store.verify().problems == []
-
-
 def test_copies_on_other_branches_are_forgotten_too(store: Store) -> None:
     first = store.record(TALK)
     marked: Message = {"role": "assistant", "content": [{"type": "text", "text": SECRET}]}

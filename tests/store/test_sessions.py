@@ -67,20 +67,6 @@ def test_a_compaction_ends_the_session_and_opens_a_child_that_takes_over_everyth
 
 
 @pytest.mark.spec("7.2")
-def test_a_compaction_and_the_child_session_come_together(store: Store) -> None:
-    at = store.record(TALK)
-    old = store.sessions.start(at, title="Harbour plan", from_depth=0)
-    engine = ContextCompressor(4_000, settings={"protect_last_n": 2})
-    done = store.compact(at, engine, Occasion("threshold", old.id), roll_over=old.id)
-    assert done.outcome == "compacted"
-    assert done.child is not None
-    assert done.warning is None
-    assert store.sessions.get(done.child).title == "Harbour plan #2"
-    assert store.sessions.get(old.id).end_reason == "compression"
-    assert [(one.session, one.child) for one in store.compactions()] == [(old.id, done.child)]
-
-
-@pytest.mark.spec("7.2")
 def test_a_session_that_cannot_go_on_does_not_cost_the_compaction(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

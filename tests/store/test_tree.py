@@ -39,15 +39,6 @@ def test_a_conversation_comes_back_as_it_was_recorded(store: Store) -> None:
     assert json.dumps(store.context(at)) == json.dumps(TALK)  # the order of keys too
 
 
-def test_what_is_said_next_goes_on_on_the_same_branch(store: Store) -> None:
-    at = store.record(TALK[:3])
-    later = store.record(TALK)
-    assert later.id == at.id
-    assert later == store.append(at, TALK[3:])
-    assert store.context(later) == TALK
-    assert store.branch(at.id) == later
-
-
 def test_an_edited_history_becomes_a_fork_and_leaves_the_first_as_it_was(store: Store) -> None:
     first = store.record(TALK)
     edited = [*TALK[:4], {"role": "assistant", "content": "None at all."}]
@@ -59,20 +50,6 @@ def test_an_edited_history_becomes_a_fork_and_leaves_the_first_as_it_was(store: 
     assert third.id == second.id
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        {"role": "user", "content": [{"type": "text", "text": "List the files"}]},
-        {"role": "user", "content": "List the files \n"},
-        {"role": "user", "content": [{"type": "text", "text": "List the files", "cache_control": {"type": "x"}}]},
-    ],
-)
-def test_the_first_shape_of_a_message_is_kept_when_it_is_sent_in_another(store: Store, shape: Message) -> None:
-    at = store.record([ASK, ANSWER])
-    assert store.record([shape, ANSWER]) == at
-    assert store.context(at) == [ASK, ANSWER]
-
-
 def test_messages_merged_by_the_client_are_known(store: Store) -> None:
     one, two = {"role": "user", "content": "one"}, {"role": "user", "content": "two"}
     at = store.record([one, two])
@@ -81,18 +58,6 @@ def test_messages_merged_by_the_client_are_known(store: Store) -> None:
     grown = store.record([{"role": "user", "content": parts}, ANSWER])
     assert grown.id == at.id
     assert store.context(grown) == [one, two, {"role": "user", "content": parts[2:]}, ANSWER]
-
-
-def test_a_message_split_by_the_client_is_known(store: Store) -> None:
-    whole = {"role": "user", "content": [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]}
-    at = store.record([whole])
-    one, two = {"role": "user", "content": "one"}, {"role": "user", "content": "two"}
-    assert store.record([one, two]) == at
-    on = store.record([one, two, ANSWER])
-    assert on.id == at.id
-    assert store.context(on) == [whole, ANSWER]
-    mixed = store.record([one, {**two, "content": [{"type": "text", "text": "two"}, {"type": "text", "text": "3"}]}])
-    assert store.context(mixed) == [whole, {"role": "user", "content": [{"type": "text", "text": "3"}]}]
 
 
 def test_messages_without_identity_come_back_in_their_places(store: Store) -> None:

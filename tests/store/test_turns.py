@@ -28,7 +28,6 @@ SHARED = settings(
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-SYSTEM: Message = {"role": "system", "content": "You are an agent."}
 ASK: Message = {"role": "user", "content": "List the files"}
 CALL: Message = {
     "role": "assistant",
@@ -37,19 +36,6 @@ CALL: Message = {
 }
 ANSWER: Message = {"role": "assistant", "content": "There are two files in the folder."}
 NEXT: Message = {"role": "user", "content": "Thanks"}
-
-
-def test_a_turn_is_open_until_it_is_finished(store: Store) -> None:
-    at = store.record([SYSTEM, ASK])
-    begun = store.turns.begin(at, model="m-1")
-    assert (begun.status, begun.model, begun.node, begun.depth) == ("open", "m-1", at.head, 1)
-    assert list(store.turns.since()) == [begun]
-    done = store.turns.finish(begun.id, ANSWER, usage={"input_tokens": 7}, cost=0.5)
-    assert (done.status, done.usage, done.cost, done.reply is not None) == ("done", {"input_tokens": 7}, 0.5, True)
-    assert done.ended is not None
-    assert list(store.turns.since()) == [done]
-    assert store.turns.reply(done.id) == ANSWER
-    assert store.verify().problems == []
 
 
 def test_what_a_turn_used_adds_to_its_session_once(store: Store) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
@@ -60,8 +59,7 @@ SERVER: Blocks = st.sampled_from(
     ]
 )
 EMPTY: Blocks = st.sampled_from([{}, {"content": ""}, {"content": []}])
-SUCCEEDED: Blocks = st.sampled_from([{}, {"is_error": False}])
-FAILED: Blocks = SUCCEEDED | st.just({"is_error": True})
+FAILED: Blocks = st.sampled_from([{}, {"is_error": False}, {"is_error": True}])
 CALLER: Blocks = st.sampled_from([{}, {"caller": {"type": "direct"}}])
 SYSTEM = st.sampled_from(["", "Be brief."]) | st.lists(TEXT, max_size=3)
 
@@ -79,20 +77,19 @@ KIND = st.sampled_from(["ask", "step", "step", "instruct"])
 CHOICE, CALLS, TURNS = st.booleans(), st.integers(0, 3), st.integers(0, 4)
 
 
-def _result(draw: st.DrawFn, call_id: str, errors: bool) -> dict[str, Any]:
-    failed = draw(FAILED if errors else SUCCEEDED)
-    return {"tool_use_id": call_id, "type": "tool_result", **draw(RESULT_CONTENT), **failed, **draw(MARKER)}
+def _result(draw: st.DrawFn, call_id: str) -> dict[str, Any]:
+    return {"tool_use_id": call_id, "type": "tool_result", **draw(RESULT_CONTENT), **draw(FAILED), **draw(MARKER)}
 
 
-def _step(draw: st.DrawFn, number: int, errors: bool, late_text: bool) -> list[dict[str, Any]]:
+def _step(draw: st.DrawFn, number: int) -> list[dict[str, Any]]:
     blocks: list[dict[str, Any]] = draw(THOUGHTS) + draw(WORDS_SAID)
     ids = [f"toolu_{number}_{place}" for place in range(draw(CALLS))]
     for call_id in ids:
         use = {"type": "tool_use", "id": call_id, "name": "read", "input": draw(INPUT)}
-        blocks += [{**use, **draw(CALLER), **draw(MARKER)}, *(draw(LATE) if late_text else [])]
+        blocks += [{**use, **draw(CALLER), **draw(MARKER)}, *draw(LATE)]
     if not ids:
         return [{"role": "assistant", "content": blocks or draw(TEXTS)}]
-    results = [_result(draw, call_id, errors) for call_id in ids]
+    results = [_result(draw, call_id) for call_id in ids]
     groups = [[*results, *draw(AFTER)]]
     if len(ids) > 1 and draw(CHOICE):
         groups = [results[:1], groups[0][1:]]
@@ -100,7 +97,8 @@ def _step(draw: st.DrawFn, number: int, errors: bool, late_text: bool) -> list[d
 
 
 @st.composite
-def _bodies(draw: st.DrawFn, errors: bool, late_text: bool) -> dict[str, Any]:
+def bodies(draw: st.DrawFn) -> dict[str, Any]:
+    """A body that the API takes."""
     messages: list[dict[str, Any]] = []
     for number in range(draw(TURNS)):
         kind = draw(KIND)
@@ -108,12 +106,6 @@ def _bodies(draw: st.DrawFn, errors: bool, late_text: bool) -> dict[str, Any]:
             messages.append({"role": "user", "content": draw(ASKED)})
         elif kind == "instruct":
             messages.append({"role": "system", "content": draw(INSTRUCTED)})
-        messages += _step(draw, number, errors, late_text)
+        messages += _step(draw, number)
     body = {"model": "m", "messages": messages, "tools": [{"name": "read", "input_schema": {"type": "object"}}]}
     return {**body, "system": draw(SYSTEM)} if draw(CHOICE) else body
-
-
-@cache
-def bodies(*, errors: bool = True, late_text: bool = True) -> Blocks:
-    """Bodies that the API takes; without results that failed, or without text after calls, on request."""
-    return _bodies(errors, late_text)

@@ -112,9 +112,6 @@ def test_a_message_between_a_call_and_its_results_goes_behind_them() -> None:
     ]
 
 
-# -- calls and results ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "arguments", ['{"path": "x', "[1, 2]", '"text"', "null", "NaN", '{"a": 1, "a": 2}', '{"n": 1e999}']
 )

@@ -11,6 +11,7 @@ import heapq
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from string import punctuation
 from typing import NamedTuple
 
 from everlong.context.document import SummaryDocument
@@ -98,6 +99,7 @@ _FILLERS = frozenset(
     """.split()  # noqa: SIM905 - words, as one reads them
 )
 """Words of turns that only thank, agree or say to go on."""
+_SIGNS = punctuation + "…。！，"
 _NEW_GOAL = re.compile(
     r"\b(?:the|our|my|new|next) (?:\w+ )?(?:goal|task|aim|objective)(?: is)? now\b|\bnow (?:the|our|my) (?:goal|task)\b"
     r"|\bnew (?:goal|task|objective):|(?:现在|新)的?(?:目标|任务)|\bdas (?:neue )?Ziel ist jetzt\b|\bnuevo objetivo\b",
@@ -565,7 +567,7 @@ def _words_of(typed: str) -> str:
 
 def _is_filler(words: str) -> bool:
     """Return whether a turn only thanks, agrees or says to go on."""
-    said = re.findall(r"\w+", words.lower()[:80])
+    said = list(filter(None, (word.strip(_SIGNS) for word in words.lower()[:80].split())))
     return (len(words) < 60 and all(word in _FILLERS for word in said)) or (words.startswith("/") and len(said) == 1)
 
 

@@ -156,9 +156,7 @@ class _Plan:
             }
             if action == "toggle":
                 now = next((item.state for item in self.items if item.id == identity), "pending")
-                flipped = "pending" if now == "completed" else "completed"
-                told = re.search(r"\b(un)?(?:completed|done)\b", result, re.IGNORECASE)
-                entry["status"] = flipped if told is None else ("pending" if told[1] else "completed")
+                entry["status"] = "pending" if now == "completed" else "completed"
             self._change(identity, text, entry)
 
     def _change(self, identity: str, text: str, entry: dict[str, Any]) -> None:
@@ -196,12 +194,10 @@ def _todo_entries(value: Any, key: str, name: str) -> list[dict[str, Any]] | Non
             return None
     if not isinstance(value, list) or not (_PLANNING.search(key) or _PLANNING.search(name)):
         return None
-    if not value:
-        return [] if re.search(r"todo|plan|items|tasks", key, re.IGNORECASE) else None
-    if all(isinstance(entry, dict) and (_text(entry) or _id(entry)) for entry in value):
-        stated = sum(_state(entry) is not None for entry in value)
-        return value if stated or re.search(r"todo|plan|items|tasks", key, re.IGNORECASE) else None
-    return None
+    if not all(isinstance(entry, dict) and (_text(entry) or _id(entry)) for entry in value):
+        return None
+    is_named = any(word in key.lower() for word in ("todo", "plan", "items", "tasks"))
+    return value if is_named or any(_state(entry) is not None for entry in value) else None
 
 
 def _item(entry: dict[str, Any]) -> PlanItem | None:

@@ -20,16 +20,10 @@ class LedgerEngine(ContextEngine):
         self._store = None
         self.keep = keep
         self.conversation = ""
-        self.turns = 0
-        self.summaries = 0
 
     @property
     def name(self):
         return "ledger"
-
-    @property
-    def store(self):
-        return LedgerStore(self._path)
 
     def on_session_start(self, session_id, **kwargs):
         self._store = self._store or LedgerStore(self._path)
@@ -37,6 +31,7 @@ class LedgerEngine(ContextEngine):
         self._store.tell("start", session_id, kwargs)
 
     def on_session_end(self, session_id, messages):
+        self._store.add(self.conversation, messages)
         self._store.tell("end", session_id, {"messages": len(messages)})
 
     def update_model(self, model, context_length, base_url="", api_key="", provider="", api_mode=""):
@@ -70,7 +65,6 @@ class LedgerEngine(ContextEngine):
             max_tokens=500,
             timeout=30.0,
         )
-        self.summaries += 1
         summary = f"[Ledger, {start - 1} messages]\n{answer.choices[0].message.content}"
         result = [messages[0], {"role": "assistant", "content": summary}, *messages[start:]]
         self.compression_count += 1
@@ -86,8 +80,5 @@ class LedgerEngine(ContextEngine):
         self._store.add(self.conversation, kwargs.get("messages") or [])
         return json.dumps({"found": self._store.find(args["words"])})
 
-    def note_turn(self):
-        self.turns += 1
-
     def get_status(self):
-        return {**super().get_status(), "stored": self._store.count() if self._store else 0, "turns": self.turns}
+        return {**super().get_status(), "stored": self._store.count() if self._store else 0}

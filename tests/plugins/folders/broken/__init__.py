@@ -1,3 +1,0 @@
-"""Cannot be imported."""
-
-from .missing_part import Engine  # noqa: F401

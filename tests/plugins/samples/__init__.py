@@ -1,1 +1,0 @@
-"""Plugins as their authors would write them; none of them imports more of Everlong than everybody can."""
