@@ -72,6 +72,33 @@ def pair() -> Iterator[Pair]:
                 yield Pair(leader, standby)
 
 
+def pooler_program() -> str | None:
+    """Return PgBouncer, if it is installed."""
+    return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+
+
+@contextmanager
+def pooler(url: str) -> Iterator[str]:
+    """Start PgBouncer before a server; each transaction gets another of its connections. Gives the url."""
+    program = pooler_program()
+    if program is None:
+        raise FileNotFoundError("pgbouncer is not installed")
+    with _folder() as folder:
+        (folder / "pgbouncer.ini").write_text(
+            f"[databases]\npostgres = host={_folder_of(url)} user=postgres\n"
+            f"[pgbouncer]\nlisten_addr =\nunix_socket_dir = {folder}\n"
+            "auth_type = any\npool_mode = transaction\nserver_round_robin = 1\nmin_pool_size = 4\n",
+            encoding="utf-8",
+        )
+        command = [program, "-q", str(folder / "pgbouncer.ini")]
+        with subprocess.Popen(command, user=_account(), cwd="/", stderr=subprocess.DEVNULL) as process:
+            try:
+                _wait_until_ready(folder, port="6432")
+                yield f"postgresql://postgres@/postgres?host={folder}&port=6432"
+            finally:
+                process.kill()
+
+
 def restart(url: str) -> None:
     """Stop the server of an url as an upgrade does, and start it again with the same options."""
     folder = _folder_of(url)
@@ -123,13 +150,14 @@ def _running(folder: Path, *options: str) -> Iterator[None]:
         guard.wait(timeout=60)
 
 
-def _wait_until_ready(folder: Path) -> None:
+def _wait_until_ready(folder: Path, port: str = "5432") -> None:
     for _ in range(600):
-        asked = subprocess.run([str(_program("pg_isready")), "-q", "-h", str(folder)], check=False)
+        asked = subprocess.run([str(_program("pg_isready")), "-q", "-h", str(folder), "-p", port], check=False)
         if asked.returncode == 0:
             return
         time.sleep(0.1)
-    raise RuntimeError(f"the PostgreSQL server did not start: {(folder / 'log').read_text(errors='replace')[-500:]}")
+    said = (folder / "log").read_text(errors="replace") if (folder / "log").exists() else ""
+    raise RuntimeError(f"the PostgreSQL server did not start: {said[-500:]}")
 
 
 def _program(name: str) -> Path:
