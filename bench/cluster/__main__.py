@@ -2,8 +2,8 @@
 
 Three machines run PostgreSQL under Patroni, with synchronous replication; three gateways store there. Leaders are
 killed, every fifth time with the whole machine; cables are pulled, disks filled; PgBouncer, etcd and the gateways are
-restarted. After each fault the cluster brings itself in order while clients go on. At the end all that they were answered stands
-in the database once, and no journal has anything left.
+restarted. After each fault the cluster brings itself in order while clients go on. At the end all that they were
+answered stands in the database once, and no journal has anything left.
 
     python -m bench.cluster --kills 30 --others 5
 """
