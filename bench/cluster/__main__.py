@@ -186,10 +186,9 @@ def run(asked: argparse.Namespace) -> int:
             drained = drain(cluster.url, folder, seen)
             problems = audit(cluster.url, seen)
         finally:
+            cluster.close()
             if asked.logs:
-                shutil.copytree(
-                    folder, asked.logs, ignore=shutil.ignore_patterns("n?", "etcd-data-*"), dirs_exist_ok=True
-                )
+                shutil.copytree(folder, asked.logs, ignore=shutil.ignore_patterns("etcd-data-*"), dirs_exist_ok=True)
     longest = max(row.longest for row in rows)
     print(
         f"{len(seen.answered):,} turns answered, {drained.backlog:,} of them only in a journal at the end of the load"
