@@ -345,7 +345,7 @@ default_pool_size = 20
 max_client_conn = 200
 server_login_retry = 1
 server_connect_timeout = 3
-query_wait_timeout = 10
+query_wait_timeout = 3
 tcp_user_timeout = 10000
 """
 
