@@ -224,11 +224,11 @@ def import_files(
             with logs.store.batch():
                 for conversation in transcript.conversations:
                     result[importer.add(conversation, origin).outcome] += 1
-        except (TranscriptError, MessageError, OSError) as error:
+        except (TranscriptError, MessageError, OSError, MemoryError, OverflowError) as error:
             if "has no messages" in str(error) or "the input is empty" in str(error):
                 result["empty"] += 1
             else:
-                skipped.append({"file": name, "problem": str(error)})
+                skipped.append({"file": name, "problem": str(error) or "it is too large"})
         yield done, result
 
 
