@@ -117,7 +117,7 @@ def _open_whole(path: Path) -> Iterator[Callable[[str], Any]]:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with os.fdopen(
-            os.open(partial, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8", newline="\n"
+            os.open(partial, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w", encoding="utf-8", newline="\n"
         ) as file:
             yield file.write
         partial.replace(path)
