@@ -112,8 +112,8 @@ def test_slow_work_for_one_key_keeps_no_other_waiting() -> None:
     async def work() -> None:
         compactor = ConversationCompactor(Settings(), Mock(), Mock(), Mock(), Mock())
         is_over = threading.Event()
-        slow = [asyncio.ensure_future(compactor.run_apart("ada", is_over.wait)) for _ in range(100)]
-        assert await compactor.run_apart("bob", lambda: 7) == 7
+        slow = [asyncio.ensure_future(compactor.patient.run("ada", is_over.wait)) for _ in range(100)]
+        assert await compactor.patient.run("bob", lambda: 7) == 7
         is_over.set()
         await asyncio.gather(*slow)
         await compactor.close()
@@ -125,7 +125,7 @@ def test_the_threads_of_all_keys_together_are_bounded() -> None:
     async def work() -> None:
         compactor, before = ConversationCompactor(Settings(), Mock(), Mock(), Mock(), Mock()), threading.active_count()
         is_over = threading.Event()
-        slow = [asyncio.ensure_future(compactor.run_apart(f"key {number}", is_over.wait)) for number in range(500)]
+        slow = [asyncio.ensure_future(compactor.patient.run(f"key {number}", is_over.wait)) for number in range(500)]
         await asyncio.sleep(0)
         assert threading.active_count() - before < 300
         is_over.set()

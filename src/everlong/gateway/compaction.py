@@ -93,6 +93,7 @@ class _Threads:
         self._shares = defaultdict[str, asyncio.Semaphore](partial(asyncio.Semaphore, share))
 
     async def run(self, tenant: str, work: Callable[[], T]) -> T:
+        """Do slow work in a thread, as soon as its tenant's share has one."""
         async with self._shares[tenant]:
             return await asyncio.get_running_loop().run_in_executor(self.pool, work)
 
@@ -122,8 +123,8 @@ class ConversationCompactor:
         """True if conversations are compacted by the lossless engine."""
         self._workers = _Threads(4, 2)
         """Threads for what a processor does; more of them would take the interpreter from the event loop."""
-        self._patient = _Threads(256, 32)
-        """Threads that mostly wait: for a model's summary, or for the store."""
+        self.patient = _Threads(256, 32)
+        """Threads that mostly wait: for a model's summary, or for the store, as calls of hidden tools do."""
         self._ahead: dict[int, asyncio.Task[None]] = {}
         self._preparing: set[int] = set()
         """Conversations in `_ahead` for which the lossless engine only does a piece of the next compaction's work."""
@@ -140,7 +141,7 @@ class ConversationCompactor:
         """Wait a while for the compactions under way."""
         if under_way := {*self._ahead.values(), *self._counting}:
             await asyncio.wait(under_way, timeout=10)
-        for threads in (self._workers, self._patient):
+        for threads in (self._workers, self.patient):
             threads.pool.shutdown(wait=False, cancel_futures=True)
 
     async def make_room(self, relayed: RelayedRequest, turn: ConversationTurn) -> None:
@@ -246,13 +247,9 @@ class ConversationCompactor:
             engine.work_ahead()
 
         try:
-            await self.run_apart(relayed.tenant, work)
+            await self.patient.run(relayed.tenant, work)
         finally:
             await self.keep_receipts(relayed, turn, summarizer)
-
-    async def run_apart(self, tenant: str, work: Callable[[], T]) -> T:
-        """Do slow work in a thread: answer calls of hidden tools, ask a model."""
-        return await self._patient.run(tenant, work)
 
     async def shorten(
         self, relayed: RelayedRequest, turn: ConversationTurn, error: ProviderError, attempt: int, sent: int
@@ -299,8 +296,7 @@ class ConversationCompactor:
         It has so many ``tokens`` by the API's count; if the API tells none, the body that was ``sent`` is counted.
         """
         if not tokens:
-            work = partial(_count_words, relayed, turn, sent)
-            tokens = await asyncio.to_thread(work)
+            tokens = await asyncio.to_thread(_count_words, relayed, turn, sent)
         size = self._size_for(relayed, turn, tokens)
         return max(0, int(size.left / _CAREFUL))
 
@@ -451,7 +447,7 @@ class ConversationCompactor:
         try:
             if is_ahead and summarizer is not None:
                 work, began = partial(self._write_summary, relayed, turn, size, summarizer), self._clock()
-                written = await self.run_apart(relayed.tenant, work)
+                written = await self.patient.run(relayed.tenant, work)
                 if written is not None or self.is_lossless:
                     self._note_seconds(relayed, turn, began)
                 if written is not None:
@@ -531,9 +527,8 @@ class ConversationCompactor:
 
     async def _catch_up(self, relayed: RelayedRequest, turn: ConversationTurn) -> None:
         """Put the newest view into a request."""
-        work = partial(relayed.conversations.recorder.catch_up, turn.conversation)
         try:
-            await asyncio.to_thread(work)
+            await asyncio.to_thread(relayed.conversations.recorder.catch_up, turn.conversation)
         except EverlongError as error:
             relayed.warning = header_text(f"not compacted: {error}")
         relayed.conversations.note_view(turn.conversation)
@@ -555,7 +550,7 @@ class ConversationCompactor:
         asks, began = summarizer is not None and prepared is None, self._clock()
         try:
             # A slow model must not hold up other conversations.
-            outcome = await (self._patient if asks else self._workers).run(relayed.tenant, work)
+            outcome = await (self.patient if asks else self._workers).run(relayed.tenant, work)
             if asks:
                 self._note_seconds(relayed, turn, began)
             session = turn.conversation.session

@@ -414,7 +414,7 @@ class Gateway:
         window = relayed.windows.window(model, relayed.route.provider)
         summarizer = self._summarizer_for_client(relayed, turn, window)
         work = partial(self._client_compaction.make, turn.sent(relayed.dialect), window, model, summarizer)
-        made = await self._compactor.run_apart(relayed.tenant, work)
+        made = await self._compactor.patient.run(relayed.tenant, work)
         relayed.account.compactions.append("client")
         self.metrics.compacted("client", "compacted")
         await self._finish(relayed, EndedRequest(made.reply))
@@ -530,7 +530,7 @@ class Gateway:
                 call = partial(self._compactor.call_lossless, relayed, turn) if is_lossless else None
                 counter = counter_for(turn.model)
                 window = relayed.windows.window(turn.model, relayed.route.provider)
-                return await self._compactor.run_apart(
+                return await self._compactor.patient.run(
                     relayed.tenant,
                     partial(look_up_all, store, conversation.branch, lookups, room, counter, call, window),
                 )
