@@ -20,7 +20,10 @@ from tests.api_rules.prompt_cache import blocks_of
 from bench.clients.programs import Place, Program
 from bench.clients.script import Plan, Step, Worker
 from bench.gateway.serving import gateway
+from everlong.agent.accounting import account
+from everlong.config import Settings
 from everlong.context.summarizers import ExtractiveSummarizer
+from everlong.gateway.formats import path_of_folder
 from everlong.store import Store
 from everlong.testing import Ask, ModelServer
 from everlong.testing.server.exchange import Record
@@ -142,6 +145,10 @@ class Played:
     """The files that the client wrote."""
     asked: Counter[str] = field(default_factory=Counter)
     """Requests by what they were for."""
+    rows: int = 0
+    """Conversations that `everlong sessions list` shows."""
+    booked: Decimal = Decimal(0)
+    """The bill by the gateway's books, which every screen shows."""
     problems: list[str] = field(default_factory=list)
     """Problems that the store's own check found."""
     known: int = 0
@@ -164,12 +171,15 @@ class Desk:
     window: int
     """The window that the client is told."""
     answer: int | None = None
+    names_folder: bool = False
+    """Whether the address names the client's folder, as `everlong wrap` has it."""
 
     def place(self, plan: Plan, name: str = "") -> Place:
         """Prepare a home and a folder with the plan's files."""
         key = name or plan.name
         home, folder = self.root / f"home-{key}", self.root / f"work-{key}"
-        made = Place(home, folder, self.url, self.program.model, self.window, self.answer)
+        url = self.url + path_of_folder(folder, self.program.name) if self.names_folder else self.url
+        made = Place(home, folder, url, self.program.model, self.window, self.answer)
         made.home.mkdir()
         made.folder.mkdir()
         for path, text in plan.files.items():
@@ -232,7 +242,7 @@ def open_desk(
                 return
             given = {"models": {name: {"context_length": window} for name in names}, **(settings or {})}
             with gateway(server.url, folder / "gateway.db", given, folder / "spool") as (url, _):
-                desk.url = url
+                desk.url, desk.names_folder = url, True
                 yield desk
 
 
@@ -272,5 +282,10 @@ def play(  # noqa: PLR0913 - each says one thing about the run
                 began = sorted(turn.began for turn in store.turns.since())
                 played.held = [came - sent for sent, came in zip(began, sorted(desk.worker.arrivals), strict=False)]
                 played.problems = store.verify().problems
+                found = store.conversations.newest()
+                played.rows = len(found)
+                told = [one.id for one in found if not one.title or one.folder != str(place.folder)]
+                played.problems += [f"conversation {one} has no title or no folder" for one in told]
+                played.booked = account(store, Settings()).total.cost
     played.seconds = time.perf_counter() - started
     return played

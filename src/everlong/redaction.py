@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["REDACTED", "redact", "redact_values"]
+__all__ = ["REDACTED", "hide_passwords", "redact", "redact_values"]
 
 REDACTED = re.compile(r"\[redacted:[a-z_]+\]")
 
@@ -114,6 +114,17 @@ _REFERENCE = re.compile(
     r"[$%~{(<\[]|\.{1,2}/|https?:|(?:os|self|this|process|config|settings|env|args|request)\.|(?:[A-Za-z_]+\.)+[A-Za-z_]+$"
 )
 """Values that name where the secret is."""
+
+
+_PASSWORD = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s:@]*:)[^/?#\s]*(?=@)")
+_IN_QUERY = re.compile(
+    r"(?P<before>[?&;](?:password|passwd|pwd|token|key|api_key|secret|sslpassword)=)[^&#\s]*", re.IGNORECASE
+)
+
+
+def hide_passwords(address: str) -> str:
+    """Return an address of a database or a service as people may see it."""
+    return _IN_QUERY.sub(r"\g<before>***", _PASSWORD.sub(r"\g<before>***", address))
 
 
 def redact(text: str) -> str:

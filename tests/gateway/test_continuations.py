@@ -61,6 +61,55 @@ def test_what_begins_with_the_summary_is_the_next_part_of_what_was_summarized(co
     assert store.verify().problems == []
 
 
+def test_a_summary_asked_for_before_the_last_answer_makes_no_second_row(tmp_path: Any) -> None:
+    """Claude Code's ``/compact`` leaves out the answer that its conversation ends with."""
+    history = [{"role": "user", "content": "Tidy up."}, {"role": "assistant", "content": "Noted."}]
+    history.append({"role": "user", "content": "And the quay?"})
+    with ModelServer(writes) as model, run_gateway(model.url, str(tmp_path / "gateway.db")) as running:
+        send(running, history[:1])
+        send(running, history)
+        asking = {"role": "user", "content": [{"type": "text", "text": "And the quay?"}]}
+        asking["content"] = [*asking["content"], {"type": "text", "text": "Summarize our conversation."}]
+        send(running, [*history[:2], asking])
+        assert len(running.store().conversations.newest()) == 2  # a fork, as far as anybody knows
+        send(running, [{"role": "user", "content": f"{GOING_ON}\nPlease go on."}])
+        store = running.store()
+        (one,) = store.conversations.newest()
+        assert (one.title, one.works_for, len(one.parts)) == ("Tidy up.", None, 3)
+        words = [text_of(line.entry.message) for line in store.conversations.lines(one.id)]
+        assert words[:6] == ["Tidy up.", "Noted.", "And the quay?", "Noted.", "Summarize our conversation.", SUMMARY]
+        assert store.verify().problems == []
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [[("x-session-affinity", SESSION), ("user-agent", "opencode/1.18")], [("user-agent", "pi (linux; x64)")]],
+    ids=["named", "unnamed"],
+)
+def test_a_summary_asked_for_on_the_side_is_a_link_too(headers: list[tuple[str, str]], tmp_path: Any) -> None:
+    tools = [{"name": "look", "input_schema": {"type": "object"}}]
+    aside = {"system": "You are a context summarization assistant. Your task is to read a conversation."}
+
+    def ask(running: Running, messages: list[Any], **more: Any) -> None:
+        body = {"model": "claude-sonnet-5", "max_tokens": 500, "messages": messages, **more}
+        with running.raw() as raw:
+            given = [("x-api-key", "k"), ("anthropic-version", "2023-06-01"), *headers]
+            assert raw.ask(json.dumps(body).encode(), headers=given).status == 200
+
+    def answers(ask: Ask) -> Answer:
+        return Answer(SUMMARY if ask.system else f"Noted: {ask.last_user}")
+
+    with ModelServer(answers) as model, run_gateway(model.url, str(tmp_path / "gateway.db")) as running:
+        for other in ("Tidy up.", "Sweep the quay."):
+            ask(running, [{"role": "user", "content": other}], tools=tools)
+        ask(running, [{"role": "user", "content": "<conversation>\nTidy up.\n</conversation>"}], **aside)
+        kept = [{"role": "assistant", "content": "Noted: Tidy up."}, {"role": "user", "content": "Go on."}]
+        ask(running, [{"role": "user", "content": GOING_ON}, *kept], tools=tools)
+        found = {one.title: len(one.parts) for one in running.store().conversations.newest()}
+        assert found == {"Tidy up.": 2, "Sweep the quay.": 1}
+        assert running.store().verify().problems == []
+
+
 @pytest.mark.parametrize(
     ("words", "session", "tenant"),
     [

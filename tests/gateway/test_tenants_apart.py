@@ -121,6 +121,20 @@ def test_slow_work_for_one_key_keeps_no_other_waiting() -> None:
     asyncio.run(work())
 
 
+def test_the_threads_of_all_keys_together_are_bounded() -> None:
+    async def work() -> None:
+        compactor, before = ConversationCompactor(Settings(), Mock(), Mock(), Mock(), Mock()), threading.active_count()
+        is_over = threading.Event()
+        slow = [asyncio.ensure_future(compactor.run_apart(f"key {number}", is_over.wait)) for number in range(500)]
+        await asyncio.sleep(0)
+        assert threading.active_count() - before < 300
+        is_over.set()
+        await asyncio.gather(*slow)
+        await compactor.close()
+
+    asyncio.run(work())
+
+
 def test_those_who_begin_alike_in_two_folders_are_two_conversations_each_in_its_folder(tmp_path: Path) -> None:
     asked = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Which port?"}]}).encode()
     folders = [tmp_path / "ferry", tmp_path / "tide"]

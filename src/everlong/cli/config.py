@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from everlong import config
 from everlong.cli.output import json_option, print_values
 from everlong.cli.trust import tell_notices
 from everlong.errors import ConfigError
+from everlong.redaction import hide_passwords
 
 if TYPE_CHECKING:
     from everlong.config import LoadedSettings
@@ -80,21 +80,13 @@ def override_note(key: str, path: Path) -> Iterator[str]:
         yield f"note: {where} overrides it"
 
 
-_PASSWORD = re.compile(r"(?P<before>[A-Za-z][A-Za-z0-9+.-]*://[^/?#\s:@]*:)[^/?#\s]*(?=@)")
-_IN_QUERY = re.compile(
-    r"(?P<before>[?&;](?:password|passwd|pwd|token|key|api_key|secret|sslpassword)=)[^&#\s]*", re.IGNORECASE
-)
-
-
 def _hide_passwords(value: Any) -> Any:
     """Return settings without the passwords in addresses, because people copy the output into reports."""
     if isinstance(value, dict):
         return {name: _hide_passwords(one) for name, one in value.items()}
     if isinstance(value, list):
         return [_hide_passwords(one) for one in value]
-    if isinstance(value, str) and "://" in value:
-        return _IN_QUERY.sub(r"\g<before>***", _PASSWORD.sub(r"\g<before>***", value))
-    return value
+    return hide_passwords(value) if isinstance(value, str) and "://" in value else value
 
 
 def _leaves(values: dict[Any, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:

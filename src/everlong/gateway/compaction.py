@@ -60,8 +60,6 @@ _LEAP = 0.1
 """Share of the window: if a request seems to have grown by more, its words are counted."""
 _AHEAD = 0.05
 """Share of the window by which a compaction made ahead comes early."""
-_AT_ONCE = 32
-"""Summaries that are waited for at the same time, of all conversations of a tenant."""
 _WAIT_SECONDS = 60.0
 """Seconds that a request that does not fit waits for a compaction under way."""
 _UNKNOWN_SECONDS = 60.0
@@ -87,6 +85,18 @@ _LONG_KEPT_SECONDS = 3_600.0
 """Seconds that providers keep a prompt in their cache, by default and if a client asks for an hour."""
 
 
+class _Threads:
+    """Threads for the work of all tenants, of which each may take a share, so that none keeps others waiting."""
+
+    def __init__(self, most: int, share: int) -> None:
+        self.pool = ThreadPoolExecutor(most, "everlong-compact")
+        self._shares = defaultdict[str, asyncio.Semaphore](partial(asyncio.Semaphore, share))
+
+    async def run(self, tenant: str, work: Callable[[], T]) -> T:
+        async with self._shares[tenant]:
+            return await asyncio.get_running_loop().run_in_executor(self.pool, work)
+
+
 class ConversationCompactor:
     """The compactor of one gateway: it makes room for requests in the windows of their models."""
 
@@ -110,10 +120,10 @@ class ConversationCompactor:
         self._clock = clock
         self.is_lossless = settings.context.engine in {LOSSLESS, BUILT_IN_LOSSLESS}
         """True if conversations are compacted by the lossless engine."""
-        self._workers = defaultdict[str, ThreadPoolExecutor](partial(ThreadPoolExecutor, 2, "everlong-compact"))
-        """By tenant, threads for what a processor does; nobody waits for the work of another."""
-        self._patient = defaultdict[str, ThreadPoolExecutor](partial(ThreadPoolExecutor, _AT_ONCE, "everlong-waits"))
-        """By tenant, threads that mostly wait: for a model's summary, or for the store."""
+        self._workers = _Threads(4, 2)
+        """Threads for what a processor does; more of them would take the interpreter from the event loop."""
+        self._patient = _Threads(256, 32)
+        """Threads that mostly wait: for a model's summary, or for the store."""
         self._ahead: dict[int, asyncio.Task[None]] = {}
         self._preparing: set[int] = set()
         """Conversations in `_ahead` for which the lossless engine only does a piece of the next compaction's work."""
@@ -130,8 +140,8 @@ class ConversationCompactor:
         """Wait a while for the compactions under way."""
         if under_way := {*self._ahead.values(), *self._counting}:
             await asyncio.wait(under_way, timeout=10)
-        for pool in (*self._workers.values(), *self._patient.values()):
-            pool.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._workers, self._patient):
+            threads.pool.shutdown(wait=False, cancel_futures=True)
 
     async def make_room(self, relayed: RelayedRequest, turn: ConversationTurn) -> None:
         """Compact a request before it is sent: if it would not fit, or if it is due and the cache is cold."""
@@ -242,7 +252,7 @@ class ConversationCompactor:
 
     async def run_apart(self, tenant: str, work: Callable[[], T]) -> T:
         """Do slow work in a thread: answer calls of hidden tools, ask a model."""
-        return await asyncio.get_running_loop().run_in_executor(self._patient[tenant], work)
+        return await self._patient.run(tenant, work)
 
     async def shorten(
         self, relayed: RelayedRequest, turn: ConversationTurn, error: ProviderError, attempt: int, sent: int
@@ -545,8 +555,7 @@ class ConversationCompactor:
         asks, began = summarizer is not None and prepared is None, self._clock()
         try:
             # A slow model must not hold up other conversations.
-            workers = self._patient if asks else self._workers
-            outcome = await asyncio.get_running_loop().run_in_executor(workers[relayed.tenant], work)
+            outcome = await (self._patient if asks else self._workers).run(relayed.tenant, work)
             if asks:
                 self._note_seconds(relayed, turn, began)
             session = turn.conversation.session

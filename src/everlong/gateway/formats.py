@@ -383,6 +383,7 @@ _SYSTEM_ASKS = _asking_for_a_label(_TALK)
 _USER_ASKS = _asking_for_a_label(_SENT_TALK)
 _LABELLER = re.compile(
     r"\b(?:you are|act as) (?:a|an|the) [\w ,-]{0,40}\b(?:title|topic)[ -](?:generator|detector|extractor|writer)\b"
+    r"|\byou are a (?:context|conversation) summari[sz]ation (?:agent|assistant)\b"
     r"|\bindicates? a new (?:conversation )?topic\b",
     re.IGNORECASE,
 )
@@ -396,7 +397,7 @@ def looks_aside(*, has_tools: bool, max_tokens: int, system_text: str, messages:
 
     - It allows an answer of 1 to 16 tokens only (0 means that it does not say), as a probe of a quota does.
     - Its system prompt asks within the first 1,000 characters for the title, name or topic of a conversation, or for a
-      summary of one in so many words.
+      summary of one in so many words, or says that this is a summarization agent.
     - Its last user message begins with such a request about the very conversation that it sends along.
 
     Everything else is a conversation, even if it has one turn only: "Write a title for my blog post" is one.

@@ -33,7 +33,7 @@ from everlong.gateway.body import (
     is_heavy,
     read_body,
 )
-from everlong.gateway.bounds import Unreadable, encoding_of, plain, unpack
+from everlong.gateway.bounds import Unreadable, encoding_of, is_light, plain, unpack
 from everlong.gateway.compaction import ConversationCompactor
 from everlong.gateway.conversations import ConversationMemory
 from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless
@@ -587,9 +587,15 @@ class Gateway:
         if reply is None or reply.usage.prompt_tokens or answering is None or relayed.turn is None:
             return ended
         sent = relayed.words if answering.sent is relayed.body and relayed.words is not None else answering.sent
-        prompt = await asyncio.to_thread(count_request, relayed.dialect, sent)
-        written = await asyncio.to_thread(MessageCounter(counter_for(relayed.account.model)).count, reply.message)
-        return replace(ended, reply=replace(reply, usage=Usage(prompt, written)), is_estimated=True)
+        counter = counter_for(relayed.account.model)
+
+        def count() -> Usage:
+            return Usage(count_request(relayed.dialect, sent), MessageCounter(counter).count(reply.message))
+
+        # An exact counter may have to load its vocabulary first.
+        is_slow = counter.exact or ended.is_large or not is_light(sent) or is_heavy(sent)
+        usage = await asyncio.to_thread(count) if is_slow else count()
+        return replace(ended, reply=replace(reply, usage=usage), is_estimated=True)
 
     def _find_miss(self, relayed: RelayedRequest, turn: ConversationTurn, usage: Usage) -> Miss | None:
         """Return what a request missed in the provider's cache, and remember it for the next one of its conversation.

@@ -58,7 +58,7 @@ def backend_for(url_or_path: str | Path, wait: float = 10.0, *, waits_for_disk: 
     if kind in {"postgresql", "postgres"}:
         from everlong.store.postgres import PostgreSQL  # noqa: PLC0415 - as above
 
-        return PostgreSQL(f"postgresql+psycopg://{rest}", wait)
+        return PostgreSQL(f"postgresql://{rest}", wait)
     raise StoreError(
         f"store.url: a database of the kind {kind!r} is not known; "
         "allowed are sqlite:///path/to/file and postgresql://user@host/database"

@@ -2,6 +2,8 @@
 
 Needs ``everlong[postgres]``. Writers lock the branch that they extend; what loses by a deadlock or a broken connection
 is run again, which is safe because everything that the store writes is idempotent or decided by compare-and-swap.
+
+No connection keeps a state between transactions, so that a pooler may give each transaction another one.
 """
 
 from __future__ import annotations
@@ -9,17 +11,25 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Select, create_engine, event, text
-from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 
 from everlong.errors import SchemaMismatch, StoreBusy, StoreError, StoreFull, StoreUnavailable
 from everlong.extras import install_command
+from everlong.redaction import hide_passwords
 from everlong.store.database import Backend
 
 SCHEMA_LOCK = 0x45_56_45_52  # "EVER": the advisory lock under which the schema changes
 
 _PASSING = frozenset({"40001", "40P01", "57P01", "57P02", "57P03", "08000", "08003", "08006", "25P02"})
 _UNREACHABLE = ("08", "57P")
+_NETWORK = {
+    "connect_timeout": 5,
+    "tcp_user_timeout": 10_000,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+}
+"""How soon a machine that has vanished from the network counts as gone, unless the address says otherwise."""
 
 
 class PostgreSQL(Backend):
@@ -30,35 +40,38 @@ class PostgreSQL(Backend):
     lock = " FOR UPDATE"
 
     def __init__(self, url: str, wait: float = 10.0) -> None:
-        try:
-            self.url = make_url(url)
-        except ValueError as error:
-            raise StoreError(f"store.url is no address of a database: {error}") from error
+        self.address = url
         self.wait = wait
-        self.where = self.url.set(drivername="postgresql").render_as_string(hide_password=True)
-        self.address = self.url.render_as_string(hide_password=False)
+        self.where = hide_passwords(url)
 
     def engine(self) -> Engine:
-        """Return an engine whose connections notice a restarted server and wait for locks as long as ``wait``."""
+        """Return an engine whose connections notice a server that is gone; libpq reads the address, with all hosts."""
         try:
-            import psycopg  # noqa: F401, PLC0415 - an extra that may be absent
+            from psycopg import ProgrammingError  # noqa: PLC0415 - an extra that may be absent
+            from psycopg.conninfo import conninfo_to_dict  # noqa: PLC0415 - as above
         except ImportError as error:
             raise StoreUnavailable(
                 f"store.url names a PostgreSQL server, which needs psycopg: {install_command('postgres')}"
             ) from error
-        made = create_engine(self.url, pool_pre_ping=True, pool_size=8, max_overflow=-1)
-        event.listen(made, "connect", self._on_connect)
+        try:
+            given = conninfo_to_dict(self.address)
+        except ProgrammingError as error:
+            raise StoreError(f"store.url is no address of a database: {str(error).strip()}") from error
+        options = {**_NETWORK, **given, "prepare_threshold": None}
+        made = create_engine(
+            "postgresql+psycopg://", connect_args=options, pool_pre_ping=True, pool_size=8, max_overflow=-1
+        )
+        event.listen(made, "begin", self._on_begin)
         return made
 
-    def _on_connect(self, connection: Any, _record: object) -> None:
-        cursor = connection.cursor()
-        cursor.execute(f"SET lock_timeout = {int(self.wait * 1000)}")
-        # A server may be set to acknowledge commits that are not on the disk yet; ours must be.
-        cursor.execute(
-            "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
-        )
-        connection.commit()
-        cursor.close()
+    def _on_begin(self, connection: Connection) -> None:
+        """Limit the wait for locks, and have the commit on the disk even where the server's default is otherwise."""
+        if not connection.get_execution_options().get("everlong_read"):
+            connection.exec_driver_sql(
+                "SELECT set_config('lock_timeout', %s, true), set_config('synchronous_commit', "
+                "replace(current_setting('synchronous_commit'), 'off', 'on'), true)",
+                (str(int(self.wait * 1000)),),
+            )
 
     def prepare(self, connection: Connection) -> None:
         """Lock the schema, which one process at a time may create or change."""

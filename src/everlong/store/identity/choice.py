@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from everlong.errors import NotStored
 from everlong.model import Message, parts_of, text_of
@@ -33,6 +34,7 @@ LONG_STEM = 16
 _MOST_FORKS = 8
 """The newest forks of a conversation that are compared with a request that lacks old results."""
 
+_NEWEST_TURNS = 1_000
 _NEWEST_REPLIES = 8
 """The newest replies under a client's name for a conversation that may be the summary that another one begins with."""
 _SHARE_OF_LINES = 0.6
@@ -198,28 +200,43 @@ class ContinuationFinder:
         depth = connection.execute(select(branch.c.head_depth).where(branch.c.id == number)).scalar() or 0
         return depth > found.depth and leads_through(segments_to(connection, number, depth), found.branch, found.depth)
 
-    def find_summarized(self, connection: Connection, name: str, messages: Sequence[Message]) -> str | None:
-        """Return the conversation under a client's name whose summary begins these messages, or None.
+    def find_summarized(
+        self, connection: Connection, name: str | None, client: str | None, opening: RecordRequest
+    ) -> str | None:
+        """Return the conversation of a client whose summary begins these messages, or None.
 
-        A provider's own compaction is an item that only the provider can read; it comes back as it was given.
+        A summary that was asked for on the side is that of the conversation whose last reply they repeat, or of the
+        newest one under their name. A provider's own compaction is an item that only the provider can read; it comes
+        back as it was given.
         """
-        said = _plain("\n".join(text_of(message) for message in messages if message.get("role") != "assistant"))
-        sealed = {seal for message in messages for seal in _seals(message)}
+        said = _plain("\n".join(text_of(message) for message in opening.messages))
+        sealed = {seal for message in opening.messages for seal in _seals(message)}
         if len(said) < _LEAST_CHARACTERS and not sealed:
             return None
-        replies = (
-            select(turn.c.reply, session.c.conversation)
-            .join(session, session.c.id == turn.c.session)
-            .where(session.c.tenant == self._core.tenant, session.c.client_session == name, turn.c.reply.is_not(None))
-            .order_by(turn.c.id.desc())
-            .limit(_NEWEST_REPLIES)
+        own = [session.c.tenant == self._core.tenant, session.c.client_session == name]
+        if name is None:  # as many sessions are; only the newest turns are looked at
+            newest_turn = select(func.max(turn.c.id)).scalar_subquery()
+            own += [session.c.client == client, turn.c.id > newest_turn - _NEWEST_TURNS]
+        turns = select(turn.c.reply, session.c.conversation, session.c.kind).join(
+            session, session.c.id == turn.c.session
         )
-        rows = connection.execute(replies).all()
+        newest = turns.where(*own, turn.c.reply.is_not(None)).order_by(turn.c.id.desc()).limit(_NEWEST_REPLIES)
+        rows = connection.execute(newest).all()
         values = self._core.reader.values(connection, [bytes(row.reply) for row in rows])
         for row in rows:
             reply = values.get(bytes(row.reply))
-            if reply is not None and (_repeats(said, text_of(reply)) or not sealed.isdisjoint(_seals(reply))):
+            if reply is None or not (_repeats(said, text_of(reply)) or not sealed.isdisjoint(_seals(reply))):
+                continue
+            if row.kind == "main":
                 return str(row.conversation)
+            main = turns.where(*own, session.c.kind == "main").order_by(turn.c.id.desc()).limit(1)
+            count = opening.last_reply(len(opening.trace.ids))
+            begins = [0, *opening.trace.ends]
+            keys = [opening.trace.blocks[low] for low, high in pairwise(begins) if high == count and low < high]
+            found = connection.execute(main.where(turn.c.reply_key.in_(keys))).first()
+            if found is None and name:
+                found = connection.execute(main).first()
+            return None if found is None else str(found.conversation)
         return None
 
     def session(self, connection: Connection, ident: str) -> KnownSession | None:

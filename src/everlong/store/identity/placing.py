@@ -16,7 +16,7 @@ from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Connection, Row, delete, select, update
+from sqlalchemy import Connection, Row, delete, func, select, update
 
 from everlong.errors import NotStored
 from everlong.model import Message, Node, Trace
@@ -27,7 +27,7 @@ from everlong.store.identity.cleared_results import carry, view_to_carry
 from everlong.store.identity.known_messages import KnownMessage, Recognizer
 from everlong.store.paths import Segment, segments_to
 from everlong.store.schema import branch, content, node, session, turn
-from everlong.store.sessions import TOTALS, Sessions, usage_totals
+from everlong.store.sessions import TOTALS, Sessions, next_title, usage_totals
 from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import Branch, Match, RecordRequest
 
@@ -379,8 +379,8 @@ class Identity:
             works_for, kind = (None if row is None else str(row[0])), "agent"
         if forked_from is not None:
             works_for = works_for or forked_from.conversation
-        elif kind == "main" and sender.session and opening is not None:
-            summarized = self._finder.find_summarized(connection, sender.session, opening.messages)
+        elif kind == "main" and (sender.session or sender.client) and opening is not None:
+            summarized = self._finder.find_summarized(connection, sender.session, sender.client, opening)
             if summarized is not None:
                 return self._go_on_with_summary(connection, summarized, at, ident, opening)
         if opening is not None:
@@ -410,18 +410,45 @@ class Identity:
         self, connection: Connection, conversation: str, at: Branch, ident: str | None, opening: RecordRequest
     ) -> str:
         """Open the next part of a conversation whose client has summarized it, and goes on from that on a new root."""
-        parts = select(session.c.id, session.c.branch, session.c.ended).where(
-            session.c.conversation == conversation, session.c.tenant == self._core.tenant
-        )
-        last = connection.execute(parts.order_by(session.c.started.desc(), session.c.id.desc()).limit(1)).one()
-        depth = connection.execute(select(branch.c.head_depth).where(branch.c.id == last.branch)).scalar() or 0
-        if last.ended is None:
-            self._sessions.end_in(connection, last.id, _CLEARED, depth)
-        child = self._sessions.continue_in(connection, last.id, at, 0, child=ident)
+        conversation = self._join_summarized(connection, conversation)
+        child = self._sessions.continue_in(connection, self._end_last(connection, conversation), at, 0, child=ident)
         preamble = None if opening.preamble is None else opening.preamble.digest
         values = {"opened": at.depth, "preamble": preamble}
         connection.execute(update(session).where(session.c.id == child).values(values))
         return child
+
+    def _join_summarized(self, connection: Connection, conversation: str) -> str:
+        """Make a fork in which a client only asked for a summary a part of its conversation; return the conversation.
+
+        Claude Code asks before its conversation's last answer, so that the request is a fork at first.
+        """
+        own = select(session).where(session.c.conversation == conversation, session.c.tenant == self._core.tenant)
+        fork, *others = connection.execute(own).all()
+        turns = connection.execute(select(func.count(turn.c.id)).where(turn.c.session == fork.id)).scalar()
+        whole = None if fork.works_for is None else self._finder.session(connection, fork.works_for)
+        if others or turns != 1 or whole is None or whole.client_session != fork.client_session:
+            return conversation
+        last = self._end_last(connection, whole.conversation)
+        values = {
+            "conversation": whole.conversation,
+            "parent": last,
+            "works_for": None,
+            "title": None if fork.title is None else next_title(connection, whole.conversation, fork.title),
+            "from_depth": connection.execute(select(branch.c.fork_depth).where(branch.c.id == fork.branch)).scalar(),
+        }
+        connection.execute(update(session).where(session.c.id == fork.id).values(values))
+        return whole.conversation
+
+    def _end_last(self, connection: Connection, conversation: str) -> str:
+        """End the last part of a conversation, which goes on elsewhere; return the part."""
+        parts = select(session.c.id, session.c.branch, session.c.ended).where(
+            session.c.conversation == conversation, session.c.tenant == self._core.tenant
+        )
+        last = connection.execute(parts.order_by(session.c.started.desc(), session.c.id.desc()).limit(1)).one()
+        if last.ended is None:
+            depth = connection.execute(select(branch.c.head_depth).where(branch.c.id == last.branch)).scalar() or 0
+            self._sessions.end_in(connection, last.id, _CLEARED, depth)
+        return str(last.id)
 
     def _title_of_stored(self, connection: Connection, at: Branch, part: KnownSession | None) -> str | None:
         """Return the title that the first request of a stored conversation gives it."""
