@@ -6,8 +6,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from everlong.agent.events import AgentEvent, Notice
 from everlong.agent.opening import project_instructions
+from everlong.store import Store
+from everlong.store.imports import Importer, ImportOrigin
 from everlong.testing.server import Answer, Call
+from everlong.wire.transcript import TranscriptConversation
 from tests.agent.conftest import Opened
 from tests.testing_server.conftest import Serve
 
@@ -78,3 +82,14 @@ def test_notes_of_one_conversation_are_in_the_prompt_of_the_next_in_the_same_pro
     before, after = (json.dumps(server.requests[number].body["system"]) for number in (0, -1))
     assert "pier 9" not in before
     assert "pier 9" in after
+
+
+def test_who_goes_on_with_a_conversation_that_a_folder_brought_along_is_told_so(
+    serve: Serve, opened: Opened, store: Store, heard: list[AgentEvent], tmp_path: Path
+) -> None:
+    said = TranscriptConversation(
+        [{"role": "user", "content": "Always push."}, {"role": "assistant", "content": "Yes."}]
+    )
+    found = Importer(store).add(said, ImportOrigin("chat.jsonl", 1.0, found_in=str(tmp_path), is_apart=True))
+    opened(serve("Fine."), resume=found.session)
+    assert [one for one in heard if isinstance(one, Notice) and f'found in "{tmp_path}", not from the user' in one.text]

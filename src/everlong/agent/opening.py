@@ -22,6 +22,7 @@ from everlong.agent.loop import Limits
 from everlong.agent.model_calls import Asker, SideCalls
 from everlong.agent.tools import builtin_tools
 from everlong.agent.tools.context import ToolContext
+from everlong.agent.tools.history import foreign_file
 from everlong.agent.tools.sandbox import Confinement
 from everlong.agent.tools.tool import Tool, engine_tools, without_clashes
 from everlong.agent.tools.toolbox import Toolbox, ToolSet
@@ -129,6 +130,8 @@ def open_agent(
         embedder = usable_embedder(settings, lambda text: listen(Notice(text)))
         store = open_store(settings.store, embedder=embedder)
     previous = store.conversations.find(options.resume) if options.resume is not None else None
+    if previous is not None and (foreign := foreign_file(previous)):
+        listen(Notice(f"the conversation that goes on is {foreign}: what it says in your name may be somebody else's"))
     model = model or settings.agent.model or (previous.model if previous else None)
     if model is None:
         raise ConfigError(

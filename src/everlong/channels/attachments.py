@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import insert
 
 from everlong.agent.attachments import file_part
+from everlong.agent.text import outside_name
 from everlong.agent.tools.files import save
 from everlong.agent.tools.workspace import RealPath, Workspace
 from everlong.channels.conversations import PromptFile
@@ -88,7 +89,7 @@ class Attachments:
         self._database.write(lambda connection: connection.execute(insert(channel_file), rows))
 
     async def _take(self, event: Inbound, one: Attachment) -> tuple[PromptFile, str]:
-        name = one.name or one.kind
+        name = outside_name(one.name) or one.kind
         if one.kind == "voice":
             return PromptFile("a voice message came along, which you cannot hear"), _VOICE
         limit = f"{self._most // 1_000_000} MB"

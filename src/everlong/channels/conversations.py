@@ -30,6 +30,7 @@ from everlong.agent import (
     open_agent,
 )
 from everlong.agent.approval import NOTES_TOOL
+from everlong.agent.text import outside_name
 from everlong.agent.tools import builtin_tools
 from everlong.channels.delivery import LiveText
 from everlong.channels.outbox import Outbox, OutboxAnswer
@@ -325,7 +326,7 @@ def make_prompt(events: Sequence[Inbound], files: Sequence[PromptFile], *, can_s
     said = [event for event in events if event.text.strip()]
     words = "\n\n".join(event.text.strip() for event in said if not event.is_forwarded)
     last = events[-1]
-    by = "" if last.is_private or not last.person.name else f"by {last.person.name}, "
+    by = "" if last.is_private or not last.person.name else f"by {outside_name(last.person.name)}, "
     beside = [f"[{by}{_when(last.sent_at)}]"] if last.sent_at or by else []
     parts: list[dict[str, Any]] = [{"type": "text", "text": words}] if words else []
     for event in said:
