@@ -509,6 +509,10 @@ class ConversationCompactor:
         self, relayed: RelayedRequest, turn: ConversationTurn, reason: str, size: RequestSize, target: int | None = None
     ) -> None:
         """Compact a request that has to be shorter now; without a model if that takes too long."""
+        if turn.conversation.branch.id in self._made:  # while the request was stored
+            await self._catch_up(relayed, turn)
+            if len(turn.sent(relayed.dialect)) < (turn.drafted or len(turn.body)):
+                return
         under_way = self._ahead.get(turn.conversation.branch.id)
         if under_way is None:
             summarizer = self._choose_summarizer(relayed, turn, size)
