@@ -20,7 +20,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 UV ?= uv
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 
-.PHONY: demo test lint pytest pytest-collection bench bench-public soak local-model test-local-model clients test-clients browser test-browser smoke-browser frameworks test-frameworks smoke-frameworks pictures site test-site test-container release release-check lock audit clean
+.PHONY: demo test lint pytest pytest-collection bench bench-public soak local-model test-local-model clients test-clients browser test-browser smoke-browser frameworks test-frameworks smoke-frameworks pictures site test-site test-container test-cluster release release-check lock audit clean
 .DEFAULT_GOAL := demo
 # Some containers set it. Every process would compile all its modules again: a second for a gateway, half a minute for pytest.
 unexport PYTHONDONTWRITEBYTECODE
@@ -136,6 +136,16 @@ test-site: $(SITE)  ## build the site as CI does: strict, every link, no other h
 test-container: $(STAMP)  ## the steps of deploy/Containerfile in a folder: install what is pinned, start, answer, stop
 	@echo "==> pytest tests/container"
 	@$(BIN)/pytest -q tests/container
+
+CLUSTER := patroni etcd-server etcd-client pgbouncer haproxy postgresql
+AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
+
+# RUNLEVEL=1 installs the programs without starting them as services.
+test-cluster: $(STAMP)  ## three PostgreSQL machines that fail under load; needs root and Debian's packages; ten minutes
+	@PATH=$$PATH:/usr/sbin which patroni etcd pgbouncer haproxy > /dev/null && ls /usr/lib/postgresql/*/bin/initdb > /dev/null || \
+		{ echo "==> apt-get install $(CLUSTER)"; \
+		$(AS_ROOT) env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -qq -y --no-install-recommends $(CLUSTER); }
+	@$(AS_ROOT) $(BIN)/python -m bench.cluster
 
 $(RELEASE): requirements/release.txt | $(STAMP)
 	@$(PIP) install --require-hashes --requirement requirements/release.txt

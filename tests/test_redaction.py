@@ -269,3 +269,10 @@ def test_a_value_of_json_is_a_secret_if_its_name_says_so() -> None:
     cleaned = redact_values({"type": "tool_use", "id": "toolu_01A09q90qw90lq917835lq9", "input": arguments})
     assert cleaned["input"] == {**arguments, "password": "[redacted:password]", "api_key": "[redacted:secret]"}
     assert cleaned["id"] == "toolu_01A09q90qw90lq917835lq9"
+
+
+def test_a_word_that_might_begin_a_token_at_each_dash_takes_no_square_of_time() -> None:
+    word = "eyJaaaaaaaa-" * 40_000
+    assert redact(word) == word
+    signed = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dBjftJeZ4CVPmB92K27u"
+    assert redact(f"session={signed}; next") == "session=[redacted:jwt]; next"

@@ -2,8 +2,8 @@
 
 Three machines run PostgreSQL under Patroni, with synchronous replication; three gateways store there. Leaders are
 killed, every fifth time with the whole machine; cables are pulled, disks filled; PgBouncer, etcd and the gateways are
-restarted. After each fault the cluster brings itself in order while clients go on. At the end all that they were answered stands
-in the database once, and no journal has anything left.
+restarted. After each fault the cluster brings itself in order while clients go on. At the end all that they were
+answered stands in the database once, and no journal has anything left.
 
     python -m bench.cluster --kills 30 --others 5
 """
@@ -186,10 +186,9 @@ def run(asked: argparse.Namespace) -> int:
             drained = drain(cluster.url, folder, seen)
             problems = audit(cluster.url, seen)
         finally:
+            cluster.close()
             if asked.logs:
-                shutil.copytree(
-                    folder, asked.logs, ignore=shutil.ignore_patterns("n?", "etcd-data-*"), dirs_exist_ok=True
-                )
+                shutil.copytree(folder, asked.logs, ignore=shutil.ignore_patterns("etcd-data-*"), dirs_exist_ok=True)
     longest = max(row.longest for row in rows)
     print(
         f"{len(seen.answered):,} turns answered, {drained.backlog:,} of them only in a journal at the end of the load"

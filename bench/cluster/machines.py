@@ -172,6 +172,13 @@ class Machine:
         self.kill_server()
         self.etcd.stop()
 
+    def close(self) -> None:
+        """End everything on the machine, and take away its disk."""
+        self.kill()
+        self._holder.kill()
+        self._holder.wait()
+        _run("umount", "--lazy", str(self.disk))
+
     def start(self) -> None:
         """Start what runs on the machine; Patroni starts the server."""
         self.etcd.start()
@@ -222,6 +229,13 @@ class Cluster:
         account = ("setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups")
         self.haproxy = Service("haproxy", ["haproxy", "-db", "-f", str(folder / "haproxy.cfg")], folder)
         self.pooler = Service("pgbouncer", [*account, "pgbouncer", str(folder / "pgbouncer.ini")], folder)
+
+    def close(self) -> None:
+        """End everything."""
+        for service in (*self.gateways, self.pooler, self.haproxy):
+            service.stop()
+        for machine in self.machines:
+            machine.close()
 
     def start(self) -> None:
         """Start everything; return when clients get answers."""
@@ -298,7 +312,7 @@ defaults
   timeout connect 2s
   timeout client 1h
   timeout server 1h
-  timeout check 2s
+  timeout check 5s
 listen postgres
   bind 127.0.0.1:{_LEADER}
   mode tcp
@@ -331,7 +345,7 @@ default_pool_size = 20
 max_client_conn = 200
 server_login_retry = 1
 server_connect_timeout = 3
-query_wait_timeout = 10
+query_wait_timeout = 3
 tcp_user_timeout = 10000
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from everlong.cli.archive.formats import LogFormat, format_of_log, read_log_file
-from everlong.cli.archive.log_import import LogImport
+from everlong.cli.archive.log_import import AIDER, LogImport
 from everlong.cli.sessions_transfer import import_files
 from everlong.errors import EverlongError, TranscriptError
 from everlong.store import Store
@@ -89,3 +89,49 @@ def test_a_moment_that_no_calendar_has_is_left_out(tmp_path: Path, moment: objec
         assert [outcomes["new"] for outcomes in results] == [1, 1]
         assert all(1e9 < one.started <= one.active < 1e10 for one in store.conversations.newest())
     assert skipped == []
+
+
+HISTORY = "# aider chat started at 2026-01-01 10:00:00\n\n#### Go  \n\nI do.\n"
+
+
+@pytest.mark.parametrize(
+    "remark", ["Tokens: {}M sent, {}k received.", "Tokens: 1k sent, 1 received. Cost: ${} message"]
+)
+@pytest.mark.parametrize("digits", [30, 400])
+def test_figures_that_no_model_used_count_nothing(tmp_path: Path, remark: str, digits: int) -> None:
+    (tmp_path / AIDER).write_text(f"{HISTORY}> {remark.replace('{}', '9' * digits)}\n")
+    with Store.open(tmp_path / "store.db") as store:
+        list(import_files(LogImport(store), {str(tmp_path / AIDER): True}, []))
+        assert [(one.cost, one.output_tokens) for one in store.conversations.newest()] in ([(0.0, 0)], [(0.0, 1)], [])
+
+
+def test_figures_that_no_database_can_add_up_cost_only_their_own_log(tmp_path: Path) -> None:
+    (tmp_path / AIDER).write_text(HISTORY + "> Tokens: 999000000M sent, 1 received.\n" * 10_000)
+    (tmp_path / "b.jsonl").write_text(samples.claude_log().text())
+    skipped: list[dict[str, str]] = []
+    names = {str(tmp_path / name): True for name in (AIDER, "b.jsonl")}
+    with Store.open(tmp_path / "store.db") as store:
+        assert [result for _, result in import_files(LogImport(store), names, skipped)][-1]["new"] > 0
+    assert [Path(one["file"]).name for one in skipped] == [AIDER]
+
+
+@pytest.mark.parametrize("value", ["'soon'", "x'00ff'", "9e999"])
+def test_a_database_with_a_time_that_is_none_stops_no_other_log(tmp_path: Path, value: str) -> None:
+    samples.write_opencode(tmp_path / "opencode.db")
+    with closing(sqlite3.connect(tmp_path / "opencode.db")) as connection:
+        connection.execute(f"UPDATE session SET time_updated = {value}")  # noqa: S608 - ours
+        connection.commit()
+    (tmp_path / "b.jsonl").write_text(samples.claude_log().text())
+    skipped: list[dict[str, str]] = []
+    names = {str(tmp_path / name): True for name in ("opencode.db", "b.jsonl")}
+    with Store.open(tmp_path / "store.db") as store:
+        assert [result for _, result in import_files(LogImport(store), names, skipped)][-1]["new"] > 0
+    assert [Path(one["file"]).name for one in skipped] == ["opencode.db"]
+
+
+def test_a_database_whose_columns_are_computed_is_no_log(tmp_path: Path) -> None:
+    """Such a file of 16 KB took five gigabytes and a minute."""
+    samples.write_opencode(tmp_path / "opencode.db")
+    with closing(sqlite3.connect(tmp_path / "opencode.db")) as connection:
+        connection.execute("ALTER TABLE session ADD COLUMN long TEXT AS (hex(zeroblob(400000000)))")
+    assert format_of_log(tmp_path / "opencode.db") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import tracemalloc
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from everlong import Message, Store
+from everlong.cli.sessions_transfer import export_to
 from everlong.store.transcripts import write_transcript
 from everlong.store.upkeep.maintenance import stats
 from tests.cli.conftest import Run, add_session
@@ -177,3 +179,16 @@ def test_an_export_adds_nothing_where_it_came_from_and_all_of_it_elsewhere(
     assert here["messages"] == there["messages"]
     shown = {entry["node"] for entry in sessions("show", "Steps", "--json").json["messages"]}
     assert shown == {entry["node"] for entry in run(*other, "show", "Steps", "--json").json["messages"]}
+
+
+def test_an_export_writes_through_no_link_that_a_folder_brings_along(tmp_path: Path) -> None:
+    mine, clone = tmp_path / "mine", tmp_path / "clone"
+    mine.write_text("precious")
+    clone.mkdir()
+    (clone / f".out.jsonl.{os.getpid()}.partial").symlink_to(mine)
+    with Store.open(tmp_path / "store.db") as store:
+        at = store.record([user("hello"), assistant("hi")])
+        ident = store.sessions.start(at, from_depth=0).id
+        with pytest.raises(FileExistsError):
+            export_to(store, store.conversations.get(ident), clone / "out.jsonl")
+    assert mine.read_text() == "precious"

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from click.testing import CliRunner
 
+from everlong.cli.main import cli
 from everlong.errors import StoreError, StoreFull, StoreUnavailable
 from everlong.gateway.formats import OPENAI
 from everlong.gateway.journal import Journal, JournalEntry
@@ -126,6 +128,25 @@ def test_upkeep_stores_what_was_left_behind_by_way_of_the_writer(
     assert answers(store) == {"Answer 1.": 1, "Answer 3.": 1}
     aside = [path.read_bytes().splitlines()[1] for path in (tmp_path / "journal").iterdir()]
     assert sorted(JournalEntry.from_line(line).turn.began or 0 for line in aside) == [1_002.0, 1_004.0]
+
+
+def test_another_machine_takes_over_the_journal_of_a_gateway_that_is_gone(tmp_path: Path) -> None:
+    gone, running = Journal(tmp_path / "journal"), Journal(tmp_path / "journal")
+    for number in (1, 2):
+        gone.put(entry(number))
+    gone.close()
+    running.put(entry(3))
+    command = ["serve", "--drain", str(tmp_path / "journal"), "--store", str(tmp_path / "store.db")]
+    for count in (2, 0):
+        ran = CliRunner().invoke(cli, command)
+        assert (ran.exit_code, f"stored {count} entries" in ran.output, "left are 1 files" in ran.output) == (
+            0,
+            True,
+            True,
+        )
+    with Store.open(tmp_path / "store.db") as store:
+        assert answers(store) == {"Answer 1.": 1, "Answer 2.": 1}
+    running.close()
 
 
 class HalfAway(Writer):

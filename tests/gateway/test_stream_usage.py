@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from everlong.testing import ModelServer
 from tests.gateway.running import Raw, Running, run_gateway
 from tests.gateway.test_wire_streams import GPT, HELLO, reply_in
 from tests.gateway.upstream import Exchange, Upstream
+from tests.waiting import PATIENCE
 
 CHAT = "/v1/chat/completions"
 USAGE = GPT[-2]
@@ -96,6 +99,28 @@ def test_a_packed_request_without_a_reported_usage_is_counted_by_its_words(
     assert raw.ask(packed, path, [("content-encoding", "gzip")]).status == 200
     assert upstream.last.body == packed
     assert 1_000 < total(relay).tokens.input_tokens < 1_500
+
+
+def test_a_small_request_is_counted_while_no_thread_is_free(raw: Raw, relay: Running, upstream: Upstream) -> None:
+    upstream.script = lambda exchange: exchange.answer(
+        b'{"choices":[{"message":{"role":"assistant","content":"Yo."}}]}'
+    )
+    assert raw.ask(asked(stream=False), CHAT).status == 200
+    relay.store()  # once it is stored, the next one is not looked up
+    is_over = threading.Event()
+
+    async def take_all_threads() -> None:
+        for _ in range(100):
+            relay.loop.run_in_executor(None, is_over.wait)
+
+    asyncio.run_coroutine_threadsafe(take_all_threads(), relay.loop).result(PATIENCE)
+    words = [("user", "hi"), ("assistant", "Yo."), ("user", "well")]
+    try:
+        messages = [{"role": role, "content": content} for role, content in words]
+        assert raw.ask(asked(stream=False, messages=messages), CHAT).status == 200
+    finally:
+        is_over.set()
+    assert total(relay).estimated_calls == 2
 
 
 def test_an_answer_in_one_piece_stays_as_it_came(raw: Raw, upstream: Upstream) -> None:

@@ -35,6 +35,7 @@ def plainly(value: Any) -> bytes:
 def test_what_is_read_in_steps_means_the_same(seed: int) -> None:
     data = f'{{"a":[1,"{mixed(ESCAPED, seed)}",{{"{mixed(ESCAPED, seed + 9)}":"b"}}],"c":"d"}}'.encode()
     assert read_in_steps(data, orjson.loads) == json.loads(data)
+    assert read_in_steps(b'"a",%b,"b"' % data, orjson.loads, 4, 4 + len(data)) == json.loads(data)
 
 
 @pytest.mark.parametrize("seed", range(4))

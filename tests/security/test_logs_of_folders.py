@@ -14,10 +14,14 @@ from typing import Any
 
 import pytest
 
+from everlong.agent.tools.context import ToolContext
+from everlong.agent.tools.history import read_turn, search_sessions
+from everlong.agent.tools.workspace import Workspace
 from everlong.cli.archive.log_import import AIDER, LogFolder, is_clients_own
 from everlong.config.trust import folder_wishes, remember_folder
 from everlong.mcp.history import History
 from everlong.store import Store
+from everlong.store.conversations import ConversationLine
 from everlong.store.identity import Sender, StatelessRequest
 from everlong.store.turns import FinishedTurn
 from tests.archive import samples
@@ -80,6 +84,13 @@ def test_a_history_in_a_clone_is_not_from_the_user_until_its_folder_is_trusted(s
 
     for text in told():
         assert f'from a file found in "{clone}", not from the user' in text
+    context = ToolContext(Workspace(clone), store, planted.id)
+    (node,) = [
+        line.entry.id for line in store.conversations.entries(planted.id, to=1) if isinstance(line, ConversationLine)
+    ]
+    assert node is not None
+    for text in (search_sessions("pelican", context), read_turn(node.hex(), context)):
+        assert f'from a file found in "{clone}", not from the user' in text, "the agent's own tools say it too"
     trust(clone)
     for text in told():
         assert "not from the user" not in text

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from everlong.cli.clients.client import ConfigurationFile
+from everlong.cli.clients.formats import JSON
 from everlong.config import load_settings
 from everlong.config.trust import folder_wishes, folders_at, remember_folder
+from everlong.errors import ConfigError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
 
@@ -50,6 +53,15 @@ def test_a_circle_at_the_settings_themselves_is_none_either(clone: Path) -> None
 def test_a_name_that_is_too_long_is_no_instruction(clone: Path) -> None:
     (clone / "AGENTS.md").symlink_to("a" * 300)
     assert _looked_at(clone) == ""
+
+
+@pytest.mark.parametrize("leads_to", ["a pipe", os.devnull, "/dev/zero"])
+def test_what_a_client_would_read_there_keeps_nobody_waiting(clone: Path, leads_to: str) -> None:
+    path = clone / "settings.json"
+    os.mkfifo(clone / "a pipe")
+    path.symlink_to(leads_to)
+    with pytest.raises(ConfigError, match="no regular file"):
+        ConfigurationFile(path, JSON).values()
 
 
 @pytest.mark.parametrize("text", ["[" * 1_000, "a: &a [1]\nb: [*a, *c]", "compression: !!python/name:os.system x"])

@@ -144,7 +144,7 @@ def _run(arguments: list[str] | None) -> None:
         sys.exit(130)
     except BrokenPipeError:
         raise
-    except (EverlongError, OSError, MemoryError) as error:
+    except (EverlongError, OSError, MemoryError, RecursionError) as error:
         if os.environ.get("EVERLONG_DEBUG"):
             raise
         from everlong.cli.output import say  # noqa: PLC0415 - as above

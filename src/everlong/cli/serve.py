@@ -34,9 +34,15 @@ if TYPE_CHECKING:
 @click.option("--port", type=click.IntRange(0, 65_535), help="The port; 0 for any free one.  [default: 8642]")
 @click.option("--upstream", metavar="URL", help="Where requests go.  [default: each API's own address]")
 @click.option("--json", "as_json", is_flag=True, help="Log JSON to a terminal too.")
+@click.option(
+    "--drain",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="Store the journal of a gateway that is gone for good, and end.",
+)
 @click.option("--until-eof", is_flag=True, help="Stop when standard input ends, for programs that start this one.")
 @store_option
-def serve_command(until_eof: bool, as_json: bool, **given: Any) -> None:
+def serve_command(until_eof: bool, as_json: bool, drain: Path | None, **given: Any) -> None:
     """Serve the gateway: point any client at it, and its conversations never end.
 
     It speaks the OpenAI and the Anthropic API and passes on the keys of its clients. Ctrl-C, SIGTERM or a hang-up stops
@@ -47,10 +53,25 @@ def serve_command(until_eof: bool, as_json: bool, **given: Any) -> None:
     check_installed()
     overrides = {f"gateway.{name}": value for name, value in given.items() if value is not None}
     settings = gateway_settings(overrides)
+    if drain is not None:
+        _drain(settings, drain)
+        return
     with running_channels(settings, _say):
         code = _serve(settings, overrides, until_eof=until_eof, as_json=as_json)
     if code:
         raise click.exceptions.Exit(code)
+
+
+def _drain(settings: Settings, folder: Path) -> None:
+    """Store what lies in a folder of journals, except those of gateways that run."""
+    from everlong.gateway.upkeep import store_left_behind  # noqa: PLC0415 - keeps `--help` quick
+    from everlong.store.store import Store, redacted_message  # noqa: PLC0415 - as above
+
+    redact = redacted_message if settings.store.redact else None
+    with open_database() as database:
+        stored = store_left_behind(lambda tenant: Store(database, tenant, redact=redact), folder)
+    left = len([*folder.glob("*.jsonl"), *folder.glob("*.broken")])
+    _say(f"stored {stored:,} entries of {folder}; left are {left} files, of running gateways or refused")
 
 
 def _serve(settings: Settings, overrides: dict[str, Any], *, until_eof: bool, as_json: bool) -> int:

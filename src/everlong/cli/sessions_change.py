@@ -185,9 +185,9 @@ def _node_at(store: Store, place: str) -> bytes:
 
 def _store_journals(store: Store) -> None:
     """Store the journals of gateways that no longer run, so that their messages can be found and forgotten."""
-    from everlong.gateway.upkeep import store_left_behind  # noqa: PLC0415 - only `forget` needs the gateway
+    from everlong.gateway.upkeep import journal_folder, store_left_behind  # noqa: PLC0415 - only `forget` needs it
 
-    store_left_behind(lambda tenant: Store(store.database, tenant))
+    store_left_behind(lambda tenant: Store(store.database, tenant), journal_folder())
 
 
 def _clean_traces(store: Store, text: str | None = None) -> None:

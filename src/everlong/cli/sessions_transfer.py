@@ -117,7 +117,7 @@ def _open_whole(path: Path) -> Iterator[Callable[[str], Any]]:
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with os.fdopen(
-            os.open(partial, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w", encoding="utf-8", newline="\n"
+            os.open(partial, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w", encoding="utf-8", newline="\n"
         ) as file:
             yield file.write
         partial.replace(path)
@@ -224,11 +224,11 @@ def import_files(
             with logs.store.batch():
                 for conversation in transcript.conversations:
                     result[importer.add(conversation, origin).outcome] += 1
-        except (TranscriptError, MessageError, OSError) as error:
+        except (TranscriptError, MessageError, OSError, MemoryError, OverflowError) as error:
             if "has no messages" in str(error) or "the input is empty" in str(error):
                 result["empty"] += 1
             else:
-                skipped.append({"file": name, "problem": str(error)})
+                skipped.append({"file": name, "problem": str(error) or "it is too large"})
         yield done, result
 
 

@@ -105,8 +105,8 @@ _NEW_GOAL = re.compile(
     r"|\bnew (?:goal|task|objective):|(?:现在|新)的?(?:目标|任务)|\bdas (?:neue )?Ziel ist jetzt\b|\bnuevo objetivo\b",
     re.IGNORECASE,
 )
-_FILE = re.compile(r"([^,]+?) \((created|edited)\)(?:, |$)")
-_QUOTED_TURN = re.compile(r'"(?P<words>.*)" \(turn (?P<number>\d+)\)$', re.DOTALL)
+_FILE = re.compile(r"(?:^|, )([^,]+) \((created|edited)\)(?=, |$)")
+_QUOTED_TURN = re.compile(r'[^"]*"(?P<words>.*)" \(turn (?P<number>\d+)\)$', re.DOTALL)
 _TURN_LINE = re.compile(
     r'- turn (?P<number>\d+), (?:"(?P<words>.*?)"|the goal|the newest request)(?: → (?P<came>.*))?$', re.DOTALL
 )
@@ -322,7 +322,7 @@ class Chronicle:
         """Take in the turns that an earlier chronicle quotes, in whichever section."""
         turns: dict[int, TurnEntry] = {}
         for item in (*document.items["Goal"], *document.items["Pending User Asks"]):
-            if found := _QUOTED_TURN.search(item):
+            if found := _QUOTED_TURN.match(item):
                 turns[int(found["number"])] = TurnEntry(int(found["number"]), found["words"])
         for item in document.items["Done"]:
             first, *outcomes = item.split("\n")

@@ -31,7 +31,7 @@ _MARK_TOKENS = 14
 """The most tokens that the mark before a piece costs."""
 
 _TAG = re.compile(
-    r"<(?=\s*/?\s*(?:turn|transcript|previous_summary|summary|memory|draft|missing|template|instructions|system)\b)",
+    r"<(?=\s*+(?:/\s*+)?(?:turn|transcript|previous_summary|summary|memory|draft|missing|template|instructions|system)\b)",
     re.IGNORECASE,
 )
 _HEADING = re.compile(r"\n[ \t>*-]*(?=#{1,6}[ \t])")

@@ -45,7 +45,7 @@ _ALIASES = {
 }
 _SECTION_OF_NAME = {section.lower(): section for section in SECTIONS} | _ALIASES
 _HEADING = re.compile(r"(#{2,3})\s+(.*?)\s*:?\s*#*\s*$")
-_EMPTY_ITEM = re.compile(r"[-*•]?\s*(?:\(?(?:none|n/a|nothing|无|没有)[.。)]*)?\s*$", re.IGNORECASE)
+_EMPTY_ITEM = re.compile(r"[-*•]?\s*+(?:\(?(?:none|n/a|nothing|无|没有)[.。)]*+)?\s*+$", re.IGNORECASE)
 
 _OLDEST_FIRST = frozenset({"Done", "Resolved Questions", "Key Decisions", "Critical Context"})
 """Sections whose oldest item comes first, and goes first when room runs out."""

@@ -36,7 +36,7 @@ _STATES: dict[str, State] = {
     **dict.fromkeys(("cancelled", "canceled", "skipped", "abandoned"), "cancelled"),
     **dict.fromkeys(("pending", "todo", "open", "not_started", "not-started", "queued", "blocked"), "pending"),
 }
-_CHECKBOX = re.compile(r"^\s*(?:[-*+]|\d+[.)])?\s*\[(?P<mark>[ xX>~*/✓✔-]?)\]\s*(?P<text>\S.*?)\s*$")
+_CHECKBOX = re.compile(r"(?:[-*+]|\d+[.)])?\s*+\[(?P<mark>[ xX>~*/✓✔-]?)\]\s*+(?P<text>\S.*)$")
 _FENCES = ("```", "~~~")
 _NUMBER = re.compile(r"#?(\d+)\b")
 _ADDING = frozenset({"add", "create", "new", "insert", "append"})
@@ -69,7 +69,7 @@ def checklist(text: str) -> list[PlanItem]:
     for line in text.splitlines():
         if line.lstrip().startswith(_FENCES):
             fenced = not fenced
-        box = None if fenced else _CHECKBOX.match(line)
+        box = None if fenced else _CHECKBOX.match(line.strip())
         if box is not None:
             found.append(PlanItem(box["text"], _state_of_mark(box["mark"])))
     return found

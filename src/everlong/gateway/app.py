@@ -477,13 +477,17 @@ class _Endpoints:
         return web.json_response(about)
 
     async def ready(self, request: web.Request, account: RequestAccount) -> web.Response:
-        """Tell whether requests should be sent here: the database answers, they can be kept, and no stop was asked."""
+        """Tell whether requests should be sent here: they can be kept, and no stop was asked.
+
+        The journal keeps them while the database is away: a balancer would find no gateway left, as all share it.
+        """
         del request, account
         if self._front.is_draining:
             return web.json_response({"status": "not ready", "problem": "draining"}, status=503)
-        problem = await self._database_problem() or await self._gateway.keeping_problem()
+        problem = await self._gateway.keeping_problem()
         if problem and self._gateway.settings.gateway.when_full == "refuse":
             return web.json_response({"status": "not ready", "problem": problem}, status=503)
+        problem = problem or await self._database_problem()
         return web.json_response({"status": "ready", **({"problem": problem} if problem else {})})
 
     async def _database_problem(self) -> str:

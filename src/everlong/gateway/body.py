@@ -104,7 +104,7 @@ class Read:
         """Return the value of a field; None if there is none."""
         if name not in self.values:
             place = self.place(name)
-            self.values[name] = None if place is None else parse_json(self.body[slice(*place)])
+            self.values[name] = None if place is None else parse_json(self.body, *place)
         return self.values[name]
 
     def place(self, name: str) -> Stretch | None:
@@ -164,7 +164,7 @@ def model_in(body: bytes) -> str | None:
     """Return the model that a body names, even if the rest cannot be read; None if it is not certain."""
     try:
         place = read_fields(body).get("model")
-        model = None if place is None else parse_json(body[slice(*place)])
+        model = None if place is None else parse_json(body, *place)
     except BrokenBody:
         return None
     return model if isinstance(model, str) else None
@@ -284,7 +284,7 @@ class _Scanner:
         self._expect('"', "the name of a field is missing")
         start = self.place - 1
         self._skip_text()
-        name = parse_json(self._body[start : self.place])
+        name = parse_json(self._body, start, self.place)
         self._expect(":", "a colon is missing")
         return str(name)
 
@@ -358,7 +358,7 @@ class _LongScanner(_Scanner):
 
     def _values(self, places: Sequence[Stretch]) -> Sequence[Any]:
         """Return the values of entries, read one by one, so that others get their turn."""
-        return [parse_json(self._body[slice(*place)]) for place in places]
+        return [parse_json(self._body, *place) for place in places]
 
     def _has(self, sign: str) -> bool:
         self._skip()
@@ -431,10 +431,10 @@ def _scanner(body: bytes, place: int, end: int | None = None) -> _Scanner:
     return _LongScanner(body, place, end) if size > LONG else _Scanner(body, place, end)
 
 
-def parse_json(data: bytes) -> Any:
-    """Return the value of some JSON; `BrokenBody` if it is none."""
+def parse_json(data: bytes, start: int = 0, stop: int | None = None) -> Any:
+    """Return the value of some JSON, or of a stretch of it; `BrokenBody` if it is none."""
     try:
-        return read_in_steps(data, _loads)
+        return read_in_steps(data, _loads, start, stop)
     except (ValueError, RecursionError) as error:
         raise BrokenBody(str(error)) from error
 

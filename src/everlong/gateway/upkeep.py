@@ -226,9 +226,9 @@ def journal_folder() -> Path:
     return data_home() / "gateway-spool"
 
 
-def store_left_behind(store_of: Callable[[str], Store]) -> int:
-    """Store the entries that gateways left in their journals; return how many."""
-    journal, recorders, stored = Journal(journal_folder()), Recorders(store_of), 0
+def store_left_behind(store_of: Callable[[str], Store], folder: Path) -> int:
+    """Store the entries that gateways left in a folder of journals; return how many."""
+    journal, recorders, stored = Journal(folder), Recorders(store_of), 0
     try:
         while journal.take_over():
             for batch in journal.batches():

@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
 from functools import partial
 from itertools import count
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from everlong.errors import StoreBusy, StoreError, StoreUnavailable
@@ -304,10 +305,11 @@ class _LogLine(NamedTuple):
     text: str
 
 
-def _frame(message: Any) -> bytes:
-    """Return a message as it is sent."""
-    data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-    return len(data).to_bytes(_HEADER, "big") + data
+def _frame(message: Any) -> list[bytes]:
+    """Return a message as it is sent, in parts; large bytes in it are a part, because a copy would hold up others."""
+    parts: list[bytes] = []
+    pickle.Pickler(SimpleNamespace(write=parts.append), pickle.HIGHEST_PROTOCOL).dump(message)
+    return [sum(map(len, parts)).to_bytes(_HEADER, "big"), *parts]
 
 
 async def _read_message(reader: asyncio.StreamReader) -> Any:
@@ -331,7 +333,7 @@ class StoringProcess:
     writes_index = True
 
     def __init__(self, where: str, *, redacts: bool = False) -> None:
-        self._first_message = _frame((where, redacts))
+        self._first_message = b"".join(_frame((where, redacts)))
         self._pending: dict[int, asyncio.Future[Any]] = {}
         """The calls whose result has not come yet."""
         self._numbers = count()
@@ -387,7 +389,7 @@ class StoringProcess:
             self._sends.add(task := loop.create_task(self._send_heavy(call)))
             task.add_done_callback(self._sends.discard)
             return future
-        self._gathered.append(_frame(call))
+        self._gathered.append(b"".join(_frame(call)))
         if not can_wait or len(self._gathered) >= _AT_ONCE:
             self.hurry()
         elif self._timer is None:
@@ -407,12 +409,12 @@ class StoringProcess:
 
     async def _send_heavy(self, call: _Call) -> None:
         """Send a call with so much in it that it would hold up the event loop."""
-        frame = await asyncio.to_thread(_frame, call)
+        parts = await asyncio.to_thread(_frame, call)
         async with self._sending:
-            for place in range(0, len(frame), _PIECE):
+            for piece in (part[at : at + _PIECE] for part in parts for at in range(0, len(part), _PIECE)):
                 if self._output is None or call.number not in self._pending:
                     break  # the process has ended, and with it the call
-                self._output.write(frame[place : place + _PIECE])
+                self._output.write(piece)
                 with suppress(OSError):
                     await self._output.drain()
         self.hurry()
@@ -425,7 +427,7 @@ class StoringProcess:
         self._closing.set()
         if self._output is not None:
             with suppress(OSError, RuntimeError):
-                self._output.write(_frame(_GOODBYE))
+                self._output.writelines(_frame(_GOODBYE))
                 self._output.write_eof()
         if self._running is not None:
             await asyncio.wait([self._running], timeout=_LAST_SECONDS)
@@ -620,7 +622,7 @@ class _Answers:
     def flush(self) -> None:
         waiting, self._waiting = self._waiting, []
         if waiting:
-            self._output.write(_frame(waiting))
+            self._output.writelines(_frame(waiting))
 
 
 class _Forwarding(logging.Handler):

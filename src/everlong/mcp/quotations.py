@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from everlong.agent.text import outside_name
-from everlong.config.trust import is_folder_trusted
+from everlong.agent.tools.history import foreign_file
 from everlong.context.text import TextCount, shorten_text
 from everlong.store.conversations import ConversationFilters, ListCursor
-from everlong.store.imports import FOUND_IN
 from everlong.store.transcripts.parts import plain
 
 if TYPE_CHECKING:
@@ -29,7 +28,6 @@ __all__ = [
     "conversations_of",
     "fit_quotations",
     "folder_spellings",
-    "is_trusted",
     "name_quoted",
     "quoted",
     "role_named",
@@ -55,30 +53,13 @@ def conversations_of(
         after = ListCursor(page[-1].active, page[-1].id)
 
 
-def is_trusted(one: Conversation) -> bool:
-    """Return whether the words of a conversation are those of the user: no folder has brought its file along.
-
-    Logs where their clients keep them are the user's own. A file that was found elsewhere counts once its folder is
-    trusted.
-    """
-    found_in = (one.origin or {}).get(FOUND_IN)
-    if found_in is None:
-        return True
-    try:
-        return Path(str(found_in)).is_absolute() and is_folder_trusted(Path(str(found_in)))
-    except (OSError, RuntimeError):  # links in a circle
-        return False
-
-
 def source_of(one: Conversation) -> str:
     """Return where words come from, for a line of an answer: conversation, title, client, and whose they are."""
     facts = [f"conversation {one.id}"]
     if one.title:
         facts.append(name_quoted(one.title))
     facts.append(f"in {name_quoted(one.client or one.source, 40)}")
-    if not is_trusted(one):
-        facts.append(f"from a file found in {name_quoted(str((one.origin or {})[FOUND_IN]), 200)}, not from the user")
-    return ", ".join(facts)
+    return ", ".join(filter(None, [*facts, foreign_file(one)]))
 
 
 def when(seconds: float) -> str:

@@ -7,7 +7,7 @@ out, the rest is read or written as usual, and then each long text piece by piec
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 __all__ = [
@@ -103,33 +103,28 @@ def structure(data: bytes, start: int, most: int, stop: int | None = None) -> tu
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def read_in_steps(data: bytes, loads: Callable[[bytes], Any]) -> Any:
-    """Return the value of JSON, as ``loads`` reads it.
+def read_in_steps(data: bytes, loads: Callable[[bytes], Any], start: int = 0, stop: int | None = None) -> Any:
+    """Return the value of JSON, as ``loads`` reads it; of a stretch, which may be too long for a copy.
 
     Raises:
         ValueError: it is no JSON.
     """
-    places = list(find_long_texts(data)) if len(data) > LONG else []
+    stop = len(data) if stop is None else stop
+    places = list(find_long_texts(data, LONG, start, stop)) if stop - start > LONG else []
     if not places:
-        return loads(data)
+        return loads(data[start:stop])
     token = secrets.token_hex()
     named = {f"{token}{number}": place for number, place in enumerate(places)}
-    value = loads(_replace_spans(data, ((*place, b'"%s"' % name.encode()) for name, place in named.items())))
-    texts = {name: _read_text(data, start + 1, end - 1, loads) for name, (start, end) in named.items()}
+    parts: list[bytes] = []
+    for name, (begin, end) in named.items():
+        parts += (data[start:begin], b'"%s"' % name.encode())
+        start = end
+    value = loads(b"".join((*parts, data[start:stop])))
+    texts = {name: _read_text(data, begin + 1, end - 1, loads) for name, (begin, end) in named.items()}
     try:
         return _put_back(value, texts)
     except RecursionError as error:
         raise ValueError("lists and objects are nested too deeply") from error
-
-
-def _replace_spans(data: bytes, changes: Iterable[tuple[int, int, bytes]]) -> bytes:
-    parts: list[bytes] = []
-    place = 0
-    for start, end, instead in changes:
-        parts += (data[place:start], instead)
-        place = end
-    parts.append(data[place:])
-    return b"".join(parts)
 
 
 def _put_back(value: Any, texts: dict[str, str]) -> Any:

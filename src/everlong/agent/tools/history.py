@@ -7,17 +7,21 @@ earlier look-ups, and summaries.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from everlong.agent.text import outside_name
 from everlong.agent.tools.context import ToolContext
+from everlong.config.trust import is_folder_trusted
 from everlong.context.rules import standing_rules
 from everlong.errors import NotStored, ToolError
 from everlong.model import Message
-from everlong.store import Store
+from everlong.store import Conversation, Store
+from everlong.store.imports import FOUND_IN
 from everlong.store.outputs import ReadPage
 from everlong.store.recall import FOUND, Passage, find_passages
 from everlong.store.search import Filters
@@ -96,7 +100,7 @@ def read_turn(id: str, context: ToolContext, page: Page = 1) -> str:  # noqa: A0
         return _read_rule(context, id.strip().lower())
     found = find_message(context.store, id)
     read = context.store.read(found.node, page, context.page_chars)
-    heading = f"[{_place(found.role, found.at, found.session, found.turn)}{_pages(read, page)}]"
+    heading = f"[{_place(context.store, found.role, found.at, found.session, found.turn)}{_pages(read, page)}]"
     kept = [f'[the whole output: read_output(id="{one}", page=1)]' for one in context.store.outputs.of(found.node)]
     return "\n".join([heading, read.text, *kept])
 
@@ -165,7 +169,7 @@ def show_passages(context: ToolContext, query: str, found: Iterator[Passage], pa
 
 def _entry(store: Store, one: Passage, query: str, room: int, known: set[bytes | None]) -> str:
     hit = one.hit
-    lines = [f"[{_place(hit.role, hit.at, hit.session, hit.turn, hit.title)}{_ident(hit.node)}]"]
+    lines = [f"[{_place(store, hit.role, hit.at, hit.session, hit.turn, hit.title)}{_ident(hit.node)}]"]
     lines.append(passages(one.text, query, room))
     if hit.node is not None and len(one.text) > room:
         lines.append(f"[{len(one.text):,} characters in all; read_turn gives the rest]")
@@ -181,8 +185,24 @@ def _ident(node: bytes | None) -> str:
     return "" if node is None else f", id {node.hex()[:_ID_DIGITS]}"
 
 
-def _place(role: str, at: float, session: str | None, turn: int, title: str | None = None) -> str:
+def _place(store: Store, role: str, at: float, session: str | None, turn: int, title: str | None = None) -> str:
     when = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
     where = f", session {session}" if session else ""
     named = f" ({outside_name(title)})" if title else ""
-    return f"{role}, {when}{where}{named}, message {turn}"
+    foreign = ""
+    with suppress(NotStored):  # deleted in this moment
+        foreign = foreign_file(store.conversations.get(session)) if session else ""
+    return ", ".join(filter(None, [f"{role}, {when}{where}{named}, message {turn}", foreign]))
+
+
+def foreign_file(one: Conversation) -> str:
+    """Return in words where a conversation was found; empty if its words are the user's: no folder brought its file.
+
+    Logs where their clients keep them are the user's own. A file that was found elsewhere counts once its folder is
+    trusted.
+    """
+    found_in = (one.origin or {}).get(FOUND_IN)
+    with suppress(OSError, RuntimeError):  # links in a circle
+        if found_in is None or (Path(str(found_in)).is_absolute() and is_folder_trusted(Path(str(found_in)))):
+            return ""
+    return f'from a file found in "{outside_name(str(found_in), 200)}", not from the user'

@@ -125,7 +125,11 @@ def _format_of_database(path: Path) -> LogFormat | None:
     check_database(path)
     try:
         with closing(open_database(path)) as connection:
-            rows: Any = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            query = (  # a column that is computed may be as long as the author of the file likes
+                "SELECT name FROM sqlite_master WHERE type = 'table' AND NOT EXISTS"
+                " (SELECT 1 FROM pragma_table_xinfo(sqlite_master.name) WHERE hidden)"
+            )
+            rows: Any = connection.execute(query).fetchall()
     except sqlite3.Error:
         return None
     names = {row[0] for row in rows}
@@ -230,7 +234,7 @@ def read_opencode(path: Path, last: int, *, is_quiet: bool = True) -> Iterator[t
             messages = list(_opencode_messages(connection, row["id"]))
             if not is_quiet and messages and _is_open(messages[-1][0]):
                 messages.pop()
-            yield read_opencode_session(session, messages), row["changed"]
+            yield read_opencode_session(session, messages), int(row["changed"])
 
 
 def _is_open(message: Mapping[str, Any]) -> bool:

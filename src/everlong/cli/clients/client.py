@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from everlong.cli.clients.formats import Format, value_at
-from everlong.config.files import write_whole
+from everlong.config.files import open_regular, write_whole
 from everlong.errors import ConfigError
 
 _MARK = "\ufeff"
@@ -210,7 +211,8 @@ def _assign(values: Any, path: Sequence[str], value: Any) -> Any:
 
 def _read(path: Path) -> str | None:
     try:
-        return path.read_bytes().decode("utf-8")
+        with open_regular(Path(os.path.realpath(path))) as file:  # a project's own may lead to a pipe or a device
+            return file.read().decode("utf-8")
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:

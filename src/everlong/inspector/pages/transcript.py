@@ -243,6 +243,8 @@ _NEW = ("new_string", "new_str", "new", "replace")
 _PATHS = ("file_path", "path", "file")
 _KNOWN = {*_OLD, *_NEW, *_PATHS, "replace_all", "expected_replacements", "command"}
 _LONGEST = 20_000
+_MOST_LINES = 400
+"""Lines of a replacement that are compared: to compare many that are alike takes seconds."""
 _CONTEXT = 3
 
 Kind = Literal["added", "removed", "same", "place"]
@@ -284,7 +286,7 @@ def _replacement(body: str) -> Diff | None:
     arguments = _arguments(body)
     old = next((arguments[name] for name in _OLD if name in arguments), None)
     new = next((arguments[name] for name in _NEW if name in arguments), None)
-    if old is None or new is None:
+    if old is None or new is None or body.count("\n") > _MOST_LINES:
         return None
     path = next((arguments[name] for name in _PATHS if name in arguments), "")
     return tuple(_compared(path, old.splitlines(), new.splitlines()))

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from everlong.model import seconds_of
-from everlong.wire.logs import LogFacts, LogRun, LogUsage
+from everlong.wire.logs import LogFacts, LogRun, LogUsage, count_of, dollars_of
 
 __all__ = ["is_aider_history", "read_aider"]
 
@@ -76,7 +76,7 @@ def _read_remark(run: LogRun, text: str) -> None:
         received, cost = _RECEIVED.search(text), _COST.search(text)
         output = _number(received[1], received[2]) if received else 0
         given, written, read = _number(sent[1], sent[2]), _number(sent[3], sent[4]), _number(sent[5], sent[6])
-        used = LogUsage(given, output, read, written, 0, 1, float(cost[1]) if cost else 0.0)
+        used = LogUsage(given, output, read, written, 0, 1, dollars_of(float(cost[1])) if cost else 0.0)
         run.usage = run.usage.plus(used)
     elif (model := _MODEL.match(text)) is not None:
         run.learn(model=model[1])
@@ -85,7 +85,7 @@ def _read_remark(run: LogRun, text: str) -> None:
 
 
 def _number(digits: str | None, scale: str | None) -> int:
-    return round(float(digits) * _SCALES[scale]) if digits else 0
+    return count_of(float(digits) * _SCALES[scale] + 0.5) if digits else 0
 
 
 def _moment(stamp: str) -> float | None:
