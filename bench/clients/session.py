@@ -28,9 +28,11 @@ from everlong.store import Store
 from everlong.testing import Ask, ModelServer
 from everlong.testing.server.exchange import Record
 
-__all__ = ["Bill", "Desk", "Played", "open_desk", "play"]
+__all__ = ["CENT", "Bill", "Desk", "Played", "open_desk", "play"]
 
 install_cache()
+
+CENT = Decimal("0.01")
 
 
 @dataclass
@@ -268,8 +270,6 @@ def play(  # noqa: PLR0913 - each says one thing about the run
         desk.worker.seconds = seconds
         played.answers = program.talk(place, [plan.prompt(number) for number in range(len(plan.tasks))], timeout)
         played.files = written(place)
-        played.bill = bill_of(desk.server.requests)
-        played.requests = [(one.prompt_tokens, tokens_of(one).read, one.status) for one in desk.server.requests]
         played.asked = desk.worker.asked
         played.own_compactions = desk.worker.asked["own summary"]
         played.known = len(desk.worker.known[plan.name])
@@ -286,6 +286,11 @@ def play(  # noqa: PLR0913 - each says one thing about the run
                 played.rows = len(found)
                 told = [one.id for one in found if not one.title or one.folder != str(place.folder)]
                 played.problems += [f"conversation {one} has no title or no folder" for one in told]
-                played.booked = account(store, Settings()).total.cost
+                end = time.monotonic() + seconds[1] + 10.0  # a summary may be under way
+                while abs(played.booked - bill_of(desk.server.requests).dollars) > CENT and time.monotonic() < end:
+                    played.booked = account(store, Settings()).total.cost
+                    time.sleep(0.2)
+        played.bill = bill_of(desk.server.requests)
+        played.requests = [(one.prompt_tokens, tokens_of(one).read, one.status) for one in desk.server.requests]
     played.seconds = time.perf_counter() - started
     return played

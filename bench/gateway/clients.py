@@ -13,7 +13,7 @@ import sys
 
 from bench.clients.programs import PROGRAMS
 from bench.clients.script import KNOWN, expected_files, long_plan
-from bench.clients.session import Played, play
+from bench.clients.session import CENT, Played, play
 from bench.measure import verdict
 
 CLIENTS = ("claude-code", "pi", "pi-openai", "opencode", "opencode-openai", "codex")
@@ -64,7 +64,7 @@ def judge(played: Played, direct: Played | None, *, is_long: bool) -> list[str]:
         ("requests held for more than a second", _stalls(played), 0, False),
         ("summaries that no model wrote", played.fallbacks, 0, False),
         ("rows of the list", played.rows, 1, False),
-        ("dollars that the books are off", float(abs(played.booked - bill.dollars)), 0.005, False),
+        ("dollars that the books are off", float(abs(played.booked - bill.dollars)), float(CENT), False),
     ]
     if is_long:
         del bars[0]

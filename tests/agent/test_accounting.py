@@ -153,6 +153,15 @@ def test_calls_are_grouped_by_model_by_lineage_and_by_day(store: Store) -> None:
     assert by_model.total.kinds["summary"].cost == Decimal(1)
 
 
+def test_a_turn_with_look_ups_is_priced_by_its_requests_and_not_by_their_sum(store: Store) -> None:
+    """Prompts of more than 200,000 tokens cost twice as much; three of 100,000 do not."""
+    session = begun(store, "Harbour")
+    asked(store, session, NOON, "anthropic:claude-sonnet-4-5", input_tokens=300_000, sent_tokens=100_000)
+    asked(store, session, NOON, "anthropic:claude-sonnet-4-5", input_tokens=300_000)
+    first, second = account(store, Settings()).entries
+    assert (first.cost, second.cost) == (Decimal("0.9"), Decimal("1.8"))
+
+
 def test_what_has_no_price_is_counted_in_tokens_and_named(store: Store) -> None:
     session = begun(store, "Harbour")
     asked(store, session, NOON, input_tokens=1_000_000)

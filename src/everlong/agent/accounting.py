@@ -288,7 +288,9 @@ class _Bookkeeper:
         yield from (log for log in self._logs.values() if log.calls > 0)
 
     def _enter(self, call: _Paid, effects: Effects) -> None:
-        rates = self._prices.of(call.model, call.tokens.prompt_tokens // max(1, call.calls), call.at)
+        # A turn with look-ups is several requests, each with a price of its own.
+        sent = (call.turn.usage or {}).get("sent_tokens") if call.turn is not None else None
+        rates = self._prices.of(call.model, sent or call.tokens.prompt_tokens // max(1, call.calls), call.at)
         done = Estimate(), Estimate()
         if call.turn is not None:
             done = effects.take_turn(call.turn, call.tokens, rates)

@@ -342,12 +342,11 @@ class ConversationCompactor:
 
     def _is_due_soon(self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize) -> bool:
         """Return whether a summary begun now would be there just in time, and the conversation is worth one."""
-        pace, left = size.pace, self._waiting_in(turn, size).left or 0
-        if pace.is_set or not self._summaries.asks_model:
+        if size.pace.is_set or not self._summaries.asks_model:
             return False
         # The lossless engine compacts at once, and its summaries are written piece by piece.
         soonest = NEAR_THRESHOLD if self.is_lossless else _SOONEST
-        if size.tokens < max(int(soonest * pace.threshold), left + pace.step // 2):
+        if size.tokens < int(soonest * size.pace.threshold):
             return False
         seconds = self._summary_seconds.get((relayed.route.provider, turn.model), _UNKNOWN_SECONDS)
         return self._is_due(turn, size, seconds=_SPARE * seconds)
@@ -505,6 +504,10 @@ class ConversationCompactor:
         self, relayed: RelayedRequest, turn: ConversationTurn, reason: str, size: RequestSize, target: int | None = None
     ) -> None:
         """Compact a request that has to be shorter now; without a model if that takes too long."""
+        if turn.conversation.branch.id in self._made:  # while the request was stored
+            await self._catch_up(relayed, turn)
+            if len(turn.sent(relayed.dialect)) < (turn.drafted or len(turn.body)):
+                return
         under_way = self._ahead.get(turn.conversation.branch.id)
         if under_way is None:
             summarizer = self._choose_summarizer(relayed, turn, size)
