@@ -60,11 +60,11 @@ class Service:
         self._command, self._env, self._log = list(command), {**os.environ, "PATH": PATH, **(env or {})}, log / name
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Start the program."""
+    def start(self, **env: str) -> None:
+        """Start the program, with some variables besides its own."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self._env, **env}
             )
 
     def stop(self, how: signal.Signals = signal.SIGKILL) -> None:
