@@ -18,29 +18,33 @@ TURN = FinishedTurn({"role": "assistant", "content": "Heard."}, began=1_700_000_
 def test_a_turn_tried_again_while_its_commit_waits_is_stored_once() -> None:
     if binaries() is None:
         pytest.skip("no PostgreSQL: install its server binaries (initdb, postgres)")
-    with postgres() as url, psycopg.connect(url, autocommit=True) as server:
-        with Store.open(url) as first, Store.open(url) as second:
-            at = first.record([{"role": "user", "content": "Can you hear me?"}])
+    with (
+        postgres() as url,
+        psycopg.connect(url, autocommit=True) as server,
+        Store.open(url) as first,
+        Store.open(url) as second,
+    ):
+        at = first.record([{"role": "user", "content": "Can you hear me?"}])
 
-            def wait_for(standby: str) -> None:
-                server.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{standby}'")
-                server.execute("SELECT pg_reload_conf()")
+        def wait_for(standby: str) -> None:
+            server.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{standby}'")
+            server.execute("SELECT pg_reload_conf()")
 
-            def count(event: str) -> bool:
-                query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = %s OR wait_event_type = %s"
-                return server.execute(query, (event, event)).fetchone() == (1,)
+        def count(event: str) -> bool:
+            query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = %s OR wait_event_type = %s"
+            return server.execute(query, (event, event)).fetchone() == (1,)
 
-            def add(store: Store) -> threading.Thread:
-                thread = threading.Thread(target=store.turns.add_finished, args=(at, TURN), kwargs={"is_again": True})
-                thread.start()
-                return thread
+        def add(store: Store) -> threading.Thread:
+            thread = threading.Thread(target=store.turns.add_finished, args=(at, TURN), kwargs={"is_again": True})
+            thread.start()
+            return thread
 
-            wait_for("nobody")
-            threads = [add(first)]
-            until(lambda: count("SyncRep"))  # committed, and nobody has been told
-            threads.append(add(second))
-            until(lambda: count("Lock"))
-            wait_for("")
-            for thread in threads:
-                thread.join()
-            assert [turn.status for turn in first.turns.since()] == ["done"]
+        wait_for("nobody")
+        threads = [add(first)]
+        until(lambda: count("SyncRep"))  # committed, and nobody has been told
+        threads.append(add(second))
+        until(lambda: count("Lock"))
+        wait_for("")
+        for thread in threads:
+            thread.join()
+        assert [turn.status for turn in first.turns.since()] == ["done"]
