@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from everlong.context.chronicle import _FILE, _QUOTED_TURN, Chronicle
@@ -13,6 +11,7 @@ from everlong.context.oversized import is_stub
 from everlong.context.plans import _NUMBER, checklist
 from everlong.context.rule_wording import found_rules, sentences
 from everlong.context.summarizers import clean_answer
+from tests.context.builders import call
 
 LONG = 300_000
 
@@ -55,25 +54,16 @@ def test_quotations_that_nobody_ends_and_stops_without_end() -> None:
 
 
 def test_a_patch_and_a_stub_and_a_number_of_a_plan() -> None:
-    call = {
-        "id": "1",
-        "type": "function",
-        "function": {
-            "name": "apply_patch",
-            "arguments": json.dumps(
-                {"input": f"*** Add File: a.py\n*** Add File: {' ' * LONG}x\n*** Update File: my b.py \n"}
-            ),
-        },
-    }
-    said = [
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "1", "content": ""},
+    patch = f"*** Add File: a.py\n*** Add File: {' ' * LONG}x\n*** Update File: my b.py \n"
+    assert [*Chronicle().extended(call(1, "apply_patch", "", input=patch)).files] == [
+        "a.py",
+        f"{' ' * LONG}x",
+        "my b.py",
     ]
-    assert [*Chronicle().extended(said).files] == ["a.py", f"{' ' * LONG}x", "my b.py"]
     assert not is_stub({"role": "tool", "content": "[Tool output; shown: " + "; shown: " * LONG})
     assert is_stub({"role": "tool", "content": "[Tool output: 9; shown: all; shown: all. The whole is message 0a"})
     assert _NUMBER.search("9" * LONG + "x") is None
-    assert _NUMBER.search("task #12")[1] == "12"
+    assert _NUMBER.findall("task #12") == ["12"]
 
 
 def test_an_answer_of_a_summary_model_that_thinks_or_breaks_lines_without_end() -> None:
