@@ -181,7 +181,8 @@ class Delivery:
         pieces = [piece for piece in self._platform.pieces(begun) if piece.strip()]
         if len(pieces) <= _MOST_PIECES and len(begun) == len(text):
             return [*(pieces or self._platform.pieces("(an empty answer)"))]
-        return [*pieces[:1], *self._platform.pieces("(The answer goes on in the file.)"), text.encode("utf-8", "replace")]
+        more = self._platform.pieces("(The answer goes on in the file.)")
+        return [*pieces[:1], *more, text.encode("utf-8", "replace")]
 
     async def _deliver_unit(self, answer: OutboxAnswer, unit: str | bytes) -> OutboxAnswer:
         if isinstance(unit, bytes):
