@@ -233,6 +233,37 @@ def test_what_is_looked_up_is_cut_to_the_room_in_the_window(tmp_path: Path) -> N
         assert "[cut: there is no room for the rest]" in str(server.requests[-1].body)
 
 
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_a_lookup_that_finds_no_room_compacts_the_conversation_first(is_streamed: bool, tmp_path: Path) -> None:
+    settings = {
+        "gateway": {**SETTINGS["gateway"], "summaries": "built-in"},
+        "models": {MODEL: {"context_length": 8_000}},
+    }
+    said: list[Any] = []
+    for number in range(15):
+        said += [{"role": "user", "content": f"Berth {number} is mine. {'Tide and crane. ' * 88}"}]
+        said += [{"role": "assistant", "content": "Noted."}]
+    said += [{"role": "user", "content": "What of the harbour is mine again, again?"}]
+    with (
+        ModelServer(looks_up, window=8_000) as server,
+        run_gateway(server.url, str(tmp_path / "gateway.db"), settings) as running,
+        openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0) as gpt,
+    ):
+        answer: Any = gpt.chat.completions.create(
+            model=MODEL, messages=said, tools=[CHAT_WEATHER], stream=is_streamed, max_tokens=500
+        )
+        if is_streamed:
+            list(answer)
+        first, *later = server.requests
+        (compaction,) = running.store().compactions()
+    results = [str(message["content"]) for message in later[-1].body["messages"] if message["role"] == "tool"]
+    assert server.rejections == []
+    assert later[0].prompt_tokens < first.prompt_tokens
+    assert len(results) == 2
+    assert "[cut: there is no room for the rest]" not in "".join(results)
+    assert compaction.reason == "preflight"
+
+
 # -- what upstreams do -------------------------------------------------------------------------------------------------
 
 

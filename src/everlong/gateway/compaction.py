@@ -290,15 +290,24 @@ class ConversationCompactor:
             turn.conversation.reported = (turn.drafted or sent, told)
         return False
 
-    async def left_for_lookups(self, relayed: RelayedRequest, turn: ConversationTurn, tokens: int, sent: bytes) -> int:
-        """Return how many tokens may be added to a conversation in the middle of a turn.
+    def left_for_lookups(self, relayed: RelayedRequest, turn: ConversationTurn, tokens: int) -> int:
+        """Return how many tokens may be added to a conversation of so many in the middle of a turn."""
+        return max(0, int(self._size_for(relayed, turn, tokens).left / _CAREFUL))
 
-        It has so many ``tokens`` by the API's count; if the API tells none, the body that was ``sent`` is counted.
+    async def free_for_lookups(self, relayed: RelayedRequest, turn: ConversationTurn, tokens: int, drafted: int) -> int:
+        """Compact a conversation in whose window look-ups found no room; return by how many tokens it is shorter.
+
+        It was sent in a body of ``drafted`` bytes, which hold so many ``tokens``.
         """
-        if not tokens:
-            tokens = await asyncio.to_thread(_count_words, relayed, turn, sent)
-        size = self._size_for(relayed, turn, tokens)
-        return max(0, int(size.left / _CAREFUL))
+        conversation, size = turn.conversation, self._size_for(relayed, turn, tokens)
+        is_short = size.tokens < NEAR_THRESHOLD * size.pace.threshold or conversation.messages < HYGIENE_MESSAGES
+        if is_short or not self._is_on or turn.is_unwieldy or relayed.dialect.compacts_upstream(turn.read):
+            return 0
+        await self._shrink(relayed, turn, "preflight", size)
+        freed = tokens - int(tokens * len(turn.sent(relayed.dialect)) / drafted)
+        if freed > 0:
+            self._made.add(conversation.branch.id)
+        return max(0, freed)
 
     # -- how large, and when -------------------------------------------------------------------------------------------
 
@@ -695,9 +704,5 @@ def _count(relayed: RelayedRequest, turn: ConversationTurn, body: bytes) -> int:
     if turn.conversation.reported is not None and turn.new is not None:
         counter = MessageCounter(counter_for(turn.model))
         return turn.conversation.reported[1] + int(counter.total(turn.new.messages) * _CAREFUL)
-    return _count_words(relayed, turn, body)
-
-
-def _count_words(relayed: RelayedRequest, turn: ConversationTurn, body: bytes) -> int:
     _, messages, tools = read_request(relayed.dialect, body)
     return int(MessageCounter(counter_for(turn.model)).total(messages, tools) * _CAREFUL)

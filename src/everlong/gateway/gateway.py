@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import ClientError, web
 
-from everlong.agent.tools.hidden_tools import RecallLookup, look_up_all
+from everlong.agent.tools.hidden_tools import RecallLookup, lacks_room, look_up_all
 from everlong.caching.misses import CachedPrompt, Miss, find_miss
 from everlong.caching.rules import cache_rules, model_rules, provider_of
 from everlong.context.policy import OVERFLOW_TRIES
@@ -521,19 +521,32 @@ class Gateway:
         if turn is None or not relayed.hidden:
             look_up = None
         else:
-            conversation, store = turn.conversation, relayed.conversations.recorder.store
+            conversation, store, first = turn.conversation, relayed.conversations.recorder.store, turn.drafted
+            newest = first
 
-            async def look_up(lookups: list[RecallLookup], tokens: int, sent: bytes) -> dict[str, str]:
+            async def look_up(
+                lookups: list[RecallLookup], tokens: int, sent: bytes
+            ) -> tuple[dict[str, str], bytes | None]:
+                nonlocal newest
                 await relayed.wait_until_stored(turn)
-                room = await self._compactor.left_for_lookups(relayed, turn, tokens, sent)
+                tokens = tokens or await asyncio.to_thread(count_request, relayed.dialect, sent)
+                room = self._compactor.left_for_lookups(relayed, turn, tokens)
                 is_lossless = self._compactor.is_lossless
                 call = partial(self._compactor.call_lossless, relayed, turn) if is_lossless else None
                 counter = counter_for(turn.model)
                 window = relayed.windows.window(turn.model, relayed.route.provider)
-                return await self._compactor.patient.run(
-                    relayed.tenant,
-                    partial(look_up_all, store, conversation.branch, lookups, room, counter, call, window),
-                )
+                search = partial(look_up_all, store, conversation.branch, lookups)
+                run = partial(self._compactor.patient.run, relayed.tenant)
+                found = await run(partial(search, room, counter, call, window))
+                if not lacks_room(found):
+                    return found, None
+                own = int(tokens * newest / len(sent))
+                freed = await self._compactor.free_for_lookups(relayed, turn, own, newest)
+                if not freed:
+                    return found, None
+                body, newest = self._make_body(relayed, turn), turn.drafted
+                turn.drafted = first  # as the tokens of the first answer count it
+                return await run(partial(search, room + freed, counter, call, window)), body
 
         relayed.answering = Answering(
             relayed.request,

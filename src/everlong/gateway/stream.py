@@ -310,8 +310,11 @@ def parse_answer(data: bytes, encoding: str) -> dict[str, Any] | None:
 
 
 Finish = Callable[[EndedRequest], Awaitable[None]]
-LookUp = Callable[[list[RecallLookup], int, bytes], Awaitable[dict[str, str]]]
-"""A look-up for a conversation of so many tokens (0 if unknown), which was sent in these bytes."""
+LookUp = Callable[[list[RecallLookup], int, bytes], Awaitable[tuple[dict[str, str], bytes | None]]]
+"""A look-up for a conversation of so many tokens (0 if unknown), which was sent in these bytes.
+
+It returns the results, and the conversation's body if that was compacted to make room for them.
+"""
 Send = Callable[[bytes], Awaitable["ClientResponse"]]
 
 _REFUSED = frozenset({400, 413, 422})
@@ -338,6 +341,8 @@ class Answering:
     """The memory of its request."""
     hides_usage: bool = False
     """True if the client did not ask for the usage of its stream."""
+    looked_up: list[tuple[dict[str, Any], Mapping[str, str]]] = field(default_factory=list)
+    """The answers with look-ups so far, and their results."""
     used: list[Usage] = field(default_factory=list)
     """The usage of answers that called a hidden tool and were followed by another."""
 
@@ -462,8 +467,13 @@ class Answering:
             reply = self.dialect.reply(answer)
         if reply is not None:
             self.used.append(reply.usage)
-        results = await self.look_up(lookups, 0 if reply is None else reply.usage.total_tokens, self.sent)
-        before = self.sent
+        tokens = 0 if reply is None else reply.usage.total_tokens
+        results, before = await self.look_up(lookups, tokens, self.sent)
+        if before is None:
+            before = self.sent
+        else:
+            for earlier in self.looked_up:
+                before = answer_lookups(self.dialect, before, *earlier)
         shorter = {ident: text[: len(text) // 4] for ident, text in results.items()}
         for told in (results, shorter, dict.fromkeys(results, NO_ROOM)):
             self.sent = answer_lookups(self.dialect, before, answer, told)
@@ -472,6 +482,7 @@ class Answering:
             upstream = await self.send(self.sent)
             if upstream.status not in _REFUSED:
                 break
+        self.looked_up.append((answer, told))
         return upstream
 
 

@@ -46,6 +46,7 @@ __all__ = [
     "find_lookups",
     "hide_lookups",
     "hiding_for",
+    "lacks_room",
     "look_up_all",
     "lookup_entries",
     "tool_schema",
@@ -55,6 +56,7 @@ __all__ = [
 RECALL, READ = "everlong_recall", "everlong_read_turn"
 NAMES = frozenset({RECALL, READ})
 NO_ROOM = "[there is no room to look something up now; go on with what you have]"
+_CUT = "[cut: there is no room for the rest]"
 _LEAST = 30
 """Tokens that are reserved for saying that something was cut."""
 ROUNDS = 8
@@ -150,7 +152,12 @@ def _fitting(text: str, room: int, counter: TokenCounter) -> str:
     cut = text[: max(0, room - _LEAST) * len(text) // count]
     while cut and counter.count_text(cut) > room - _LEAST:
         cut = cut[: len(cut) * 9 // 10]
-    return f"{cut.rstrip()}\n[cut: there is no room for the rest]" if cut else NO_ROOM
+    return f"{cut.rstrip()}\n{_CUT}" if cut else NO_ROOM
+
+
+def lacks_room(found: Mapping[str, str]) -> bool:
+    """Return whether an answer of hidden tools was cut."""
+    return any(text == NO_ROOM or text.endswith(_CUT) for text in list(found.values())[:MOST_LOOKUPS])
 
 
 def _looked_up(store: Store, at: Branch, lookup: RecallLookup, window: int) -> str:
