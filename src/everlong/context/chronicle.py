@@ -106,9 +106,9 @@ _NEW_GOAL = re.compile(
     re.IGNORECASE,
 )
 _FILE = re.compile(r"(?:^|, )([^,]+) \((created|edited)\)(?=, |$)")
-_QUOTED_TURN = re.compile(r'[^"]*"(?P<words>.*)" \(turn (?P<number>\d+)\)$', re.DOTALL)
+_QUOTED_TURN = re.compile(r'[^"]*"(?P<words>.*)" \(turn (?P<number>\d{1,9})\)$', re.DOTALL)
 _TURN_LINE = re.compile(
-    r'- turn (?P<number>\d+), (?:"(?P<words>.*?)"|the goal|the newest request)(?: → (?P<came>.*))?$', re.DOTALL
+    r'- turn (?P<number>\d{1,9}), (?:"(?P<words>.*?)"|the goal|the newest request)(?: → (?P<came>.*))?$', re.DOTALL
 )
 _CAPITAL = re.compile(r"(?<=[a-z,] )[A-Z]\w+")
 

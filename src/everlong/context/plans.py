@@ -38,7 +38,7 @@ _STATES: dict[str, State] = {
 }
 _CHECKBOX = re.compile(r"(?:[-*+]|\d+[.)])?\s*+\[(?P<mark>[ xX>~*/✓✔-]?)\]\s*+(?P<text>\S.*)$")
 _FENCES = ("```", "~~~")
-_NUMBER = re.compile(r"#?(\d+)\b")
+_NUMBER = re.compile(r"(?<!\d)#?(\d++)\b")
 _ADDING = frozenset({"add", "create", "new", "insert", "append"})
 _CREATES = re.compile(r"(?:create|add|new)_?(?:task|todo)|(?:task|todo)_?(?:create|add|new)", re.IGNORECASE)
 _UPDATES = re.compile(

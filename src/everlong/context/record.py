@@ -55,9 +55,9 @@ _SAYS_NOTHING = re.compile(
     r"\W*$|<(returncode|exit_code)>|</?\w+>$|\W*(?:\w+ )?exit(?:ed with)? (?:code|status)\b", re.IGNORECASE
 )
 _SPEAKS_OF_ERROR = re.compile(r"\b(?:error|fail(?:ed|ure)?|exception)\b|\w(?:Error|Exception)\b", re.IGNORECASE)
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+_HEREDOC = re.compile(r"<<-?\s*+(['\"]?)(\w++)\1")
 _QUOTED = re.compile(r"'[^']*(?:'|$)|\"[^\"]*(?:\"|$)")
-_PATCHED = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+?)\s*$", re.MULTILINE)
+_PATCHED = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.*\S)\s*$", re.MULTILINE)
 _LOOKING_TOOL = re.compile(
     r"(?:^|_)(?:get|list|search|read|find|fetch|view|query|think|calculate|glob|grep|ls|web)|todo|plan", re.IGNORECASE
 )

@@ -19,8 +19,8 @@ from everlong.context.text import one_line
 from everlong.model import ADDED, EPHEMERAL, Message, parts_of, text_of, typed_words
 
 _LINE = re.compile(
-    r'- "(?P<text>.*)" \(turn (?P<turn>\d+)\)|- older rules, by id: (?P<ids>rule-[\da-f]{8}(?:, rule-[\da-f]{8})*)'
-    r"(?: and \d+ more)?|\(The user's own words\. Turns behind this summary: (?P<turns>\d+)\.\)"
+    r'- "(?P<text>.*)" \(turn (?P<turn>\d{1,9})\)|- older rules, by id: (?P<ids>rule-[\da-f]{8}(?:, rule-[\da-f]{8})*)'
+    r"(?: and \d+ more)?|\(The user's own words\. Turns behind this summary: (?P<turns>\d{1,9})\.\)"
 )
 _MOST_IDS = 40
 _EDIT_START = "<user_rules>\nEdited by the user with /rules:"

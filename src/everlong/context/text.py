@@ -154,10 +154,9 @@ def without_fences(text: str) -> str:
     return _FENCED.sub("", text) if "```" in text or "~~~" in text else text
 
 
-_WRAPPED = re.compile(r"\A\s*```\w*\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL)
-
-
 def unwrap_fence(text: str) -> str:
     """Return the inside of a text that is one fenced block as a whole; any other text as it is."""
-    wrapped = _WRAPPED.match(text)
-    return wrapped[1] if wrapped else text
+    first, _, rest = text.strip().partition("\n")
+    inside, _, last = rest.rpartition("\n")
+    is_whole = re.fullmatch(r"```\w*+\s*+", first) and last.strip() == "```"
+    return inside.strip("\n") if is_whole else text
