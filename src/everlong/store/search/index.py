@@ -125,7 +125,7 @@ class Index(ABC):
         self._vectors = VectorTable(database)
         self._is_ready = False
 
-    # -- each database for itself -----------------------------------------------------------------------------------------
+    # -- each database for itself --------------------------------------------------------------------------------------
 
     @abstractmethod
     def version(self, connection: Connection) -> int | None:
