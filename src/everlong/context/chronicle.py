@@ -30,7 +30,7 @@ from everlong.context.quoted_lines import (
     richest,
 )
 from everlong.context.record import Step, read_steps
-from everlong.context.text import TextCount, clip, cut_at_clause, one_line, split_clauses, without_fences
+from everlong.context.text import FENCED, TextCount, clip, cut_at_clause, one_line, split_clauses, without_fences
 from everlong.model import Message, read_message, text_of, typed_words
 
 __all__ = ["Chronicle", "OpenError", "TurnEntry"]
@@ -111,6 +111,7 @@ _QUOTED_TURN = re.compile(r'[^"]*"(?P<words>.*)" \(turn (?P<number>\d{1,9})\)$',
 _TURN_LINE = re.compile(
     r'- turn (?P<number>\d{1,9}), (?:"(?P<words>.*?)"|the goal|the newest request)(?: → (?P<came>.*))?$', re.DOTALL
 )
+_TOLD = re.compile(r"(?:said in |shown in |sent along in )?turn \d")
 _CAPITAL = re.compile(r"(?<=[a-z,] )[A-Z]\w+")
 
 
@@ -153,6 +154,10 @@ class Chronicle:
     """The lines of the newest message on each subject."""
     said: set[str] = field(default_factory=set)
     """The names that people and the assistant wrote themselves, not only read in an output."""
+    steps: int = 0
+    """Calls that were read so far."""
+    changed: dict[str, int] = field(default_factory=dict)
+    """When a file last changed, or a call last changed something else; the newest last."""
     last: Step | None = None
     pending: tuple[str, ...] = ()
     """Calls without a result at the end."""
@@ -193,6 +198,7 @@ class Chronicle:
             errors=dict(self.errors),
             sources=dict(self.sources),
             said=set(self.said),
+            changed=dict(self.changed),
             _ran={},
             reads_lines=self.reads_lines if reads_lines is None else reads_lines,
         )
@@ -236,18 +242,19 @@ class Chronicle:
         elif self.turns:
             self.turns[-1].is_closed = False  # a harness has the work go on
         if found.material:
-            self._keep_lines(f"material {self.count}", f"sent along in turn {self.count}:", found.material)
+            self._keep_lines(f"material {self.count}", f"sent along in turn {self.count}:", found.material, reads=None)
 
     def _take_answer(self, text: str, steps: Sequence[Step]) -> None:
         turn = self.turns[-1] if self.turns else TurnEntry(0, "")
         if text.strip():
             turn.closing, turn.is_closed = text[:_LONGEST_CLOSING].strip(), not steps
-            self._keep_lines(
-                f"said {self.answers}",
-                f"said in turn {self.count}:",
-                text if steps else without_fences(text),
-                is_said=True,
-            )
+            spoken = without_fences(text)
+            self._keep_lines(f"said {self.answers}", f"said in turn {self.count}:", spoken, reads=None, is_said=True)
+            if steps and spoken is not text:
+                code = "\n".join(found[0] for found in FENCED.finditer(text))
+                self._keep_lines(
+                    f"shown {self.answers}", f"shown in turn {self.count}:", code, reads=None, is_said=True
+                )
         for step in steps:
             self._take_step(step)
 
@@ -262,6 +269,10 @@ class Chronicle:
         self._ran.clear()
 
     def _take_step(self, step: Step) -> None:
+        self.steps += 1
+        for event in step.events:
+            self.changed.pop(event, None)
+            self.changed[event] = self.steps
         for change in step.changes:
             known = self.files.pop(change.path, "")
             if change.how != "removed" and not change.path.startswith("/tmp/"):  # noqa: S108 - nothing is made there
@@ -278,18 +289,27 @@ class Chronicle:
                 self._ran.pop(step.subject, None)
                 self._ran[step.subject] = step
         source = f"$ {clip(step.title, _LONGEST_SOURCE)}" if step.command else f"{step.path or step.title}:"
-        given = step.command or "\n".join(str(value) for value in step.arguments.values())
-        self._keep_lines(f"{step.subject} given", source, given, is_said=True)
+        written = frozenset(change.path.rpartition("/")[2] for change in step.changes)
+        self._keep_lines(f"{step.subject} given", source, step.given, reads=written, is_said=True)
         if step.result:
-            self._keep_lines(step.subject, source, step.result)
+            self._keep_lines(step.subject, source, step.result, reads=step.reads)
 
-    def _keep_lines(self, subject: str, source: str, text: str, factor: float = 1.0, *, is_said: bool = False) -> None:
+    def _keep_lines(
+        self,
+        subject: str,
+        source: str,
+        text: str,
+        factor: float = 1.0,
+        *,
+        reads: frozenset[str] | None = frozenset(),
+        is_said: bool = False,
+    ) -> None:
         """Keep the lines of a message that name something, in place of older ones on the same subject."""
         self.sources.pop(subject, None)
         if not self.reads_lines:
             return
         if len(text) > _LOOK_AT:
-            text = f"{text[: _LOOK_AT // 2]}\n{text[-_LOOK_AT // 2 :]}"
+            text = text[: _LOOK_AT // 2].rpartition("\n")[0] + "\n" + text[-_LOOK_AT // 2 :].partition("\n")[2]
         lines = quotable_lines(text)
         named: dict[str, QuotedLine] = {}
         for before, line, names in zip(("", *lines), lines, names_by_line(lines), strict=False):
@@ -299,7 +319,7 @@ class Chronicle:
         if is_said:
             self.said.update(*(line.names for line in named.values()))
         if named:
-            self.sources[subject] = SourceLines(source, richest(tuple(named.values())), factor)
+            self.sources[subject] = SourceLines(source, richest(tuple(named.values())), factor, self.steps, reads)
 
     def _take_over(self, document: SummaryDocument) -> None:
         """Take in the lines of an earlier chronicle, or the items of a model's summary as they are."""
@@ -312,7 +332,8 @@ class Chronicle:
         for item in document.items["Critical Context"]:
             source, *lines = item.split("\n")
             if lines:
-                self._keep_lines(f"carried {source}", source, "\n".join(lines))
+                reads = None if _TOLD.match(source) else frozenset(["*"])
+                self._keep_lines(f"carried {source}", source, "\n".join(lines), reads=reads)
             else:
                 self.carried.setdefault("Critical Context", []).append(item)
         for section in ("Goal", "Constraints & Preferences", "Key Decisions", "Resolved Questions", "Tools & Patterns"):
@@ -540,7 +561,9 @@ class _Writing:
     def _quote_lines(self) -> None:
         """Quote whole lines of the originals for the names that stand nowhere else."""
         known = set(entities("\n".join([self.beside, self.document.render()])))
-        fresh = [lines for subject, lines in self.past.sources.items() if self.now.sources.get(subject) is lines]
+        changed = self.now.changed
+        sources = self.past.sources.items()
+        fresh = [lines.as_of(changed) for subject, lines in sources if self.now.sources.get(subject) is lines]
         room = self.room - _HEADING_TOKENS
         choice = LineChoice(fresh, known, self.past.said)
         most = room * (1 - _NAMES_SHARE) * _CHARS_PER_TOKEN
