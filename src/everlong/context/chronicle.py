@@ -472,14 +472,14 @@ class _Writing:
             done = sum(item.state == "completed" for item in now.plan)
             items = [f"  - {render_item(item)}" for item in now.plan]
 
-            def told(left_out: int) -> str:  # the oldest items are done
+            def plan(left_out: int) -> str:  # the oldest items are done
                 last = ", its last items" if left_out else ""
                 return "\n".join([f"- Plan ({done} of {len(items)} done){last}:", *items[left_out:]])
 
             rows = range(len(items) - 1)
-            at = bisect_left(rows, 1, key=lambda left_out: self._cost("In Progress", told(left_out), _FRONTIER_SHARE))
+            at = bisect_left(rows, 1, key=lambda left_out: self._cost("In Progress", plan(left_out), _FRONTIER_SHARE))
             if at in rows:
-                self._add("In Progress", told(at), _FRONTIER_SHARE)
+                self._add("In Progress", plan(at), _FRONTIER_SHARE)
         if self.budget >= _ROOMY:  # the last call itself stands in the tail
             for title in now.pending:
                 self._add("In Progress", f"- Last call, no result yet: `{title}`", _FRONTIER_SHARE)
