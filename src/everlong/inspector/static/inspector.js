@@ -49,14 +49,15 @@
   document.querySelectorAll("[data-help]").forEach((button) => { button.hidden = false; button.addEventListener("click", toggleHelp); });
 
   // -- copy buttons ---------------------------------------------------------------------------------------------------
-  document.querySelectorAll("[data-copy]").forEach((button) => {
-    button.hidden = false;
-    button.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(button.dataset.copy);
-      const before = button.textContent;
-      button.textContent = document.body.dataset.copied;
-      setTimeout(() => { button.textContent = before; }, 1500);
-    });
+  document.querySelectorAll("[data-copy]").forEach((button) => { button.hidden = false; });
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy], [data-copy-message]");
+    if (!button) return;
+    const words = () => [...button.closest("article").querySelectorAll(".words, pre")].map((one) => one.innerText.trim());
+    await navigator.clipboard.writeText(button.dataset.copy ?? words().join("\n\n"));
+    const before = button.textContent;
+    button.textContent = document.body.dataset.copied;
+    setTimeout(() => { button.textContent = before; }, 1500);
   });
 
   // -- pages of a transcript: the next one is put in place, and at most three stay -------------------------------------
