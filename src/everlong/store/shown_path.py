@@ -14,7 +14,7 @@ import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, Row, Select, bindparam, select
@@ -108,10 +108,21 @@ class ShownPath:
 
     def turn_at(self, connection: Connection, number: int, depth: int) -> int | None:
         """Return the turn at a depth on the way along a branch; None if the conversation does not show it."""
+        return self.turns_at(connection, [(number, depth)])[0]
+
+    def turns_at(self, connection: Connection, places: Sequence[tuple[int, int]]) -> list[int | None]:
+        """Return the turn at each of some places; messages between them are counted once."""
+        found: dict[tuple[int, int], int] = {}
         for run in self.runs:
-            if run.low < depth <= run.high and any(part.branch == number for part in run.path):
-                return run.turn_at(connection, depth)
-        return None
+            own = {part.branch for part in run.path}
+            here = {place for place in places if place[0] in own and run.low < place[1] <= run.high} - found.keys()
+            depths = sorted({depth for _, depth in here})
+            between = [list(run._replace(low=low, high=high).stretches()) for low, high in pairwise([run.low, *depths])]
+            counts = count_messages(connection, [part for parts in between for part in parts])
+            sums = accumulate((sum(islice(counts, len(parts))) for parts in between), initial=run.before)
+            turns = dict(zip(depths, islice(sums, 1, None), strict=True))
+            found |= {place: turns[place[1]] for place in here}
+        return [found.get(place) for place in places]
 
     def turns_within(self, connection: Connection, number: int, low: int, high: int) -> tuple[int | None, int | None]:
         """Return the first and the last turn at depths in ``(low, high]`` on the way along a branch."""
