@@ -271,6 +271,12 @@ def test_a_value_of_json_is_a_secret_if_its_name_says_so() -> None:
     assert cleaned["id"] == "toolu_01A09q90qw90lq917835lq9"
 
 
+def test_a_key_of_the_gateway_is_a_secret() -> None:
+    key = "9f2c41d07b6e4a55b1c38d20e4f7a611"
+    assert redact(f"curl -H 'x-everlong-key: {key}' h") == "curl -H 'x-everlong-key: [redacted:secret]' h"
+    assert redact_values({"x-everlong-key": key}) == {"x-everlong-key": "[redacted:secret]"}
+
+
 def test_a_word_that_might_begin_a_token_at_each_dash_takes_no_square_of_time() -> None:
     word = "eyJaaaaaaaa-" * 40_000
     assert redact(word) == word

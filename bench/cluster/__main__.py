@@ -5,17 +5,23 @@ killed, every fifth time with the whole machine; cables are pulled, disks filled
 restarted. After each fault the cluster brings itself in order while clients go on. At the end all that they were
 answered stands in the database once, and no journal has anything left.
 
-    python -m bench.cluster --kills 30 --others 5
+With an earlier version to upgrade from, the gateways change versions whenever they restart, so that both store side by
+side.
+
+    python -m bench.cluster --kills 30 --others 5 --before COMMIT
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import os
 import shutil
 import signal
+import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -55,8 +61,9 @@ class Row:
 class Faults:
     """The faults of a cluster; each comes back when what is broken is whole again."""
 
-    def __init__(self, cluster: Cluster, seen: Seen) -> None:
+    def __init__(self, cluster: Cluster, seen: Seen, before: Path | None = None) -> None:
         self._cluster, self._seen = cluster, seen
+        self._versions = itertools.cycle([{}] if before is None else [{"PYTHONPATH": str(before)}, {}])
 
     def answers(self) -> None:
         """Wait until clients have got some answers more."""
@@ -108,10 +115,12 @@ class Faults:
 
     def restart_gateways(self) -> None:
         """Stop the gateways one after the other as an upgrade does."""
+        version = next(self._versions)
         for gateway in self._cluster.gateways:
             gateway.stop(signal.SIGTERM)
-            gateway.start()
+            gateway.start(**version)
             until(lambda: self._cluster.ready() == len(self._cluster.gateways), "all gateways ready")
+            self.answers()
 
     def _another_leads(self, former: Machine) -> None:
         others = [machine for machine in self._cluster.machines if machine is not former]
@@ -133,11 +142,11 @@ def _plan(faults: Faults, kills: int, others: int) -> Iterator[tuple[str, Callab
     yield "leader's disk full", faults.fill_disk, others
     yield "PgBouncer restarted", faults.restart_pooler, others
     yield "etcd restarted", faults.restart_etcd, others
-    yield "gateways restarted in turn", faults.restart_gateways, others
+    yield "gateways restarted in turn", faults.restart_gateways, 2  # the second time back to this version
 
 
 def _disturb(cluster: Cluster, seen: Seen, asked: argparse.Namespace) -> list[Row]:
-    faults, rows = Faults(cluster, seen), []
+    faults, rows = Faults(cluster, seen, _version(cluster.folder, asked.before)), []
     print(f"  {'fault':28}{'times':>6}{'answered':>10}{'asked again':>13}{'longest wait':>14}{'in order after':>16}")
     for name, fault, count in _plan(faults, asked.kills, asked.others):
         row, before, unanswered = Row(name), len(seen.answered), len(seen.asked) - len(seen.answered)
@@ -157,6 +166,17 @@ def _disturb(cluster: Cluster, seen: Seen, asked: argparse.Namespace) -> list[Ro
             flush=True,
         )
     return rows
+
+
+def _version(folder: Path, commit: str | None) -> Path | None:
+    """Return the source of an earlier version, unpacked."""
+    if commit is None:
+        return None
+    packed, project = folder / "before.tar", Path(__file__).parents[2]
+    subprocess.run(["git", "archive", "--output", packed, commit, "src"], cwd=project, check=True)  # noqa: S607
+    with tarfile.open(packed) as archive:
+        archive.extractall(folder / "before", filter="data")
+    return folder / "before" / "src"
 
 
 async def _load(cluster: Cluster, asked: argparse.Namespace) -> tuple[Seen, list[Row]]:
@@ -213,6 +233,7 @@ def main() -> int:
     parser.add_argument("--others", type=int, default=5, help="how often each other fault happens")
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--rate", type=float, default=20.0, help="requests per second of all clients together, at most")
+    parser.add_argument("--before", metavar="COMMIT", help="an earlier version, which the gateways upgrade from")
     parser.add_argument("--logs", type=Path, help="a folder for the logs of all programs")
     asked = parser.parse_args()
     if lacking := missing():

@@ -60,11 +60,11 @@ class Service:
         self._command, self._env, self._log = list(command), {**os.environ, "PATH": PATH, **(env or {})}, log / name
         self._process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Start the program."""
+    def start(self, **env: str) -> None:
+        """Start the program, with some variables besides its own."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self._env, **env}
             )
 
     def stop(self, how: signal.Signals = signal.SIGKILL) -> None:
@@ -275,13 +275,16 @@ class Cluster:
         return found[0]
 
     def is_whole(self) -> bool:
-        """Return whether all machines run, with a leader and a synchronous standby."""
+        """Return whether all machines run and agree on one leader's history, with a synchronous standby."""
+        seen = set()
         for machine in self.machines:
             members = machine.state().get("members", [])
-            roles = [one["role"] for one in members if one["state"] in {"running", "streaming"}]
-            if len(roles) != _COUNT or not {"leader", "sync_standby"} <= {*roles}:
+            running = [one for one in members if one["state"] in {"running", "streaming"}]
+            if len(running) != _COUNT or not {"leader", "sync_standby"} <= {one["role"] for one in running}:
                 return False
-        return True
+            leaders = [one["name"] for one in running if one["role"] == "leader"]
+            seen |= {(*leaders, one.get("timeline")) for one in running}
+        return len(seen) == 1
 
     def wait_until_whole(self) -> None:
         """Wait until the cluster has brought itself in order."""

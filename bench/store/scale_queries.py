@@ -26,9 +26,8 @@ from bench.store.searching import CHINESE_QUERY, COMMON, NEEDLE, PATH, PER_SESSI
 from bench.store.server import postgres
 from everlong.model import Message
 from everlong.store.schema import session
-from everlong.store.search import Searcher
+from everlong.store.search import Filters, Order, Page, Searcher
 from everlong.store.search.query import Mode
-from everlong.store.search.searcher import Filters, Order, Page
 from everlong.store.store import Store
 
 MEDIAN, WORST, EXPONENT = 30.0, 120.0, 0.2

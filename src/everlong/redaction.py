@@ -71,6 +71,7 @@ _NAME = (
 _OWNERS = (
     "api",
     "access",
+    "everlong",
     "account",
     "private",
     "secret",

@@ -105,6 +105,13 @@ def test_figures_that_no_model_used_count_nothing(tmp_path: Path, remark: str, d
         assert [(one.cost, one.output_tokens) for one in store.conversations.newest()] in ([(0.0, 0)], [(0.0, 1)], [])
 
 
+def test_a_remark_of_digits_without_end_takes_no_square_of_time(tmp_path: Path) -> None:
+    (tmp_path / AIDER).write_text(f"{HISTORY}> Tokens: 1k sent, {'9' * 400_000} taken.\n")
+    with Store.open(tmp_path / "store.db") as store:
+        list(import_files(LogImport(store), {str(tmp_path / AIDER): True}, []))
+        assert [one.output_tokens for one in store.conversations.newest()] == [0]
+
+
 def test_figures_that_no_database_can_add_up_cost_only_their_own_log(tmp_path: Path) -> None:
     (tmp_path / AIDER).write_text(HISTORY + "> Tokens: 999000000M sent, 1 received.\n" * 10_000)
     (tmp_path / "b.jsonl").write_text(samples.claude_log().text())

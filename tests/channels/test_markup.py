@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from everlong.channels.markup import discord_pieces, telegram_pieces, utf16_length, visible_text
+from everlong.channels.markup import discord_pieces, split_markdown, telegram_pieces, utf16_length, visible_text
 from tests.channels.telegram_stand_in import read_html
 from tests.examples import examples
 
@@ -108,3 +108,8 @@ def test_no_piece_is_longer_than_the_limit_or_invisible_and_no_letter_is_lost(ma
 )
 def test_quotes_in_quotes_and_empty_ones_leave_no_tag_open(markdown: str, shown: str) -> None:
     assert telegram_pieces(markdown, 4096) == [shown]
+
+
+@pytest.mark.parametrize("unit", ["hello world. ", " ", "x\n", "```\nx\n```\n\n", "```py\nx"])
+def test_an_answer_of_many_pieces_takes_no_square_of_time(unit: str) -> None:
+    assert len(split_markdown(unit * (4_000_000 // len(unit)), 2_000)) > 1_500

@@ -125,6 +125,81 @@ def test_lines_that_a_later_run_made_stale_are_not_quoted() -> None:
     assert "7_first" not in text
 
 
+def quotes(*steps: list[Message]) -> dict[str, list[str]]:
+    """Return the quoted lines of a session of these steps, by their source."""
+    messages = [user("Look at the depth."), *(message for made in steps for message in made), assistant("I see.")]
+    items = (item.split("\n") for item in told(messages).items["Critical Context"])
+    return {source: [line.strip() for line in lines] for source, *lines in items}
+
+
+def said_before(number: int, text: str, command: str) -> list[Message]:
+    call_, result = bash(number, command, "done")
+    return [{**call_, "content": text}, result]
+
+
+EDIT = call(8, "edit", "ok", path="src/pier.py", old_string="depth_a = 7", new_string="depth_a = 9 + tide_b")
+COMMIT = bash(8, "git commit -m done", "ok")
+OTHER = call(8, "edit", "ok", path="src/quay.py", old_string="lamp_a = 1", new_string="lamp_a = 2 + lamp_b")
+
+
+@pytest.mark.parametrize(
+    ("command", "result", "since", "holds"),
+    [
+        pytest.param("cat src/pier.py", "depth_x = 7", EDIT, False, id="the file was edited"),
+        pytest.param("cat src/pier.py", "depth_x = 7", OTHER, True, id="another file was edited"),
+        pytest.param("nl src/pier.py | sed -n 1,9p", "depth_x = 7", OTHER, True, id="read through a filter"),
+        pytest.param("ls -la src", "12 depth_x.py", OTHER, False, id="a listing, and a file was written"),
+        pytest.param("pytest", "depth_x failed", OTHER, False, id="a run, and a file was edited"),
+        pytest.param("git status", "modified: depth_x", COMMIT, False, id="a commit"),
+        pytest.param(
+            "cat src/pier.py", "depth_x = 7", bash(8, "git commit -m done", "ok"), True, id="commits edit no file"
+        ),
+        pytest.param("cat a.txt", "src/pier.py: depth_x = 7", EDIT, False, id="the line names the file"),
+    ],
+)
+def test_outputs_are_not_quoted_once_what_they_show_has_changed(
+    command: str, result: str, since: list[Message], *, holds: bool
+) -> None:
+    lines = [line for found in quotes(bash(1, command, result), since).values() for line in found]
+    assert (result in lines) is holds
+
+
+def test_a_record_is_not_quoted_once_a_call_has_changed_something() -> None:
+    look = call(1, "get_booking", "berth: pier_7", booking="HX31")
+    assert "berth: pier_7" in quotes(look, call(2, "list_piers", "none"))["get_booking(booking=HX31):"]
+    assert "get_booking(booking=HX31):" not in quotes(look, call(2, "cancel_booking", "ok", booking="HX31"))
+
+
+def test_what_was_said_is_dated_by_what_changed_since() -> None:
+    note = said_before(1, "I think depth_x is 7.", "date")
+    assert "I think depth_x is 7." in quotes(note)["said in turn 1:"]
+    assert "I think depth_x is 7." in quotes(note, EDIT, OTHER)["said in turn 1, before changes (quay.py, pier.py):"]
+
+
+def test_code_that_the_assistant_shows_is_not_told_as_something_it_said() -> None:
+    found = quotes(said_before(1, "Look at node_a:\n```\nnode_b = 12\n```", "date"))
+    assert found["said in turn 1:"] == ["Look at node_a:"]
+    assert found["shown in turn 1:"] == ["node_b = 12"]
+
+
+def test_of_an_edit_only_the_new_text_is_quoted_and_of_a_failed_one_nothing() -> None:
+    assert quotes(EDIT)["src/pier.py:"] == ["depth_a = 9 + tide_b"]
+    failed = [EDIT[0], {**EDIT[1], "content": "Error: no such text", "is_error": True}]
+    assert "src/pier.py:" not in quotes(failed)
+
+
+def test_of_a_long_line_there_are_only_the_names() -> None:
+    long = f"The berth is {'very ' * 50}deep at pier_7. It lies at quay_9."
+    items = told([user("Look."), *bash(1, "cat notes.md", long)]).items["Critical Context"]
+    assert items == ["- Names: pier_7, quay_9"]
+
+
+def test_no_line_is_cut_where_a_long_output_is_cut() -> None:
+    lines = [f"berth_{n} holds cargo_{n * 7}" for n in range(4_000)]
+    (source, *quoted) = quotes(bash(1, "cat cargo.log", "\n".join(lines)))["$ cat cargo.log"]
+    assert {source, *quoted} <= set(lines)
+
+
 def test_every_quoted_line_is_a_whole_line_of_its_source() -> None:
     log = "\n".join(f"berth_{n} holds cargo_{n * 7} since 2031-04-{n % 28 + 1:02}" for n in range(60))
     messages = [user("Which berths are full?"), *bash(1, "cat cargo.log", log), assistant("I count them.")]

@@ -22,6 +22,7 @@ from everlong.gateway.auth import Refused
 from everlong.gateway.formats import ANTHROPIC, OPENAI, RESPONSES, Dialect
 from everlong.gateway.routing import Route
 from everlong.gateway.window import Windows
+from everlong.providers.endpoints import ModelName
 from everlong.providers.openai_api import openai_usage
 from everlong.store import Store
 from everlong.store.costs import Days, Spending
@@ -324,16 +325,21 @@ def test_what_two_servers_may_read_differently_is_refused_under_a_limit(upstream
     assert upstream.requests == []
 
 
-SOUND = {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}
+HEARD: list[tuple[str, dict[str, Any]]] = [
+    ("/v1/responses", {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}),
+    (CHAT, {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}),
+    (CHAT, {"type": "audio_url", "audio_url": {"url": "https://example.org/a.mp3"}}),
+    (CHAT, {"type": "video_url", "video_url": {"url": "https://example.org/a.mp4"}}),
+    (CHAT, {"type": "file", "file": {"file_data": "data:audio/mpeg;base64,AA=="}}),
+    (CHAT, {"type": "image_url", "image_url": {"url": "DATA:video/mp4;base64,AA=="}}),
+]
 ELSEWHERE: list[tuple[str, dict[str, Any]]] = [
     ("/v1/responses", {"type": "input_image", "image_url": "https://example.org/a.png"}),
     ("/v1/responses", {"type": "input_image", "file_id": "file-1"}),
     ("/v1/responses", {"type": "input_file", "file_url": "https://example.org/a.pdf"}),
-    ("/v1/responses", SOUND),
     (CHAT, {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}),
     (CHAT, {"type": "image_url", "image_url": "https://example.org/a.png"}),
     (CHAT, {"type": "file", "file": {"file_id": "file-1"}}),
-    (CHAT, SOUND),
     (CHAT, {"image_url": "https://example.org/a.png"}),
     ("/v1/messages", {"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}),
     ("/v1/messages", {"type": "image", "source": {"type": "file", "file_id": "file_1"}}),
@@ -354,6 +360,29 @@ def test_what_is_not_in_the_request_is_reserved_for(upstream: Upstream, tmp_path
                 assert (sent, client.ask(sent, path, OWN).status) == (sent, 429)
         assert upstream.requests == []
         assert client.ask(asked(CHAT, [{"type": "text", "text": "hi"}], max_tokens=100), CHAT, OWN).status == 200
+
+
+@pytest.mark.spec("12.5")
+def test_sounds_films_and_searches_that_have_prices_of_their_own_are_refused(budget: Budget) -> None:
+    def refused(model: str, path: str, *parts: dict[str, Any]) -> str:
+        kind = {CHAT: OPENAI, "/v1/messages": ANTHROPIC, "/v1/responses": RESPONSES}[path]
+        written = json.dumps(json.loads(asked(path, [*parts], max_tokens=5)) | {"model": model}).encode()
+        with pytest.raises(Refused) as found:
+            asyncio.run(budget.reserve(Charge("ada", 1e9), written, kind, model, Route("http://x", kind.api, "openai")))
+        return found.value.message
+
+    for path, part in HEARD:
+        assert "sounds" in refused("gpt-audio", path, {"type": "text", "text": "What is this?"}, part)
+    for model in ("gpt-4o-search-preview", "gpt-5-search-api", "perplexity/sonar-pro", "o3-deep-research", "m:online"):
+        assert "looks things up" in refused(model, CHAT)
+
+
+def test_pictures_are_reserved_and_settled_at_their_own_price(budget: Budget) -> None:
+    used = openai_usage({"prompt_tokens": 1_000_000, "completion_tokens": 1_000_000})
+    drawn = budget.cost(ModelName("openrouter", "google/gemini-3-pro-image"), used)
+    assert drawn is None or drawn > 0
+    with_pictures = budget.cost(ModelName("openai", "chatgpt-image-latest"), used)
+    assert with_pictures == pytest.approx(8 + 32)
 
 
 JSON = st.recursive(

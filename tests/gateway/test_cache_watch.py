@@ -104,3 +104,11 @@ def test_what_changed_is_in_the_log_the_numbers_and_the_store(
     expected = before["cache_read_tokens"] + before["cache_write_tokens"]
     assert found["tokens"] == expected - last["usage"]["cache_read_input_tokens"] > 1_000
     assert f'everlong_cache_missed_tokens_total{{reason="{reason}"}} {found["tokens"]}' in numbers
+
+
+def test_blanks_around_a_marker_take_no_square_of_time(model: ModelServer, tmp_path: Path) -> None:
+    gap = b" \n" * 300_000
+    part = b'{"type":"text","text":"hi",%s"cache_control":{"type":"ephemeral"}%s}' % (gap, gap)
+    sent = b'{"model":"claude-sonnet-5","max_tokens":9,"messages":[{"role":"user","content":[%s]}]}' % part
+    with serving(model.url, tmp_path) as hosted, connected(hosted.address) as client:
+        assert [client.ask(sent, headers=API).status for _ in range(2)] == [200, 200]

@@ -152,7 +152,7 @@ def test_a_purge_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytes
             def stop(*_: object, **__: object) -> None:
                 raise KeyboardInterrupt
 
-            patched.setattr("everlong.store.search.sqlite.SQLiteIndex.purge", stop)
+            patched.setattr("everlong.store.search.sqlite.SQLiteIndex.clear_pages", stop)
             with pytest.raises(KeyboardInterrupt):
                 store.forget([at.head])
         with store.database.read() as connection:

@@ -116,7 +116,7 @@ class Delivery:
                 continue
             try:
                 answer = await self._ensure_message(answer, tries=1)
-                pieces = await asyncio.to_thread(self._platform.pieces, text)
+                pieces = await asyncio.to_thread(self._platform.pieces, text[: 2 * self._platform.limits.text])
                 await self._platform.edit(answer.place, answer.messages[answer.done], pieces[0])
             except PlatformBusy as error:
                 wait = min(_LONGEST_WAIT, max(2 * wait, error.retry_after))
@@ -177,10 +177,12 @@ class Delivery:
 
     def _units(self, text: str) -> list[str | bytes]:
         """Return the messages that an answer takes, a file as bytes; the same for the same text."""
-        pieces = [piece for piece in self._platform.pieces(text) if piece.strip()]
-        if len(pieces) <= _MOST_PIECES:
+        begun = text[: 2 * _MOST_PIECES * self._platform.limits.text]  # the rest of a file is shown nowhere
+        pieces = [piece for piece in self._platform.pieces(begun) if piece.strip()]
+        if len(pieces) <= _MOST_PIECES and len(begun) == len(text):
             return [*(pieces or self._platform.pieces("(an empty answer)"))]
-        return [pieces[0], *self._platform.pieces("(The answer goes on in the file.)"), text.encode("utf-8", "replace")]
+        more = self._platform.pieces("(The answer goes on in the file.)")
+        return [*pieces[:1], *more, text.encode("utf-8", "replace")]
 
     async def _deliver_unit(self, answer: OutboxAnswer, unit: str | bytes) -> OutboxAnswer:
         if isinstance(unit, bytes):

@@ -33,6 +33,7 @@ _ENDS = (
     re.compile(r"\s"),
 )
 """Where text is cut: after a paragraph, a line, a sentence or a word."""
+_BREAKS = re.compile(r"\n*")
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _TAG = re.compile(r"<[^<>]*>")
 _MOST_NESTING = 60
@@ -75,34 +76,43 @@ def _is_visible(text: str) -> bool:
 
 def split_markdown(markdown: str, limit: int) -> list[str]:
     """Return Markdown in pieces of at most so many UTF-16 units; a block of code that is cut goes on as one."""
-    rest = _fence_tables(_clean(markdown))
+    text = _fence_tables(_clean(markdown))
     pieces: list[str] = []
-    while rest:
-        opened = _open_fence(rest)
-        room = limit - len(opened[1]) - 1 if opened is not None else limit
-        if utf16_length(rest) <= room:
-            pieces.append(rest if opened is None else f"{rest}\n{opened[1]}")
-            break
-        piece, rest = _cut(rest, limit)
+    opening, place = "", 0
+    while place < len(text):
+        near = opening + text[place : place + limit + 1]  # the rest is not looked at for each piece
+        if place + limit + 1 >= len(text):
+            opened = _open_fence(near)
+            room = limit - len(opened[1]) - 1 if opened is not None else limit
+            if utf16_length(near) <= room:
+                pieces.append(near if opened is None else f"{near}\n{opened[1]}")
+                break
+        piece, end, following = _cut(near, limit)
         pieces.append(piece)
+        place += end - len(opening)
+        opening = following
+        if opening:
+            place += text.startswith("\n", place)
+        elif found := _BREAKS.match(text, place):
+            place = found.end()
     return pieces
 
 
-def _cut(text: str, limit: int) -> tuple[str, str]:
-    """Return the first piece of a text that is longer than a limit, and the rest."""
-    head = text.encode("utf-16-le")[: 2 * limit].decode("utf-16-le", "ignore")
+def _cut(text: str, limit: int) -> tuple[str, int, str]:
+    """Return the first piece of a text that is longer than a limit, its end, and what opens its block of code again."""
+    head = text[:limit].encode("utf-16-le")[: 2 * limit].decode("utf-16-le", "ignore")
     opened = _open_fence(head)
     if opened is None:
         end = _end_of_text(head)
-        return head[:end].rstrip(), text[end:].lstrip("\n")
+        return head[:end].rstrip(), end, ""
     if opened.start() > limit // 2:
-        return head[: opened.start()].rstrip(), text[opened.start() :]
+        return head[: opened.start()].rstrip(), opened.start(), ""
     fence = opened[1]
     head = head[: len(head) - len(fence) - 1]
     line = head.rfind("\n", len(head) // 2)
     end = line if line > opened.end() else len(head)
     opening = opened[0] if len(opened[0]) <= min(_LONGEST_OPENING, limit // 4) else fence
-    return f"{head[:end]}\n{fence}", f"{opening}\n{text[end:].removeprefix(chr(10))}"
+    return f"{head[:end]}\n{fence}", end, f"{opening}\n"
 
 
 def _end_of_text(head: str) -> int:

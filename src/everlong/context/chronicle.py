@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from string import punctuation
@@ -29,7 +30,7 @@ from everlong.context.quoted_lines import (
     richest,
 )
 from everlong.context.record import Step, read_steps
-from everlong.context.text import TextCount, clip, cut_at_clause, one_line, split_clauses, without_fences
+from everlong.context.text import FENCED, TextCount, clip, cut_at_clause, one_line, split_clauses, without_fences
 from everlong.model import Message, read_message, text_of, typed_words
 
 __all__ = ["Chronicle", "OpenError", "TurnEntry"]
@@ -106,10 +107,11 @@ _NEW_GOAL = re.compile(
     re.IGNORECASE,
 )
 _FILE = re.compile(r"(?:^|, )([^,]+) \((created|edited)\)(?=, |$)")
-_QUOTED_TURN = re.compile(r'[^"]*"(?P<words>.*)" \(turn (?P<number>\d+)\)$', re.DOTALL)
+_QUOTED_TURN = re.compile(r'[^"]*"(?P<words>.*)" \(turn (?P<number>\d{1,9})\)$', re.DOTALL)
 _TURN_LINE = re.compile(
-    r'- turn (?P<number>\d+), (?:"(?P<words>.*?)"|the goal|the newest request)(?: → (?P<came>.*))?$', re.DOTALL
+    r'- turn (?P<number>\d{1,9}), (?:"(?P<words>.*?)"|the goal|the newest request)(?: → (?P<came>.*))?$', re.DOTALL
 )
+_TOLD = re.compile(r"(?:said in |shown in |sent along in )?turn \d")
 _CAPITAL = re.compile(r"(?<=[a-z,] )[A-Z]\w+")
 
 
@@ -152,6 +154,10 @@ class Chronicle:
     """The lines of the newest message on each subject."""
     said: set[str] = field(default_factory=set)
     """The names that people and the assistant wrote themselves, not only read in an output."""
+    steps: int = 0
+    """Calls that were read so far."""
+    changed: dict[str, int] = field(default_factory=dict)
+    """When a file last changed, or a call last changed something else; the newest last."""
     last: Step | None = None
     pending: tuple[str, ...] = ()
     """Calls without a result at the end."""
@@ -192,6 +198,7 @@ class Chronicle:
             errors=dict(self.errors),
             sources=dict(self.sources),
             said=set(self.said),
+            changed=dict(self.changed),
             _ran={},
             reads_lines=self.reads_lines if reads_lines is None else reads_lines,
         )
@@ -235,18 +242,19 @@ class Chronicle:
         elif self.turns:
             self.turns[-1].is_closed = False  # a harness has the work go on
         if found.material:
-            self._keep_lines(f"material {self.count}", f"sent along in turn {self.count}:", found.material)
+            self._keep_lines(f"material {self.count}", f"sent along in turn {self.count}:", found.material, reads=None)
 
     def _take_answer(self, text: str, steps: Sequence[Step]) -> None:
         turn = self.turns[-1] if self.turns else TurnEntry(0, "")
         if text.strip():
             turn.closing, turn.is_closed = text[:_LONGEST_CLOSING].strip(), not steps
-            self._keep_lines(
-                f"said {self.answers}",
-                f"said in turn {self.count}:",
-                text if steps else without_fences(text),
-                is_said=True,
-            )
+            spoken = without_fences(text)
+            self._keep_lines(f"said {self.answers}", f"said in turn {self.count}:", spoken, reads=None, is_said=True)
+            if steps and spoken is not text:
+                code = "\n".join(found[0] for found in FENCED.finditer(text))
+                self._keep_lines(
+                    f"shown {self.answers}", f"shown in turn {self.count}:", code, reads=None, is_said=True
+                )
         for step in steps:
             self._take_step(step)
 
@@ -261,6 +269,10 @@ class Chronicle:
         self._ran.clear()
 
     def _take_step(self, step: Step) -> None:
+        self.steps += 1
+        for event in step.events:
+            self.changed.pop(event, None)
+            self.changed[event] = self.steps
         for change in step.changes:
             known = self.files.pop(change.path, "")
             if change.how != "removed" and not change.path.startswith("/tmp/"):  # noqa: S108 - nothing is made there
@@ -277,18 +289,27 @@ class Chronicle:
                 self._ran.pop(step.subject, None)
                 self._ran[step.subject] = step
         source = f"$ {clip(step.title, _LONGEST_SOURCE)}" if step.command else f"{step.path or step.title}:"
-        given = step.command or "\n".join(str(value) for value in step.arguments.values())
-        self._keep_lines(f"{step.subject} given", source, given, is_said=True)
+        written = frozenset(change.path.rpartition("/")[2] for change in step.changes)
+        self._keep_lines(f"{step.subject} given", source, step.given, reads=written, is_said=True)
         if step.result:
-            self._keep_lines(step.subject, source, step.result)
+            self._keep_lines(step.subject, source, step.result, reads=step.reads)
 
-    def _keep_lines(self, subject: str, source: str, text: str, factor: float = 1.0, *, is_said: bool = False) -> None:
+    def _keep_lines(
+        self,
+        subject: str,
+        source: str,
+        text: str,
+        factor: float = 1.0,
+        *,
+        reads: frozenset[str] | None = frozenset(),
+        is_said: bool = False,
+    ) -> None:
         """Keep the lines of a message that name something, in place of older ones on the same subject."""
         self.sources.pop(subject, None)
         if not self.reads_lines:
             return
         if len(text) > _LOOK_AT:
-            text = f"{text[: _LOOK_AT // 2]}\n{text[-_LOOK_AT // 2 :]}"
+            text = text[: _LOOK_AT // 2].rpartition("\n")[0] + "\n" + text[-_LOOK_AT // 2 :].partition("\n")[2]
         lines = quotable_lines(text)
         named: dict[str, QuotedLine] = {}
         for before, line, names in zip(("", *lines), lines, names_by_line(lines), strict=False):
@@ -298,7 +319,7 @@ class Chronicle:
         if is_said:
             self.said.update(*(line.names for line in named.values()))
         if named:
-            self.sources[subject] = SourceLines(source, richest(tuple(named.values())), factor)
+            self.sources[subject] = SourceLines(source, richest(tuple(named.values())), factor, self.steps, reads)
 
     def _take_over(self, document: SummaryDocument) -> None:
         """Take in the lines of an earlier chronicle, or the items of a model's summary as they are."""
@@ -311,7 +332,8 @@ class Chronicle:
         for item in document.items["Critical Context"]:
             source, *lines = item.split("\n")
             if lines:
-                self._keep_lines(f"carried {source}", source, "\n".join(lines))
+                reads = None if _TOLD.match(source) else frozenset(["*"])
+                self._keep_lines(f"carried {source}", source, "\n".join(lines), reads=reads)
             else:
                 self.carried.setdefault("Critical Context", []).append(item)
         for section in ("Goal", "Constraints & Preferences", "Key Decisions", "Resolved Questions", "Tools & Patterns"):
@@ -416,13 +438,16 @@ class _Writing:
 
     def _add(self, section: str, item: str, share: float | None = None) -> bool:
         """Add an item if there is room for it, within a share of the budget."""
+        cost = self._cost(section, item, share)
+        if cost:
+            self.document.items[section].append(item)
+            self.room -= cost
+        return cost > 0
+
+    def _cost(self, section: str, item: str, share: float | None = None) -> int:
+        """Return the tokens of an item; 0 if there is no room for it."""
         cost = self.count(item) + 1 + (0 if self.document.items[section] else _HEADING_TOKENS)
-        limit = self.room if share is None else min(self.room, int(self.budget * share))
-        if cost > limit:
-            return False
-        self.document.items[section].append(item)
-        self.room -= cost
-        return True
+        return cost if cost <= (self.room if share is None else min(self.room, int(self.budget * share))) else 0
 
     def _quote(self, words: str) -> str:
         """Return a request on one line; only its beginning if the whole stands beside the summary."""
@@ -445,10 +470,16 @@ class _Writing:
             self._add("Pending User Asks", f'- Newest request, repeated after this summary: "{quoted}"{number}')
         if now.plan:
             done = sum(item.state == "completed" for item in now.plan)
-            lines = [f"- Plan ({done} of {len(now.plan)} done):", *(f"  - {render_item(item)}" for item in now.plan)]
-            while len(lines) > 2 and not self._add("In Progress", "\n".join(lines), _FRONTIER_SHARE):
-                del lines[1]  # the oldest items are done
-                lines[0] = f"- Plan ({done} of {len(now.plan)} done), its last items:"
+            items = [f"  - {render_item(item)}" for item in now.plan]
+
+            def plan(left_out: int) -> str:  # the oldest items are done
+                last = ", its last items" if left_out else ""
+                return "\n".join([f"- Plan ({done} of {len(items)} done){last}:", *items[left_out:]])
+
+            rows = range(len(items) - 1)
+            at = bisect_left(rows, 1, key=lambda left_out: self._cost("In Progress", plan(left_out), _FRONTIER_SHARE))
+            if at in rows:
+                self._add("In Progress", plan(at), _FRONTIER_SHARE)
         if self.budget >= _ROOMY:  # the last call itself stands in the tail
             for title in now.pending:
                 self._add("In Progress", f"- Last call, no result yet: `{title}`", _FRONTIER_SHARE)
@@ -530,7 +561,9 @@ class _Writing:
     def _quote_lines(self) -> None:
         """Quote whole lines of the originals for the names that stand nowhere else."""
         known = set(entities("\n".join([self.beside, self.document.render()])))
-        fresh = [lines for subject, lines in self.past.sources.items() if self.now.sources.get(subject) is lines]
+        changed = self.now.changed
+        sources = self.past.sources.items()
+        fresh = [lines.as_of(changed) for subject, lines in sources if self.now.sources.get(subject) is lines]
         room = self.room - _HEADING_TOKENS
         choice = LineChoice(fresh, known, self.past.said)
         most = room * (1 - _NAMES_SHARE) * _CHARS_PER_TOKEN

@@ -44,7 +44,7 @@ _ALIASES = {
     "decisions": "Key Decisions",
 }
 _SECTION_OF_NAME = {section.lower(): section for section in SECTIONS} | _ALIASES
-_HEADING = re.compile(r"(#{2,3})\s+(.*?)\s*:?\s*#*\s*$")
+_HEADING = re.compile(r"#{2,3}\s++(.*)$")
 _EMPTY_ITEM = re.compile(r"[-*•]?\s*+(?:\(?(?:none|n/a|nothing|无|没有)[.。)]*+)?\s*+$", re.IGNORECASE)
 
 _OLDEST_FIRST = frozenset({"Done", "Resolved Questions", "Key Decisions", "Critical Context"})
@@ -77,19 +77,20 @@ class SummaryDocument:
     @classmethod
     def parse(cls, text: str) -> SummaryDocument:
         """Read a summary; text under no known heading counts as critical context."""
-        document = cls()
+        items: dict[str, list[list[str]]] = {name: [] for name in SECTIONS}
         section = "Critical Context"
         for line in text.splitlines():
             heading = _HEADING.match(line)
             if heading:
-                section = _SECTION_OF_NAME.get(heading[2].strip("*").lower(), "Critical Context")
+                name = heading[1].rstrip().rstrip("#").rstrip().removesuffix(":").strip(" *")
+                section = _SECTION_OF_NAME.get(name.lower(), "Critical Context")
             elif _EMPTY_ITEM.match(line.strip()):
                 continue
-            elif line[:1].isspace() and document.items[section]:
-                document.items[section][-1] += "\n" + line.rstrip()
+            elif line[:1].isspace() and items[section]:
+                items[section][-1].append(line.rstrip())
             else:
-                document.items[section].append(line.strip())
-        return document
+                items[section].append([line.strip()])
+        return cls({name: ["\n".join(lines) for lines in found] for name, found in items.items()})
 
     def render(self) -> str:
         """Return the document as Markdown, in fixed order, without empty headings."""

@@ -48,7 +48,7 @@ _GAP = "…"
 _REPLACED = "\ufffd"
 _UNREADABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffd]+")
 _STUB = re.compile(
-    r"\[(?:Tool output|Message of the (?:user|assistant))\b[^\n]*; shown: [^\n]*"
+    r"\[(?:Tool output|Message of the (?:user|assistant))\b(?>[^\n]*?; shown: )[^\n]*"
     r"The whole is (?:message|output) [0-9a-f]+"
 )
 _CAPPED = re.compile(

@@ -8,10 +8,11 @@ from __future__ import annotations
 import heapq
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from everlong.context.names import entities
+from everlong.context.record import ANY, CALLS
 from everlong.context.text import TextCount
 
 __all__ = [
@@ -42,6 +43,7 @@ _PROSE = 0.2
 Without it, .627 of the names that later turns need stand with the words that they stood with, instead of .645.
 """
 _MOST_WORDS = 6
+_MOST_EVENTS = 2
 _SETTLED = 0.999
 _PLAIN_WORD = re.compile(r"(?<![\w.(/-])[A-Za-z]{3,}(?![\w(/.=-])")
 LINE_BREAK = re.compile(r"(?<=[}\]]), (?=[\[{\"])|(?<=[.!?]) +(?=[A-Z*`])")
@@ -62,6 +64,27 @@ class SourceLines(NamedTuple):
     source: str
     lines: tuple[QuotedLine, ...]
     factor: float
+    at: int
+    """The number of the call with which they were read."""
+    reads: frozenset[str] | None
+    """What makes them out of date when it changes; None if they are only dated by what changed since."""
+
+    def as_of(self, changed: Mapping[str, int]) -> SourceLines:
+        """Return the lines that still hold, of the others only their names, given what changed when."""
+        since = [name for name, at in reversed(list(changed.items())) if at > self.at]
+        if not since or self.reads == frozenset():
+            return self
+        if self.reads is None:
+            return self._replace(source=_dated(self.source, [name for name in since if name not in (ANY, CALLS)]))
+        if not self.reads.isdisjoint(since):
+            return self._replace(lines=tuple(line._replace(text="") for line in self.lines))
+        gone = frozenset(since)
+        return self._replace(
+            lines=tuple(
+                line if gone.isdisjoint((*line.names, *entities(line.before))) else line._replace(text="")
+                for line in self.lines
+            )
+        )
 
 
 class LineChoice:
@@ -85,7 +108,8 @@ class LineChoice:
         for place, source in enumerate(self.sources):
             recent = source.factor * (1 + _RECENT * (place + 1) / len(self.sources))
             for number, line in enumerate(source.lines):
-                if len(line.text) > LONGEST_LINE or (topic and not any(word in line.text.casefold() for word in topic)):
+                is_usable = 0 < len(line.text) <= LONGEST_LINE
+                if not is_usable or (topic and not any(word in line.text.casefold() for word in topic)):
                     continue
                 if worth := self._worth(place, line, recent):
                     words = 1 + _PROSE * min(_MOST_WORDS, len(_PLAIN_WORD.findall(line.text)))
@@ -128,15 +152,19 @@ class LineChoice:
         return sorted((name for name in named if self.values[name]), key=lambda name: -self.values[name])
 
 
+def _dated(source: str, since: Sequence[str]) -> str:
+    """Return a source with what changed after it, the newest first."""
+    events = ", ".join(since[:_MOST_EVENTS])
+    return f"{source.partition(', before ')[0].removesuffix(':')}, before changes ({events}):" if events else source
+
+
 def quotable_lines(text: str) -> list[str]:
-    """Return the lines of a text that have words, without indentation; of a long one its records or sentences."""
+    """Return the lines of a text that have words, without indentation."""
     found: list[str] = []
     for whole in text.splitlines():
         # The number of a line stands before a tab.
         line = "\t".join(map(str.strip, whole.split("\t"))).strip() if "\t" in whole else whole.strip()
-        if len(line) > LONGEST_LINE:
-            found += filter(_has_words, map(str.strip, LINE_BREAK.split(line)))
-        elif _has_words(line) and "```" not in line:
+        if _has_words(line) and "```" not in line:
             found.append(line)
     return found
 

@@ -18,7 +18,7 @@ from everlong.context.names import names_by_line
 from everlong.context.text import beginning
 from everlong.model import Message, ToolCall, calls_of, readable_text
 
-__all__ = ["FileChange", "Step", "read_steps"]
+__all__ = ["ANY", "CALLS", "FileChange", "Step", "read_steps"]
 
 _DECODER = json.JSONDecoder(strict=False)
 _COMMAND_KEYS = ("command", "cmd", "script", "bash_command")
@@ -55,9 +55,9 @@ _SAYS_NOTHING = re.compile(
     r"\W*$|<(returncode|exit_code)>|</?\w+>$|\W*(?:\w+ )?exit(?:ed with)? (?:code|status)\b", re.IGNORECASE
 )
 _SPEAKS_OF_ERROR = re.compile(r"\b(?:error|fail(?:ed|ure)?|exception)\b|\w(?:Error|Exception)\b", re.IGNORECASE)
-_HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+_HEREDOC = re.compile(r"<<-?\s*+(['\"]?)(\w++)\1")
 _QUOTED = re.compile(r"'[^']*(?:'|$)|\"[^\"]*(?:\"|$)")
-_PATCHED = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.+?)\s*$", re.MULTILINE)
+_PATCHED = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.*\S)\s*$", re.MULTILINE)
 _LOOKING_TOOL = re.compile(
     r"(?:^|_)(?:get|list|search|read|find|fetch|view|query|think|calculate|glob|grep|ls|web)|todo|plan", re.IGNORECASE
 )
@@ -78,6 +78,10 @@ _RUNNERS = frozenset(["sudo", "time", "nohup", "nice", "env", "npx", "bunx", "ti
 _GIT_LOOKING = frozenset(
     f"git {name}" for name in ("status", "log", "diff", "show", "blame", "branch", "remote", "rev-parse", "ls-files")
 )
+
+_LISTING = _GIT_LOOKING | {"ls", "find", "tree"}
+ANY, CALLS = "*", "()"
+"""What stands for the change of any file, and for any call that changes something else."""
 
 
 class FileChange(NamedTuple):
@@ -166,6 +170,36 @@ class Step:
         if self.command:
             return all(words[0] in _LOOKING or _program(words) in _GIT_LOOKING for words in self.programs)
         return not self.changes and _LOOKING_TOOL.search(self.call.name) is not None
+
+    @property
+    def events(self) -> list[str]:
+        """What the call changed: names of files, of itself, and what stands for them."""
+        if self.result is None or self.was_stopped:
+            return []
+        if self.command or self.changes:
+            git = [found for words in self.programs if (found := _program(words)).startswith("git ")]
+            ran = [name for name in git if name not in _GIT_LOOKING]
+            changed = [*(change.path.rpartition("/")[2] for change in self.changes), *ran]
+            return [*changed, ANY] if changed else []
+        return [] if self.only_looks or self.failed else [self.call.name, CALLS]
+
+    @property
+    def given(self) -> str:
+        """What the call was given: a command, the new text of a file, or all arguments; nothing if it failed."""
+        if self.command or self.failed:
+            return self.command
+        texts = [value for value in self.arguments.values() if isinstance(value, str)]
+        # Before the new text stands what it replaces.
+        return "\n".join(texts[-1:] if self.changes else map(str, self.arguments.values()))
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The files whose change makes the result out of date, or what stands for all of them."""
+        if not self.command:
+            return frozenset([self.path.rpartition("/")[2] if "." in self.path else ANY if self.path else CALLS])
+        listed = not self.only_looks or any(_program(words) in _LISTING for words in self.programs)
+        named = [word.rpartition("/")[2] for words in self.programs if _is_path(words[-1]) for word in words[1:]]
+        return frozenset([ANY] if listed or not named else named)
 
     @cached_property
     def _ends(self) -> str:

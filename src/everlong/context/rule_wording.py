@@ -230,12 +230,12 @@ def is_rule(sentence: str) -> bool:
 
 _MASKED = re.compile(
     r"^[ \t]*(?P<fence>```|~~~).*?(?:^[ \t]*(?P=fence)[^\n]*$|\Z)|^[ \t]*>[^\n]*|`[^`\n]*`|(?<!\w)'[^'\n]+'(?!\w)"
-    r"|\"[^\"]*?(?:\"|\n[ \t]*\n|\Z)|“[^”]*?(?:”|\Z)|„[^“”]*[“”]|«[^»]*»|「[^」]*」|『[^』]*』",
+    r"|\"[^\"]*?(?:\"|\n[ \t]*\n|\Z)|“[^”]*?(?:”|\Z)|„[^„“”]*+[“”]|«[^«»]*+»|「[^「」]*+」|『[^『』]*+』",
     re.DOTALL | re.MULTILINE,
 )
 """Code and quotations."""
 _END = re.compile(
-    r"(?i)[.!?…]+[\"')\]*_”’»]*(?=\s|$)|[。！？]+[」』”）]*"
+    r"(?i)(?<![.!?…])[.!?…]++[\"')\]*_”’»]*+(?=\s|$)|[。！？]+[」』”）]*"
     r"|,\s+(?=(?:(?:so|and|but) )?(?:(?:can|could|would|will) (?:you|we)|how (?:can|do|should|would)|what)\b)"
 )
 """The end of a sentence; in English also the comma before a question."""

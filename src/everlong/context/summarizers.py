@@ -45,7 +45,7 @@ _LONGEST_NEWEST = 400
 _NEWEST = 1_000
 """Messages that tell the state which a model's summary may lack: files in hand and open errors are recent."""
 _CUT_OFF = re.compile(r"(?:[,;:(\[{/\\=&+<—–，、；：]|(?:^|\s)[-*•]|\b(?:the|an?|and|or|of|to|in|with|for|by|from))$")
-_THOUGHT = re.compile(r"<(think|thinking|reasoning)>.*?</\1>", re.DOTALL | re.IGNORECASE)
+_THOUGHT = re.compile(r"</?(?:think|thinking|reasoning)>", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ def clean_answer(answer: object, budget: int, count: TextCount) -> tuple[str, st
     """
     if not isinstance(answer, str) or not answer.strip():
         return "", "the summary is empty"
-    text = unwrap_fence(_THOUGHT.sub("", answer).strip())
+    text = unwrap_fence(_without_thoughts(answer).strip())
     start = next((place for place in _heading_places(text)), None)
     if start is None:
         return "", "the answer has none of the summary's headings; it may be a refusal or a reply"
@@ -290,6 +290,19 @@ def clean_answer(answer: object, budget: int, count: TextCount) -> tuple[str, st
     if last.startswith("#") or (_CUT_OFF.search(last) and count(text) > budget // 2):
         return "", "the summary breaks off before its end"
     return text, ""
+
+
+def _without_thoughts(answer: str) -> str:
+    """Return an answer without what stands between the marks of a thought; a mark alone is a word like others."""
+    kept, opened, place = list[str](), dict[str, int](), 0
+    for mark in _THOUGHT.finditer(answer):
+        name = mark[0].strip("</>").lower()
+        if not mark[0].startswith("</"):
+            opened.setdefault(name, mark.start())
+        elif name in opened:
+            kept.append(answer[place : opened[name]])
+            opened, place = {}, mark.end()
+    return "".join([*kept, answer[place:]])
 
 
 def _heading_places(text: str) -> list[int]:

@@ -146,18 +146,17 @@ def cut_at_clause(text: str, length: int) -> str:
     return f"{text[: ends[-1]].rstrip(' ,;:-–—')} …" if ends else clip(text, length).replace(" ...", " …")
 
 
-_FENCED = re.compile(r"^[ \t]*(```+|~~~+).*?(?:^[ \t]*\1|\Z)", re.MULTILINE | re.DOTALL)
+FENCED = re.compile(r"^[ \t]*(```+|~~~+).*?(?:^[ \t]*\1|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def without_fences(text: str) -> str:
     """Return a text without its fenced code."""
-    return _FENCED.sub("", text) if "```" in text or "~~~" in text else text
-
-
-_WRAPPED = re.compile(r"\A\s*```\w*\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL)
+    return FENCED.sub("", text) if "```" in text or "~~~" in text else text
 
 
 def unwrap_fence(text: str) -> str:
     """Return the inside of a text that is one fenced block as a whole; any other text as it is."""
-    wrapped = _WRAPPED.match(text)
-    return wrapped[1] if wrapped else text
+    first, _, rest = text.strip().partition("\n")
+    inside, _, last = rest.rpartition("\n")
+    is_whole = re.fullmatch(r"```\w*+\s*+", first) and last.strip() == "```"
+    return inside.strip("\n") if is_whole else text

@@ -199,6 +199,10 @@ _TEXT_FIELDS = frozenset(
     }
 )
 """The fields of such items and parts."""
+_SEARCHES = re.compile(r"(?<!re)search|deep-research|sonar|\bcompound\b|[:-]online\b")
+"""Names of models that search the web for every request."""
+_HEARD = ("audio", "video")
+_DATA = ("data:audio", "data:video")
 _INSIDE = ("content", "output", "summary", "tool_calls")
 """The fields with items and parts inside of others."""
 
@@ -334,7 +338,7 @@ class Budget:
     def cost(self, name: ModelName, usage: Usage, *, is_most: bool = False) -> float | None:
         """Return the cost of tokens, or None without a price; ``is_most`` for prompts that a cache may take in."""
         endpoint = ENDPOINTS.get(name.provider, Endpoint(name.provider))
-        rates = self._windows.catalogue.rates(name, endpoint, usage.prompt_tokens)
+        rates = self._windows.catalogue.rates(name, endpoint, usage.prompt_tokens, is_most=True)
         if rates is None:
             return None
         kinds = [usage]
@@ -354,11 +358,15 @@ class Budget:
         if request.get("model") != name.model or not name.model:
             raise _unpriced("it names no model")
         _check_priced(request)
+        if _SEARCHES.search(name.model.lower()):
+            raise _unpriced("its model looks things up, and each time costs")
         window, is_known = self._window(name)
         prompt = len(words) + _FRAME_TOKENS
         is_elsewhere = any(request.get(field) for field in ("previous_response_id", "conversation"))
         said = [request.get(field) for field in (dialect.list_name, "system", "instructions")]
         if is_elsewhere or not all(map(_is_text, said)):
+            if any(map(_is_heard, said)):
+                raise _unpriced("sounds and films have prices of their own")
             prompt = max(prompt, window)
         longest = window if is_known else _MOST_ANSWER
         count = max(whole_number(request.get(field)) for field in ("n", "best_of")) or 1
@@ -433,6 +441,19 @@ def _is_text(value: Any) -> bool:
         return False
     kind = value.get("type", "message" if "role" in value else "function" if "function" in value else "")
     return isinstance(kind, str) and kind in _TEXTS and all(_is_text(value.get(field)) for field in _INSIDE)
+
+
+def _is_heard(value: Any) -> bool:
+    """Return whether there is a sound or a film in messages, items or parts, whatever field or type it goes by."""
+    if isinstance(value, str):
+        return value[:10].lower() in _DATA
+    inside: Iterable[Any] = value if isinstance(value, list) else ()
+    if isinstance(value, dict):
+        told = (name for name, one in (*value.items(), (str(value.get("type")), value)) if one not in _EMPTY)
+        if any(kind in name.lower() for name in told for kind in _HEARD):
+            return True
+        inside = value.values()
+    return any(map(_is_heard, inside))
 
 
 def _parse_once(data: bytes) -> Any:

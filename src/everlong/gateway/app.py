@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
+import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
@@ -83,7 +85,9 @@ class Front:
         self.log = log or GatewayLog(None)
         self._guesses = Guesses()
         self._memory = BodyMemory()
-        self.is_draining = False
+        self.is_leaving = False
+        self.asked_ready = -math.inf
+        """When a balancer last asked whether this gateway is ready."""
         self._idle: asyncio.Event | None = None
 
     def endpoint(
@@ -114,9 +118,20 @@ class Front:
 
         return handle
 
+    def leave(self) -> bool:
+        """Be ready no more, and have clients close their connections; return whether a balancer has to hear of it."""
+        self.is_leaving = True
+        return time.monotonic() - self.asked_ready < _BALANCER_SECONDS
+
+    async def close_connection(self, _: web.BaseRequest, response: web.StreamResponse) -> None:
+        """End the connection after an answer where the gateway is about to stop."""
+        if self.is_leaving:
+            response.force_close()
+            response.headers["Connection"] = "close"
+
     async def drain(self, seconds: float) -> int:
-        """Take no more requests, and wait until all are done; return how many are not when the time is over."""
-        self.is_draining = True
+        """Wait until all requests are done; return how many are not when the time is over."""
+        self.leave()
         self._idle = asyncio.Event()
         if self.metrics.in_flight:
             try:
@@ -145,8 +160,6 @@ class Front:
             return refusal(request, Refused(500, "the gateway failed; its log has a line with this request's id"))
 
     async def _admit(self, request: web.Request, account: RequestAccount, handler: Handler) -> web.StreamResponse:
-        if self.is_draining:
-            raise Refused(503, "the gateway is about to stop; try again", 1, close=True)
         caller = self.guard.admit(request.headers)
         if not self.guard.is_open:
             self._guesses.check(request.remote or "", caller, self.guard.tried(request.headers))
@@ -332,6 +345,8 @@ _MODELS_SECONDS = 2.5
 """Seconds to wait for the list of models; some clients wait three."""
 _COUNT_SECONDS = 20.0
 _READY_SECONDS = 2.0
+_BALANCER_SECONDS = 15.0
+"""Seconds after which who asked whether a gateway is ready counts as gone."""
 _FREE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
 _NAMED_PATH = re.compile(r"/(?:v\d+/)?(?:responses|conversations|chat/completions)/([^/]+)")
 
@@ -382,6 +397,7 @@ def make_app(gateway: Gateway, front: Front | None = None, inspector: InspectorL
     oldest = "Seconds that the oldest entry of the journal has waited since it could be stored."
     front.metrics.gauge("everlong_journal_oldest_seconds", oldest, lambda: journal.oldest)
     front.metrics.gauge("everlong_conversations", "Conversations in memory.", lambda: gateway.conversations)
+    app.on_response_prepare.append(front.close_connection)
     app.on_startup.append(lambda _: gateway.start())
     app.on_cleanup.append(lambda _: gateway.close())
     return app
@@ -482,7 +498,8 @@ class _Endpoints:
         The journal keeps them while the database is away: a balancer would find no gateway left, as all share it.
         """
         del request, account
-        if self._front.is_draining:
+        self._front.asked_ready = time.monotonic()
+        if self._front.is_leaving:
             return web.json_response({"status": "not ready", "problem": "draining"}, status=503)
         problem = await self._gateway.keeping_problem()
         if problem and self._gateway.settings.gateway.when_full == "refuse":

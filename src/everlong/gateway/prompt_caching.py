@@ -200,7 +200,7 @@ def _same(before: Any, after: Any) -> bool:
     return before is after or bool(before == after)
 
 
-_MARKER_FIELD = re.compile(rb',?\s*"cache_control"\s*:\s*\{[^{}]*\}')
+_MARKER_FIELD = re.compile(rb'(?:,\s*+)?"cache_control"\s*+:\s*+\{[^{}]*+\}')
 
 
 def cached_prompt(

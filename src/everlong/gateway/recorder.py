@@ -385,7 +385,7 @@ class ConversationRecorder:
         elif entry.is_open:
             self.store.turns.begin(branch, model=turn.model, session=session or None, began=turn.began)
         else:
-            self.store.turns.add_finished(branch, replace(turn, session=session))
+            self.store.turns.add_finished(branch, replace(turn, session=session), is_again=True)
 
     def _open_turn(self, turn: FinishedTurn) -> int | None:
         """Return the number of the open turn that an earlier entry of the same request began."""

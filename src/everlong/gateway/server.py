@@ -42,6 +42,8 @@ __all__ = ["GatewayServer", "HostedGateway", "bound_socket", "serve", "tune"]
 
 DRAIN_SECONDS = 30
 """Seconds that requests under way may go on when the gateway is told to stop."""
+LEAVE_SECONDS = 5.0
+"""Seconds for which a gateway behind a balancer still takes requests, while it says that it is not ready."""
 _IDLE_SECONDS = 75.0
 """Seconds that a connection may stay without a whole request head."""
 _MOST_HEAD = 300_000
@@ -172,6 +174,10 @@ async def serve(server: GatewayServer, told: Callable[[str], None], *, until_eof
             _watch_input(stop)
         await first.wait()
         telling.cancel()
+        if server.front.leave():
+            told(f"stopping; a balancer gets {LEAVE_SECONDS:g} seconds to send requests elsewhere")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(second.wait(), LEAVE_SECONDS)
         await server.stop_listening()
         under_way = server.front.metrics.in_flight
         if under_way:

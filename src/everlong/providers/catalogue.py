@@ -153,7 +153,13 @@ class Catalogue:
         )
 
     def rates(
-        self, name: ModelName, endpoint: Endpoint, prompt_tokens: int = 0, at: float | None = None
+        self,
+        name: ModelName,
+        endpoint: Endpoint,
+        prompt_tokens: int = 0,
+        at: float | None = None,
+        *,
+        is_most: bool = False,
     ) -> Rates | None:
         """Return the price of each kind of token of a request, by the steps of the price; None if unknown.
 
@@ -162,12 +168,13 @@ class Catalogue:
             endpoint: who serves it.
             prompt_tokens: all tokens of the request's prompt.
             at: when it was sent, in seconds since 1970; now, if not given.
+            is_most: whether pictures count, whose tokens may have a price of their own.
         """
         own = self._own_rates(name)
         if own is not None or endpoint.catalogue is None:  # no catalogue knows the prices of the user's own endpoints
             return own
         entry = _entry(name.model, endpoint.catalogue)
-        return None if entry is None else _listed_rates(entry, prompt_tokens, at)
+        return None if entry is None else _listed_rates(entry, prompt_tokens, at, is_most=is_most)
 
     def cost(self, name: ModelName, endpoint: Endpoint, usage: Usage) -> float | None:
         """Return the US dollars that a call costs, by the steps of the price; None if prices are not known."""
@@ -205,13 +212,16 @@ def _entry(model: str, provider: str | None) -> Any:
         return None
 
 
-def _listed_rates(entry: Any, prompt_tokens: int, at: float | None = None) -> Rates | None:
+def _listed_rates(entry: Any, prompt_tokens: int, at: float | None = None, *, is_most: bool = False) -> Rates | None:
     """Return the rates of an entry of the package ``genai-prices`` for a request; None if it has none."""
     moment = datetime.now(tz=UTC) if at is None else datetime.fromtimestamp(at, tz=UTC)
     listed = entry.get_prices(moment)
 
     def price(name: str) -> Decimal | None:
-        return _at_step(getattr(listed, name, None), prompt_tokens)
+        first, _, rest = name.partition("_")
+        names = (name, f"{first}_image_{rest}") if is_most else (name,)
+        found = (_at_step(getattr(listed, one, None), prompt_tokens) for one in names)
+        return max((one for one in found if one is not None), default=None)
 
     plain, output = price("input_mtok"), price("output_mtok")
     if plain is None or output is None:

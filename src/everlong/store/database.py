@@ -193,7 +193,8 @@ class Database:
         with self.translating(), self.engine.connect() as connection:
             options = {"isolation_level": "REPEATABLE READ"} if self.backend.name == "postgresql" else {}
             connection.execution_options(everlong_read=True, **options)
-            yield connection
+            with connection.begin():  # `ask` goes to the driver, past what would begin by itself
+                yield connection
 
     def write(self, work: Callable[[Connection], T]) -> T:
         """Run work in one transaction and commit it; run it again if the database asks for that.
@@ -429,6 +430,27 @@ def _is_alive(connection: Connection) -> bool:
 def pause(attempt: int) -> None:
     """Wait a moment, longer with each attempt and by chance, so that rivals part."""
     time.sleep(random.uniform(0, min(0.2, 0.002 * 2**attempt)))  # noqa: S311 - no secret
+
+
+def ask(connection: Connection, statement: str, values: Sequence[Any] = ()) -> Any:
+    """Run a statement that is written with question marks; on SQLite in a tenth of SQLAlchemy's time.
+
+    What comes back has ``fetchone`` and ``fetchall``, and plain rows.
+    """
+    if connection.dialect.name == "sqlite":
+        return run_plain(connection, statement, tuple(values))
+    return connection.exec_driver_sql(statement.replace("%", "%%").replace("?", "%s"), tuple(values))
+
+
+def run_plain(connection: Connection, statement: str, parameters: Any = ()) -> sqlite3.Cursor:
+    """Run a statement on SQLite's driver, once or for each of a list of parameters."""
+    raw = connection.connection.driver_connection
+    assert isinstance(raw, sqlite3.Connection)  # noqa: S101 - this is the driver of that backend
+    try:
+        many = isinstance(parameters, list)
+        return raw.executemany(statement, parameters) if many else raw.execute(statement, parameters)
+    except sqlite3.Error as error:
+        raise DBAPIError.instance(statement, parameters, error, sqlite3.Error, dialect=connection.dialect) from error
 
 
 def in_batches(values: Sequence[T], size: int = VALUES_AT_ONCE) -> Iterator[Sequence[T]]:

@@ -114,6 +114,7 @@ class Turns:
             "INSERT INTO turn (tenant, session, branch, node, depth, view_id, preamble, model, status, error, usage,"
             " cost, reply, reply_key, echo_node, ts, ended) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?) RETURNING id"
         )
+        self._began = sql("SELECT id FROM turn WHERE tenant = ? AND status = ? AND ts = ?")
         self._name_sql = sql("INSERT INTO reply_name (tenant, name, turn) VALUES (?,?,?) ON CONFLICT DO NOTHING")
         grown = ", ".join(f"{name} = {name} + ?" for name in (*TOTALS, "cost"))
         self._totals_sql = sql(f"UPDATE session SET {grown}, active = ? WHERE id = ? AND tenant = ?")  # noqa: S608 - ours
@@ -201,8 +202,12 @@ class Turns:
 
         return self._database.retry(lambda attempt: self._database.write(partial(work, attempt)))
 
-    def add_finished(self, at: Branch, past: FinishedTurn) -> int:
-        """Store a finished turn, as `begin` and `finish` would; return its number."""
+    def add_finished(self, at: Branch, past: FinishedTurn, *, is_again: bool = False) -> int:
+        """Store a finished turn, as `begin` and `finish` would; return its number.
+
+        Where it is tried ``is_again``, a turn that began at the same moment is this one: whoever lost the connection
+        cannot know whether the server went on to commit.
+        """
 
         def work(attempt: int, connection: Connection) -> int:
             row = self._run(connection, self._branch, (at.id, self._core.tenant)).fetchone()
@@ -210,7 +215,12 @@ class Turns:
                 raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
             self._linker.link(connection, at)
             self._core.recorder.add_contents(connection, self._core.tenant, self._replies.content(past.reply))
-            return self._insert_row(connection, self._add_reply(connection, at, past, attempt), past, *row)
+            answered = self._add_reply(connection, at, past, attempt)
+            # Asked once the reply is there: it waits for the locks of a transaction that is under way.
+            moment = (self._core.tenant, past.status, past.began)
+            if is_again and (stored := self._run(connection, self._began, moment).fetchone()) is not None:
+                return int(stored[0])
+            return self._insert_row(connection, answered, past, *row)
 
         return self._database.retry(lambda attempt: self._database.write(partial(work, attempt)))
 
@@ -533,7 +543,7 @@ def _figure_rows(core: StoreCore, path: ShownPath, condition: str, values: Seque
     statement = core.database.sql(f"SELECT {_FIGURES} FROM turn WHERE tenant = ? AND {condition}")  # noqa: S608 - ours
     with core.database.read() as connection:
         rows = connection.exec_driver_sql(statement, (core.tenant, *values)).all()
-        numbers = [path.turn_at(connection, row[1], row[2]) for row in rows]
+        numbers = path.turns_at(connection, [(row[1], row[2]) for row in rows])
     yield from map(_figures, rows, numbers)
 
 

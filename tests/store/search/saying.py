@@ -7,6 +7,7 @@ from typing import Any
 
 from everlong.store import Branch, Store
 from everlong.store.search import Filters
+from everlong.store.search.corpus import load_documents
 
 
 class Sayer:
@@ -41,7 +42,7 @@ class Sayer:
     def text_of(self, seq: int) -> str:
         """What a document says."""
         with self.store.database.read() as connection:
-            return self.store.searcher.corpus.load(connection, [seq])[seq].text
+            return load_documents(connection, [seq])[seq].text
 
 
 class Said(Sayer):

@@ -88,7 +88,7 @@ def test_a_conversation_can_be_searched_alone_by_the_id_of_any_part(store: Store
 
 @pytest.mark.parametrize("others", [0, 4])
 def test_a_folder_has_what_its_conversations_show(said: Said, others: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("everlong.store.search.index._MOST_STRETCHES", 3)
+    monkeypatch.setattr("everlong.store.search.scope._MOST_STRETCHES", 3)
     for text, folder in (("lamp here", "/here"), ("lamp there", "/there"), ("lamp nowhere", None)):
         said.store.sessions.start(said.say(text), folder=folder, from_depth=0)
     for number in range(others):

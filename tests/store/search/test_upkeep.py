@@ -35,15 +35,14 @@ def test_several_processes_index_each_message_once(url: str, database: Database)
     done = [int(run.communicate(timeout=PATIENCE)[0]) for run in runs]
     assert sum(done) == 200
     assert len(sayer.texts("lamp", limit=1_000)) == 200
-    with database.read() as connection:
-        assert sayer.store.searcher.corpus.pending_numbers(connection, 10) == []
+    assert not sayer.store.searcher.index.has_pending()
 
 
 def test_an_index_of_another_version_is_made_anew(file_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     sayer = Sayer(file_store)
     sayer.say("lamp one", "lamp two")
     sayer.drain()
-    for module in ("text", "upkeep", "sqlite"):
+    for module in ("text", "index", "sqlite"):
         monkeypatch.setattr(f"everlong.store.search.{module}.INDEX_VERSION", text.INDEX_VERSION + 1)
     with Store.open(file_store.database.backend.where) as again:
         later = Sayer(again)
@@ -109,8 +108,8 @@ def test_what_another_stores_while_the_index_is_made_anew_is_listed_once(schema_
                     other.record([{"role": "user", "content": "the pelican came in between"}])
                 return done
 
-        store.searcher.upkeep.ensure()
-        store.database.write(lambda connection: store.searcher.upkeep.rebuild(Between(connection)))  # type: ignore[arg-type]
+        store.searcher.index.ensure()
+        store.database.write(lambda connection: store.searcher.index.rebuild(Between(connection)))  # type: ignore[arg-type]
         while store.searcher.index_pending():
             pass
         assert [hit.snippet.text for hit in store.search("pelican").hits] == ["the pelican came in between"]

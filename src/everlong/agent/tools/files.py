@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
 import secrets
 import stat
 import sys
@@ -30,6 +29,9 @@ LARGEST = 20_000_000
 
 MOST_LINES = 4_000
 """Lines of the longest texts that are compared line by line; a longer comparison would take too long."""
+
+_MOST_TOLD = 20
+"""Places of a quoted text that are looked for, and told."""
 
 _COMPARED_LINES = 5_000
 _COMPARED_CHARS = 300
@@ -204,10 +206,11 @@ def preview_write(args: dict[str, Any], context: ToolContext) -> str:
 
 
 class Edited(NamedTuple):
-    """A text after an edit, and the numbers of the changed lines."""
+    """A text after an edit, the numbers of the first changed lines, and how many places there are."""
 
     text: str
     at: list[int]
+    times: int
 
 
 def edit_file(path: str, old: str, new: str, context: ToolContext, replace_all: bool = False) -> str:
@@ -223,8 +226,8 @@ def edit_file(path: str, old: str, new: str, context: ToolContext, replace_all: 
     """
     resolved, _, edited = _plan_edit(path, old, new, context, replace_all=replace_all)
     save(context.workspace, resolved, edited.text.encode("utf-8", "surrogateescape"))
-    places = ", ".join(map(str, edited.at[:10])) + (" …" if len(edited.at) > 10 else "")
-    where = f"at line {places}" if len(edited.at) == 1 else f"in {len(edited.at)} places, at lines {places}"
+    places = ", ".join(map(str, edited.at[:10])) + (" …" if edited.times > 10 else "")
+    where = f"at line {places}" if edited.times == 1 else f"in {edited.times:,} places, at lines {places}"
     return f"Edited {context.workspace.shown(resolved)} {where}."
 
 
@@ -257,15 +260,26 @@ def edit_text(text: str, old: str, new: str, name: str, *, replace_all: bool = F
     old, new = _as_in(text, old), _as_in(text, new)
     if old == new:
         raise ToolError("'old' and 'new' are the same, so there is nothing to change")
-    at = [text.count("\n", 0, found.start()) + 1 for found in re.finditer(f"(?={re.escape(old)})", text)]
+    at = [text.count("\n", 0, place) + 1 for place in _places(text, old, step=len(old) if replace_all else 1)]
     if not at:
         raise ToolError(f"'old' is not in {name}. {_near_misses(text, old)}")
     if len(at) > 1 and not replace_all:
+        times = f"{len(at)} times" if len(at) < _MOST_TOLD else f"{_MOST_TOLD} times or more"
         raise ToolError(
-            f"'old' is in {name} {len(at)} times, at lines {', '.join(map(str, at[:20]))}; quote more around the "
-            "one that is meant, or say replace_all=true"
+            f"'old' is in {name} {times}, at lines {', '.join(map(str, at))}; quote more around the one that is "
+            "meant, or say replace_all=true"
         )
-    return Edited(text.replace(old, new), at)
+    return Edited(text.replace(old, new), at, text.count(old))
+
+
+def _places(text: str, old: str, step: int) -> list[int]:
+    """Return the first places of some words in a text; with a step of 1 they may overlap."""
+    found: list[int] = []
+    place = text.find(old)
+    while place >= 0 and len(found) < _MOST_TOLD:
+        found.append(place)
+        place = text.find(old, place + step)
+    return found
 
 
 def _with_lf(text: str) -> str:
@@ -300,11 +314,9 @@ def _find_ignoring_space(lines: list[str], wanted: list[str]) -> int:
     """Return the first line (from 1) of lines that differ in white space only; 0 without any."""
     if not wanted or not any(wanted):
         return 0
-    bare = [line.strip() for line in lines]
-    for start in range(len(bare) - len(wanted) + 1):
-        if bare[start] == wanted[0] and bare[start : start + len(wanted)] == wanted:
-            return start + 1
-    return 0
+    bare = "\n".join(["", *map(str.strip, lines), ""])
+    place = bare.find("\n".join(["", *wanted, ""]))
+    return bare.count("\n", 0, place) + 1 if place >= 0 else 0
 
 
 # -- files of the workspace --------------------------------------------------------------------------------------------

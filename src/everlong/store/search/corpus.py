@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection
@@ -27,8 +26,8 @@ from everlong.model import (
     read_message,
 )
 from everlong.store.content import value_of
-from everlong.store.database import Database
-from everlong.store.search.index import SearchScope
+from everlong.store.database import ask, in_batches
+from everlong.store.search.scope import EVERYTHING, SearchScope
 
 # "Mia: …", "[Mia]: …", "[14 May, 10:05] Mia: …", "Mia said, …"
 _SPEAKER = re.compile(
@@ -140,20 +139,17 @@ def called_tools(message: Message) -> dict[str, str]:
     return named
 
 
-CALL_WITHIN = 64
+_CALL_WITHIN = 64
 """Messages before an answer among which its call is looked for."""
 
-CHUNK = 200
+_CALLS_AT_ONCE = 4
+
+_CHUNK = 200
 """Documents read by one statement."""
 
-_MESSAGE = (
-    "SELECT n.seq, n.id, n.branch, n.depth, n.role, n.ts, c.bytes, c.codec "
-    "FROM {rows} JOIN content c ON c.digest = n.digest WHERE c.state = 'live' AND {where}"
-)
-_SUMMARY = (
-    "SELECT -i.seq, NULL, v.branch, i.to_depth, 'summary', v.ts, c.bytes, c.codec "
-    "FROM {rows} JOIN view v ON v.id = i.view JOIN content c ON c.digest = i.digest "
-    "WHERE c.state = 'live' AND v.state <> 'void' AND {where}"
+_COLUMNS = (
+    "n.seq, n.id, n.branch, n.depth, n.role, n.ts, c.bytes, c.codec",
+    "-i.seq, NULL, v.branch, i.to_depth, 'summary', v.ts, c.bytes, c.codec",
 )
 
 
@@ -185,84 +181,61 @@ class SearchDocument:
         return speaker_of(self.message, self.text)
 
 
-class Corpus:
-    """The documents of a database."""
-
-    def __init__(self, database: Database) -> None:
-        self._sql = database.sql
-
-    def load(self, connection: Connection, seqs: Iterable[int], tenant: str | None = None) -> dict[int, SearchDocument]:
-        """Return documents by number, without those that are gone, forgotten, damaged or another tenant's."""
-        found: dict[int, SearchDocument] = {}
-        for chunk in _chunks(seqs):
-            messages = [seq for seq in chunk if seq > 0]
-            summaries = [-seq for seq in chunk if seq < 0]
-            if messages:
-                self._read(connection, found, _MESSAGE, "node n", "n", messages, tenant)
-            if summaries:
-                self._read(connection, found, _SUMMARY, "view_item i", "i", summaries, tenant)
-        return found
-
-    def _read(
-        self,
-        connection: Connection,
-        found: dict[int, SearchDocument],
-        statement: str,
-        rows: str,
-        alias: str,
-        seqs: list[int],
-        tenant: str | None,
-    ) -> None:
-        where = f"{alias}.seq IN ({','.join('?' * len(seqs))})"
-        values: list[Any] = list(seqs)
-        if tenant is not None:
-            where += f" AND {'n' if alias == 'n' else 'v'}.tenant = ?"
-            values.append(tenant)
-        sql = self._sql(statement.format(rows=rows, where=where))
-        for document in _whole(connection.exec_driver_sql(sql, tuple(values)).fetchall()):
-            found[document.seq] = document
-
-    def neighbours(self, connection: Connection, seqs: Iterable[int]) -> dict[int, tuple[int | None, int | None]]:
-        """Return for each message the one before and the one after it in the same conversation."""
-        found: dict[int, tuple[int | None, int | None]] = {}
-        for chunk in _chunks(seq for seq in seqs if seq > 0):
-            statement = (
-                "SELECT n.seq, (SELECT p.seq FROM node p WHERE p.id = n.parent), "  # noqa: S608 - only marks are put in
-                "(SELECT f.seq FROM node f WHERE f.branch = n.branch AND f.depth > n.depth ORDER BY f.depth LIMIT 1) "
-                f"FROM node n WHERE n.seq IN ({','.join('?' * len(chunk))})"
+def load_documents(
+    connection: Connection, seqs: Iterable[int], scope: SearchScope = EVERYTHING
+) -> dict[int, SearchDocument]:
+    """Return documents by number, without those that are gone, forgotten, damaged or out of the scope."""
+    wanted = list(seqs)
+    found: dict[int, SearchDocument] = {}
+    for source in scope.sources():
+        columns, content = _COLUMNS[source.low < 0], "n.digest" if source.low > 0 else "i.digest"
+        own = [abs(seq) for seq in wanted if source.low <= seq <= source.high]
+        for some in in_batches(own, _CHUNK):
+            rows = ask(
+                connection,
+                f"SELECT {columns} FROM {source.rows} JOIN content c ON c.digest = {content} "  # noqa: S608 - our own
+                f"WHERE c.state = 'live' AND {source.where} "
+                f"AND {source.seq.removeprefix('-')} IN ({','.join(map(str, some))})",
+                source.values,
             )
-            for seq, before, after in connection.exec_driver_sql(self._sql(statement), tuple(chunk)).fetchall():
-                found[seq] = (before, after)
-        return found
-
-    def pending_numbers(self, connection: Connection, limit: int) -> list[int]:
-        """Return the numbers of documents that are not indexed yet, newest first."""
-        sql = self._sql("SELECT seq FROM pending ORDER BY abs(seq) DESC, seq LIMIT ?")
-        return [row[0] for row in connection.exec_driver_sql(sql, (limit,))]
-
-    def has_pending(self, connection: Connection) -> bool:
-        """Return whether anything is stored that is not indexed yet."""
-        return connection.exec_driver_sql("SELECT 1 FROM pending LIMIT 1").first() is not None
-
-    def newest(self, connection: Connection) -> int:
-        """Return the number of the newest message."""
-        return int(connection.exec_driver_sql("SELECT coalesce(max(seq), 0) FROM node").scalar_one())
+            found.update((one.seq, one) for one in _whole(rows) if scope.holds(one.branch, one.depth))
+    return found
 
 
-def in_scope(document: SearchDocument, scope: SearchScope) -> bool:
-    """Return whether a document that was read for another reason is in the scope of the search."""
-    if scope.role is not None and document.role != scope.role:
-        return False
-    if scope.since is not None and document.ts < scope.since:
-        return False
-    if scope.before is not None and document.ts >= scope.before:
-        return False
-    if scope.upto is not None and document.seq > scope.upto:
-        return False
-    return scope.stretches is None or any(
-        document.branch == stretch.branch and stretch.low < document.depth <= stretch.high
-        for stretch in scope.stretches
+def neighbours(connection: Connection, seqs: Iterable[int]) -> dict[int, tuple[int | None, int | None]]:
+    """Return for each message the one before and the one after it in the same conversation."""
+    found: dict[int, tuple[int | None, int | None]] = {}
+    for some in in_batches([seq for seq in seqs if seq > 0], _CHUNK):
+        statement = (
+            "SELECT n.seq, (SELECT p.seq FROM node p WHERE p.id = n.parent), "  # noqa: S608 - only numbers
+            "(SELECT f.seq FROM node f WHERE f.branch = n.branch AND f.depth > n.depth ORDER BY f.depth LIMIT 1) "
+            f"FROM node n WHERE n.seq IN ({','.join(map(str, some))})"
+        )
+        found.update((seq, (before, after)) for seq, before, after in ask(connection, statement))
+    return found
+
+
+def is_of_tool(connection: Connection, document: SearchDocument, tool: str) -> bool:
+    """Return whether a document is a call of a tool, or an answer to one: the call stands shortly before it."""
+    if tool in tools_of(document.message):
+        return True
+    wanted = set(answered_calls(document.message))
+    above = (
+        "WITH RECURSIVE up(seq, parent, far) AS (SELECT seq, parent, 0 FROM node WHERE seq = ? UNION ALL "
+        "SELECT p.seq, p.parent, up.far + 1 FROM node p JOIN up ON p.id = up.parent WHERE up.far < ?) "
+        "SELECT seq FROM up WHERE far > 0 ORDER BY far"
     )
+    seqs = [row[0] for row in ask(connection, above, (document.seq, _CALL_WITHIN))] if wanted else []
+    for some in in_batches(seqs, _CALLS_AT_ONCE):
+        before = load_documents(connection, some)
+        for seq in some:
+            named = called_tools(before[seq].message) if seq in before else {}
+            if any(named.get(ident) == tool for ident in wanted):
+                return True
+            wanted -= named.keys()
+        if not wanted:
+            break
+    return False
 
 
 def _whole(rows: Iterable[Sequence[Any]]) -> Iterator[SearchDocument]:
@@ -274,9 +247,3 @@ def _whole(rows: Iterable[Sequence[Any]]) -> Iterator[SearchDocument]:
             continue
         if isinstance(message, dict):
             yield SearchDocument(seq, None if ident is None else bytes(ident), branch, depth, role, ts, message)
-
-
-def _chunks(items: Iterable[int]) -> Iterator[list[int]]:
-    waiting = iter(items)
-    while chunk := list(islice(waiting, CHUNK)):
-        yield chunk

@@ -1,21 +1,29 @@
-"""The search index: which passages hold a term, whichever database keeps it.
+"""The search index: which passages hold a term, whichever database keeps it, and its upkeep.
 
 An index is keyed by the numbers of passages. One is made of the document's number (the ``seq`` of a node, or minus the
 ``seq`` of a view's item for a summary), the place of the passage in it, and in the lowest bits what the ranking wants
 to know of it. The index holds terms, never the text.
+
+Documents are cut into terms before the write lock is taken. Whoever takes a document off the list of pending ones adds
+it, in the same transaction; so several processes may drain at once, and one that dies has changed nothing.
 """
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
-from everlong.store.search.text import PLACE_BITS, is_dense
+from everlong.store.database import Database, ShortWrites, ask, in_batches
+from everlong.store.search.corpus import SearchDocument, answered_calls, load_documents
+from everlong.store.search.scope import SearchScope, Source
+from everlong.store.search.text import INDEX_VERSION, PLACE_BITS, is_dense, passage_terms, terms_of
+from everlong.store.search.vectors import VectorTable
 
 _LENGTHS = (1, 2, 3, 4, 6, 8, 11, 14, 18, 23, 29, 36, 45, 56, 70, 90)
 LENGTHS = len(_LENGTHS)
@@ -27,10 +35,20 @@ KEY_BITS = _MARK_BITS + PLACE_BITS
 SPEAKER = "§"
 """The beginning of a term that says who speaks."""
 
+COUNTED = 2_000
+"""Passages with a term that are counted; for a more frequent term, the newest ones tell about how many there are."""
 
-def passage_key(seq: int, place: int, marks: int, length: int) -> int:
-    """Return the number of a passage with so many terms."""
-    return (seq << KEY_BITS) + (place << _MARK_BITS) + marks + min(LENGTHS - 1, bisect_left(_LENGTHS, length))
+MOST_AT_ONCE = 200_000
+"""Characters that are indexed in one transaction, unless a single document has more."""
+
+_UNITED = 100
+"""Selects that one statement unites."""
+_LEAST_PAUSE = 0.03
+_MOST_PAGES = 64
+"""Pages that one step of a purge clears, at most."""
+
+Rows = list[tuple[int, str]]
+"""The passages of a document as they are indexed: the number of each, and its terms, separated by spaces."""
 
 
 def seq_of(key: int) -> int:
@@ -48,55 +66,22 @@ def length_of(key: int) -> int:
     return _LENGTHS[key % LENGTHS]
 
 
-MAX_NUMBER = (1 << 40) - 1
-"""The highest number that a document can have."""
-
-COUNTED = 4_000
-"""Passages with a term that are counted; for a more frequent term, the newest ones tell about how many there are."""
-
-
-_UNITED = 100
-"""Lists of passages that one statement asks for."""
-
-
-class Stretch(NamedTuple):
-    """A stretch of one branch: depths in ``(low, high]``."""
-
-    branch: int
-    low: int
-    high: int
-
-
-@dataclass(frozen=True, slots=True)
-class SearchScope:
-    """The documents that count: those of a tenant, and only some of them if a filter is set."""
-
-    tenant: str
-    stretches: tuple[Stretch, ...] | None = None
-    role: str | None = None
-    since: float | None = None
-    before: float | None = None
-    is_messages_only: bool = False
-    upto: int | None = None
-    """The newest document that was there when the search began, so that later pages do not shift."""
-    numbers: tuple[int, int] | None = None
-    """The lowest and the highest number that a message in it can have, if that is known."""
-
-    @property
-    def bounds(self) -> tuple[int, int]:
-        """The numbers between which its messages are."""
-        low, high = self.numbers or (1, MAX_NUMBER)
-        return low, high if self.upto is None else min(high, self.upto)
-
-    @property
-    def has_messages(self) -> bool:
-        """True if messages can be in it."""
-        return self.role != "summary"
-
-    @property
-    def has_summaries(self) -> bool:
-        """True if summaries can be in it."""
-        return self.role in {None, "summary"} and not self.is_messages_only
+def index_rows(document: SearchDocument) -> Rows:
+    """Return a document as it is indexed; what a client wrapped around a person's words has passages of its own."""
+    own = passage_terms(document.own_text)
+    marks = SPOKEN * bool(document.speaker) + WHOLE * (len(own) == 1)
+    if document.role == "user" and not answered_calls(document.message):
+        marks += PERSON
+    told = [(terms, marks) for terms in own]
+    if document.own_text != document.text:
+        told += [(terms, 0) for terms in passage_terms(document.text)]
+    speaker = [SPEAKER + term for term in terms_of(document.speaker)]
+    rows: Rows = []
+    for place, (terms, its) in enumerate(told):
+        length = min(LENGTHS - 1, bisect_left(_LENGTHS, terms.count(" ") + 1))
+        key = (document.seq << KEY_BITS) + (place << _MARK_BITS) + its + length
+        rows.append((key, " ".join([terms, *speaker])))
+    return rows
 
 
 class SearchPlace(NamedTuple):
@@ -127,24 +112,6 @@ class Wish(NamedTuple):
     limit: int
 
 
-class IndexText(NamedTuple):
-    """A document as it is indexed: its number, and for each passage the number and the terms, separated by spaces."""
-
-    seq: int
-    passages: tuple[tuple[int, str], ...]
-
-
-class _Source(NamedTuple):
-    """Where documents are in the store: rows, their conditions and values, and the names of columns."""
-
-    rows: str
-    where: str
-    values: list[Any]
-    seq: str
-    ts: str
-    bounds: tuple[int, int]
-
-
 class Index(ABC):
     """A search index in one kind of database."""
 
@@ -152,6 +119,13 @@ class Index(ABC):
     """The table of passages."""
     key: str
     """Its column with the number of a passage."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._vectors = VectorTable(database)
+        self._is_ready = False
+
+    # -- each database for itself --------------------------------------------------------------------------------------
 
     @abstractmethod
     def version(self, connection: Connection) -> int | None:
@@ -169,35 +143,12 @@ class Index(ABC):
         """
 
     @abstractmethod
-    def add(self, connection: Connection, documents: Sequence[IndexText]) -> None:
-        """Index documents that are not in it."""
+    def add(self, connection: Connection, rows: Rows) -> None:
+        """Add passages that are not in it."""
 
     @abstractmethod
-    def remove(self, connection: Connection, documents: Sequence[IndexText]) -> None:
-        """Take documents out, given exactly what was indexed of them; one that is not in it is passed over."""
-
-    @abstractmethod
-    def has_traces(self, connection: Connection) -> bool:
-        """Return whether removed terms may still stand in the index's own pages."""
-
-    @abstractmethod
-    def purge(self, connection: Connection, pages: int) -> None:
-        """Clear about so many of those pages; to be called until nothing is left."""
-
-    @abstractmethod
-    def frequencies(self, connection: Connection, terms: Collection[str], upto: int | None = None) -> dict[str, int]:
-        """Return about how many passages hold each of some terms; terms in none are left out.
-
-        With ``upto`` only documents up to that number count, as far as that can be told.
-        """
-
-    @abstractmethod
-    def run(self, connection: Connection, statement: str, values: Sequence[Any] = ()) -> Any:
-        """Run a statement that is written with question marks."""
-
-    def rows(self, connection: Connection, statement: str, values: Sequence[Any]) -> list[Any]:
-        """Return the rows of a statement that may give thousands."""
-        return list(self.run(connection, statement, values).fetchall())
+    def remove(self, connection: Connection, documents: Iterable[Rows]) -> list[Rows]:
+        """Take documents out, given exactly what was indexed of them; return those that were in it."""
 
     @abstractmethod
     def match(self, terms: Collection[str], *, every: bool) -> tuple[str, list[Any]]:
@@ -206,38 +157,155 @@ class Index(ABC):
         A single character of dense script stands for all terms that begin with it.
         """
 
+    def has_traces(self, connection: Connection) -> bool:
+        """Return whether removed terms may still stand in the index's own pages."""
+        del connection
+        return False
+
+    def clear_pages(self, connection: Connection, pages: int) -> None:  # noqa: B027 - a server clears its pages itself
+        """Clear about so many of those pages; to be called until nothing is left."""
+
+    # -- upkeep --------------------------------------------------------------------------------------------------------
+
+    def ensure(self) -> None:
+        """Create the index; replace one that an older version of Everlong made."""
+        if self._is_ready:
+            return
+        with self._database.read() as connection:
+            self._is_ready = self.version(connection) == INDEX_VERSION
+        if not self._is_ready:
+            self._database.write(self._make)
+            self._is_ready = True
+
+    def _make(self, connection: Connection) -> None:
+        self._database.backend.prepare(connection)
+        if self.version(connection) != INDEX_VERSION:  # another process may have been quicker
+            self.rebuild(connection)
+
+    def rebuild(self, connection: Connection) -> None:
+        """Begin again with an empty index and everything pending."""
+        self.create(connection)
+        connection.exec_driver_sql("DELETE FROM pending")
+        # Others go on writing meanwhile: what one of them has just put on the list is on it.
+        connection.exec_driver_sql("INSERT INTO pending (seq) SELECT seq FROM node WHERE true ON CONFLICT DO NOTHING")
+        # As when a view is written: what the view before, or the one that it repeats, told already stands there once.
+        connection.exec_driver_sql(
+            "INSERT INTO pending (seq) SELECT -i.seq FROM view_item i JOIN view v ON v.id = i.view"
+            " WHERE i.kind = 'new' AND i.digest IS NOT NULL AND v.state <> 'void' AND NOT EXISTS"
+            " (SELECT 1 FROM view_item o WHERE o.view = COALESCE(v.origin, v.prev) AND o.digest = i.digest)"
+            " ON CONFLICT DO NOTHING"
+        )
+
+    def has_pending(self) -> bool:
+        """Return whether anything is stored that is not indexed yet."""
+        with self._database.read() as connection:
+            return ask(connection, "SELECT 1 FROM pending LIMIT 1").fetchone() is not None
+
+    def index_pending(self, limit: int, *, gives_way: bool = False) -> int:
+        """Index up to so many pending documents, newest first; return how many were taken off the list.
+
+        With ``gives_way`` others who write have as much time as is taken from them.
+        """
+        self.ensure()
+        with self._database.read() as connection:
+            pending = ask(connection, "SELECT seq FROM pending ORDER BY abs(seq) DESC, seq LIMIT ?", (limit,))
+            seqs = [row[0] for row in pending.fetchall()]
+            made = self._rows_of(connection, seqs)
+        taken = 0
+        for part in _divide(seqs, made):
+            began = time.monotonic()
+            taken += self._database.write(partial(self._add, part, made))
+            if gives_way:
+                time.sleep(max(_LEAST_PAUSE, time.monotonic() - began))
+        return taken
+
+    def _add(self, seqs: list[int], made: Mapping[int, Rows], connection: Connection) -> int:
+        taken = self.claim(connection, seqs, wait=False)
+        documents = [made[seq] for seq in seqs if seq in taken and seq in made]
+        if documents:
+            self.add(connection, [row for rows in documents for row in rows])
+            self._count(connection, documents, 1)
+        self._vectors.list_messages(connection, taken)
+        return len(taken)
+
+    def forget(self, connection: Connection, seqs: Iterable[int]) -> None:
+        """Take documents out, in the transaction that forgets them and before their contents are gone.
+
+        Their terms stand in the index's own pages until it is purged.
+        """
+        seqs = list(seqs)
+        self._vectors.remove(connection, seqs)
+        if self.version(connection) != INDEX_VERSION:
+            return
+        pending = self.claim(connection, seqs, wait=True)
+        made = self._rows_of(connection, [seq for seq in seqs if seq not in pending])
+        if made:
+            self._count(connection, self.remove(connection, made.values()), -1)
+
+    def purge(self) -> None:
+        """Leave no trace of removed documents in the index's own pages, in steps between which others write."""
+        steps = ShortWrites(self._database, _MOST_PAGES)
+        while True:
+            with self._database.read() as connection:
+                if not self.has_traces(connection):
+                    return
+            steps.write(partial(self.clear_pages, pages=steps.count))
+
+    def _rows_of(self, connection: Connection, seqs: list[int]) -> dict[int, Rows]:
+        """Return documents as they are indexed."""
+        loaded = load_documents(connection, seqs)
+        return {seq: index_rows(loaded.pop(seq)) for seq in sorted(loaded)}
+
     def size(self, connection: Connection) -> IndexSize:
         """Return the size of the index."""
-        statement = "SELECT documents, summaries, passages, terms FROM search_state"
-        return IndexSize(*self.run(connection, statement).one())
+        return IndexSize(*ask(connection, "SELECT documents, summaries, passages, terms FROM search_state").fetchone())
 
-    def _count(self, connection: Connection, documents: Sequence[IndexText], sign: int) -> None:
-        passages = [terms for document in documents for _, terms in document.passages]
-        summaries = sum(document.seq < 0 for document in documents)
+    def _count(self, connection: Connection, documents: Sequence[Rows], sign: int) -> None:
+        passages = [terms for rows in documents for _, terms in rows]
+        summaries = sum(rows[0][0] < 0 for rows in documents)
         terms = sum(passage.count(" ") + 1 for passage in passages)
-        self.run(
+        ask(
             connection,
             "UPDATE search_state SET documents = documents + ?, summaries = summaries + ?, passages = passages + ?, "
             "terms = terms + ?",
             [sign * number for number in (len(documents), summaries, len(passages), terms)],
         )
 
+    # -- look-ups ------------------------------------------------------------------------------------------------------
+
+    def frequencies(self, connection: Connection, terms: Collection[str], upto: int) -> dict[str, int]:
+        """Return about how many passages of documents up to a number hold each of some terms; none is left out.
+
+        Of a frequent term only the newest are counted, and the others estimated; so all databases rank alike.
+        """
+        named, selects = list(terms), []
+        for place, term in enumerate(named):
+            condition, given = self.match([term], every=True)
+            newest = (
+                f"SELECT p.{self.key} AS k FROM {self.table} p WHERE {condition} "  # noqa: S608 - our own
+                f"AND p.{self.key} < {(upto + 1) << KEY_BITS:d} ORDER BY p.{self.key} DESC LIMIT {COUNTED}"
+            )
+            selects.append((f"SELECT {place}, count(*), min(k) FROM ({newest}) AS f{place}", given))  # noqa: S608
+        found: dict[str, int] = {}
+        for place, count, oldest in _united(connection, selects):
+            if count == COUNTED and oldest > 0:
+                found[named[place]] = max(count, count * upto // (upto - seq_of(oldest) + 1))
+            elif count:
+                found[named[place]] = count
+        return found
+
     def newest_passages(
         self, connection: Connection, wishes: Sequence[Wish], scope: SearchScope
     ) -> Iterator[tuple[int, int]]:
         """Yield the newest passages of a scope for each wish: the number of the wish, and that of the passage."""
-        for source in self._sources(scope):
-            for start in range(0, len(wishes), _UNITED):  # each by itself would cost more
-                parts: list[str] = []
-                values: list[Any] = []
-                for place, wish in enumerate(wishes[start : start + _UNITED], start):
-                    condition, given = self.match(wish.terms, every=True)
-                    parts.append(
-                        f"SELECT * FROM (SELECT {place}, p.{self.key} FROM {self._joined(source)} AND {condition} "  # noqa: S608
-                        f"AND {source.where} ORDER BY p.{self.key} DESC LIMIT {wish.limit}) AS w{place}"
-                    )
-                    values += [*given, *source.values]
-                yield from self.rows(connection, " UNION ALL ".join(parts), values)
+        for source in scope.sources():
+            joined, selects = self._joined(source), []
+            for place, wish in enumerate(wishes):
+                condition, given = self.match(wish.terms, every=True)
+                newest = f"SELECT {place}, p.{self.key} FROM {joined} AND {condition}"  # noqa: S608 - our own
+                newest += f" ORDER BY p.{self.key} DESC LIMIT {wish.limit}"
+                selects.append((f"SELECT * FROM ({newest}) AS w{place}", (*source.values, *given)))  # noqa: S608
+            yield from _united(connection, selects)
 
     def offer(
         self,
@@ -251,7 +319,7 @@ class Index(ABC):
     ) -> list[SearchPlace]:
         """Return the documents with any term of each group, newest first (by time or by number), after a place."""
         found: list[SearchPlace] = []
-        for source in self._sources(scope):
+        for source in scope.sources():
             found += self._offer_of(connection, source, groups, after, limit, by_time=by_time)
         found.sort(key=(lambda place: (place.ts, place.seq)) if by_time else (lambda place: place.seq), reverse=True)
         return found[:limit]
@@ -259,57 +327,52 @@ class Index(ABC):
     def _offer_of(
         self,
         connection: Connection,
-        source: _Source,
+        source: Source,
         groups: Sequence[Collection[str]],
         after: SearchPlace | None,
         limit: int,
         *,
         by_time: bool,
     ) -> list[SearchPlace]:
-        rows, where, given = f"{source.rows} WHERE {source.seq} BETWEEN ? AND ?", source.where, [*source.bounds]
-        order = f"{source.seq} DESC"
-        if groups:
-            rows, given, order = self._joined(source), [], f"p.{self.key} DESC"
-            for place, group in enumerate(groups):
-                condition, values = self.match(group, every=False)
-                given += values
-                if place:
-                    document = f"p.{self.key} >> {KEY_BITS}"
-                    condition = f"{document} IN (SELECT {document} FROM {self.table} p WHERE {condition})"  # noqa: S608
-                rows += f" AND {condition}"
-        order = f"{source.ts} DESC, {source.seq} DESC" if by_time else order
-        further = f"({source.ts}, {source.seq}) < (?, ?)" if by_time else f"{source.seq} < ?"
+        conditions, values = "", []
+        for place, group in enumerate(groups):
+            condition, given = self.match(group, every=False)
+            if place:
+                document = f"p.{self.key} >> {KEY_BITS}"
+                condition = f"{document} IN (SELECT {document} FROM {self.table} p WHERE {condition})"  # noqa: S608
+            conditions += f" AND {condition}"
+            values += given
         found: dict[int, SearchPlace] = {}
         room = limit * (3 if groups else 1)
         while True:
-            beyond = [] if after is None else [after.ts, after.seq] if by_time else [after.seq]
+            if after is not None and not by_time:
+                source = source._replace(high=min(source.high, after.seq - 1))
+            rows = f"{source.rows} WHERE {source.where} AND {source.seq} BETWEEN {source.low} AND {source.high}"
+            order = f"{source.seq} DESC"
+            if groups:
+                rows, order = self._joined(source), f"p.{self.key} DESC"
+            further: list[Any] = []
+            if by_time:
+                order = f"{source.ts} DESC, {source.seq} DESC"
+                further = [] if after is None else [after.ts, after.seq]
             statement = (
-                f"SELECT {source.ts}, {source.seq} FROM {rows} AND {where}"  # noqa: S608 - our own
-                f"{f' AND {further}' if beyond else ''} ORDER BY {order} LIMIT {room}"
+                f"SELECT {source.ts}, {source.seq} FROM {rows}{conditions}"  # noqa: S608 - our own
+                f"{f' AND ({source.ts}, {source.seq}) < (?, ?)' if further else ''} ORDER BY {order} LIMIT {room}"
             )
-            ran = self.run(connection, statement, [*given, *source.values, *beyond])
+            ran = ask(connection, statement, [*source.values, *values, *further])
             places = [SearchPlace(*row) for row in ran.fetchall()]
             found.update((place.seq, place) for place in places)
             if len(places) < room or len(found) >= limit:
                 return list(found.values())[:limit]
             after = places[-1]  # whose other passages say nothing new
 
-    def _joined(self, source: _Source) -> str:
+    def _joined(self, source: Source) -> str:
         """Return the passages of a source's documents, to which conditions can be added."""
-        low, high = source.bounds
         return (
-            f"{self.table} p CROSS JOIN {source.rows} WHERE {source.seq} = p.{self.key} >> {KEY_BITS} "
-            f"AND p.{self.key} >= {low << KEY_BITS:d} AND p.{self.key} < {(high + 1) << KEY_BITS:d}"
+            f"{self.table} p CROSS JOIN {source.rows} WHERE {source.where} "
+            f"AND {source.seq} = p.{self.key} >> {KEY_BITS} AND p.{self.key} >= {source.low << KEY_BITS:d} "
+            f"AND p.{self.key} < {(source.high + 1) << KEY_BITS:d}"
         )
-
-    def _sources(self, scope: SearchScope) -> Iterator[_Source]:
-        if scope.has_messages:
-            where, values = scope_of_messages(scope)
-            yield _Source("node n", where, values, "n.seq", "n.ts", scope.bounds)
-        if scope.has_summaries:
-            where, values = scope_of_summaries(scope)
-            rows = "view_item i JOIN view v ON v.id = i.view"
-            yield _Source(rows, where, values, "-i.seq", "v.ts", (-MAX_NUMBER, -1))
 
 
 def is_start(term: str) -> bool:
@@ -317,48 +380,34 @@ def is_start(term: str) -> bool:
     return len(term) == 1 and is_dense(term)
 
 
-def scope_of_messages(scope: SearchScope) -> tuple[str, list[Any]]:
-    """Return conditions on a row ``n`` of table `node`, with question marks, and their values."""
-    sql = ["n.tenant = ?"]
-    values: list[Any] = [scope.tenant]
-    if scope.role is not None:
-        sql.append("n.role = ?")
-        values.append(scope.role)
-    if scope.upto is not None:
-        sql.append("n.seq <= ?")
-        values.append(scope.upto)
-    _add_common(sql, values, scope, "n.branch", "n.depth", "n.ts")
-    return " AND ".join(sql), values
+def _united(connection: Connection, selects: Sequence[tuple[str, Sequence[Any]]]) -> Iterator[Any]:
+    """Yield the rows of many selects, each with its values; one by one they would cost more."""
+    for some in in_batches(selects, _UNITED):
+        values = [value for _, given in some for value in given]
+        yield from ask(connection, " UNION ALL ".join(select for select, _ in some), values).fetchall()
 
 
-def scope_of_summaries(scope: SearchScope) -> tuple[str, list[Any]]:
-    """Return conditions on rows ``i`` of `view_item` and ``v`` of `view`."""
-    sql = ["v.tenant = ? AND v.state <> 'void' AND i.kind = 'new'"]
-    values: list[Any] = [scope.tenant]
-    _add_common(sql, values, scope, "v.branch", "i.to_depth", "v.ts")
-    return " AND ".join(sql), values
+def _divide(seqs: list[int], made: Mapping[int, Rows]) -> Iterator[list[int]]:
+    """Divide documents into those that are indexed in one transaction, for which others have to wait."""
+    part: list[int] = []
+    size = 0
+    for seq in seqs:
+        weight = sum(len(terms) for _, terms in made.get(seq, ()))
+        if part and size + weight > MOST_AT_ONCE:
+            yield part
+            part, size = [], 0
+        part.append(seq)
+        size += weight
+    if part:
+        yield part
 
 
-def _add_common(sql: list[str], values: list[Any], scope: SearchScope, branch: str, depth: str, ts: str) -> None:
-    if scope.stretches is not None:
-        sql.append(_within(scope.stretches, values, branch, depth))
-    if scope.since is not None:
-        sql.append(f"{ts} >= ?")
-        values.append(scope.since)
-    if scope.before is not None:
-        sql.append(f"{ts} < ?")
-        values.append(scope.before)
+def index_for(database: Database) -> Index:
+    """Return the index that goes with a database."""
+    if database.backend.name == "sqlite":
+        from everlong.store.search.sqlite import SQLiteIndex  # noqa: PLC0415 - only the one that is used
 
+        return SQLiteIndex(database)
+    from everlong.store.search.postgres import PostgresIndex  # noqa: PLC0415 - as above
 
-_MOST_STRETCHES = 200
-"""Stretches that are conditions of a statement: databases nest these only so deep. Who reads the documents checks the
-rest (`everlong.store.search.corpus.in_scope`)."""
-
-
-def _within(stretches: Sequence[Stretch], values: list[Any], branch: str, depth: str) -> str:
-    """Return the condition that a place is on one of some stretches; of many, on one of their branches."""
-    if len(stretches) <= _MOST_STRETCHES:
-        parts = [f"({branch} = ? AND {depth} > ? AND {depth} <= ?)" for _ in stretches]
-        values += [value for stretch in stretches for value in stretch]
-        return "(" + (" OR ".join(parts) or "1 = 0") + ")"
-    return f"{branch} IN ({', '.join(str(number) for number in sorted({int(one.branch) for one in stretches}))})"
+    return PostgresIndex(database)

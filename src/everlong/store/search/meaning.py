@@ -18,10 +18,10 @@ from sqlalchemy import Connection, select
 
 from everlong.errors import EverlongError, RequestRefused
 from everlong.store import leases
-from everlong.store.database import Database
+from everlong.store.database import Database, ask
 from everlong.store.schema import vector as vector_table, vector_state
-from everlong.store.search.corpus import Corpus, SearchDocument, answered_calls
-from everlong.store.search.index import SearchScope, scope_of_messages
+from everlong.store.search.corpus import SearchDocument, answered_calls, load_documents, neighbours
+from everlong.store.search.scope import SearchScope
 from everlong.store.search.vectors import PASSAGE_VERSION, Embedder, VectorRow, VectorTable, passage_of
 
 if TYPE_CHECKING:
@@ -64,9 +64,8 @@ _KEPT_QUESTIONS = 8
 class Meaning:
     """The vectors of one database, and the similarity of one tenant's messages to a question."""
 
-    def __init__(self, database: Database, corpus: Corpus, embedder: Embedder, tenant: str) -> None:
+    def __init__(self, database: Database, embedder: Embedder, tenant: str) -> None:
         self._database = database
-        self._corpus = corpus
         self._embedder = embedder
         self._table = VectorTable(database)
         self._cache = VectorCache(tenant)
@@ -113,7 +112,7 @@ class Meaning:
         while taken < limit and (until is None or time.monotonic() < until):
             with self._database.read() as connection:
                 seqs = self._table.listed(connection, min(AT_ONCE, limit - taken))
-                documents = self._corpus.load(connection, seqs)
+                documents = load_documents(connection, seqs)
             rows = self._rows(documents.values()) if seqs else None
             if rows is None:
                 break
@@ -211,11 +210,11 @@ class Meaning:
         closest = cache.seqs[some[np.argsort(cosines)[-NEAREST:]]].tolist()
         near = load(closest)
         documents = {**near, **load([seq for seq in seqs if seq > 0])}
-        beside = self._corpus.neighbours(connection, documents)
+        beside = neighbours(connection, documents)
         pairs = [beside[seq] for seq in near if seq in beside]
         around = load([seq for pair in pairs for seq in pair if seq is not None and seq not in beside])
         documents.update(around)
-        beside |= self._corpus.neighbours(connection, around)
+        beside |= neighbours(connection, around)
         asked = {seq for pair in beside.values() for seq in pair if seq is not None}.union(documents)
         asked.difference_update(set(closest).difference(near))
         places = cache.places_of(asked)
@@ -237,11 +236,13 @@ class Meaning:
 
     def _allowed(self, connection: Connection, scope: SearchScope) -> list[int] | None:
         """Return the numbers of the messages in a scope; None for all of the tenant."""
-        if scope.stretches is None and scope.role is None and scope.since is None and scope.before is None:
+        if not scope.is_filtered:
             return None
-        where, values = scope_of_messages(scope)
-        statement = self._database.sql(f"SELECT n.seq FROM node n WHERE {where}")  # noqa: S608 - only marks are put in
-        return [row[0] for row in connection.exec_driver_sql(statement, tuple(values))]
+        found: list[int] = []
+        for source in scope.sources():
+            rows = ask(connection, f"SELECT {source.seq} FROM {source.rows} WHERE {source.where}", source.values)  # noqa: S608
+            found += [row[0] for row in rows]
+        return found
 
 
 def _spoken(document: SearchDocument) -> str:

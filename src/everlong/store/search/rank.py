@@ -9,8 +9,9 @@ often a word stands in a passage brings nothing.
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,13 +25,13 @@ from everlong.store.search.index import (
     SPOKEN,
     WHOLE,
     Index,
-    SearchScope,
     Wish,
     length_of,
     place_of,
     seq_of,
 )
 from everlong.store.search.query import Query
+from everlong.store.search.scope import SearchScope
 
 Links = Mapping[int, tuple[int | None, int | None]]
 """The messages before and after some messages."""
@@ -80,6 +81,8 @@ class Statistics(NamedTuple):
 
     passages: int
     average_length: float
+    upto: int
+    """The newest message that there was."""
 
     def idf(self, holding: int) -> float:
         """Return the weight of a term that stands in so many passages: the fewer, the more."""
@@ -88,13 +91,8 @@ class Statistics(NamedTuple):
         return math.log(1 + (among - holding + 0.5) / (holding + 0.5))
 
 
-class _Scored(NamedTuple):
-    """The best passage of a document: its score, its number, and the terms that it has of those asked for."""
-
-    score: float
-    key: int
-    terms: int
-    """A bit for each, as `Ranking` numbers them."""
+_Scored = tuple[float, int, int]
+"""The best passage of a document: its score, its number, and a bit for each term that it has of those asked for."""
 
 
 class Ranking:
@@ -113,43 +111,41 @@ class Ranking:
         self._query = query
         asked = {**query.terms, **dict.fromkeys((*query.links, *query.starts), 1.0)}
         marks = [SPEAKER + term for term in query.terms]
-        frequencies = index.frequencies(connection, [*asked, *marks], scope.upto)
-        self._named = {mark for mark in marks if mark in frequencies}
+        frequencies = index.frequencies(connection, [*asked, *marks], statistics.upto)
+        self._named = [mark for mark in marks if mark in frequencies]
         known = {term: count for term, count in frequencies.items() if term in asked}
         order = sorted(known, key=lambda term: (known[term], term))
-        self._bits = {term: 1 << place for place, term in enumerate(order)}
-        self._worth = {term: asked[term] * statistics.idf(known[term]) for term in order}
+        self._worth = {1 << place: asked[term] * statistics.idf(known[term]) for place, term in enumerate(order)}
         k1, b = weights.saturation, weights.length
         average = max(1.0, statistics.average_length)
         self._norms = [(k1 + 1) / (1 + k1 * (1 - b + b * length_of(key) / average)) for key in range(LENGTHS)]
         self._said: set[int] = set()
         """The documents of the speakers whom the query names."""
-        self._passages = self._find(known)
+        self._passages = self._find(order, known)
         self.documents = self._score(PERSON)
-        first = [self.documents[seq].key for seq in self.best(FIRST)]
+        first = [self.documents[seq][1] for seq in self.best(FIRST)]
         if first and 2 * sum(bool(key & SPOKEN) for key in first) > len(first):
-            self._score_dialogue()
+            self._score_dialogue(order)
 
-    def best(self, count: int, among: Callable[[_Scored], bool] = lambda _: True) -> list[int]:
-        """Return the documents with the best scores."""
-        found = [(one.score, seq) for seq, one in self.documents.items() if among(one)]
-        return [seq for _, seq in sorted(found, reverse=True)[:count]]
+    def best(self, count: int, marks: int = 0) -> list[int]:
+        """Return the documents with the best scores, of those with any of some marks."""
+        found = [(one[0], seq) for seq, one in self.documents.items() if not marks or one[1] & marks]
+        return [seq for _, seq in heapq.nlargest(count, found)]
 
     def drop(self, seqs: Iterable[int]) -> None:
         """Take documents out; they lend nothing."""
         for seq in seqs:
             self.documents.pop(seq, None)
 
-    def sort(self, links: Callable[[Sequence[int]], Links], dense: Mapping[int, float] | None = None) -> list[int]:
+    def sort(self, links: Callable[[Sequence[int]], Links], dense: Mapping[int, float]) -> list[int]:
         """Return the documents, best first and of equals the newest.
 
         ``links`` returns the neighbours of some documents. ``dense`` are scores by meaning, beside which the best
         document by words has 1.
         """
-        scores = {seq: one.score for seq, one in self.documents.items()}
+        scores = {seq: one[0] for seq, one in self.documents.items()}
         if self._query.is_question:  # keywords are looked for where they stand, not next door
-            for seq, lent in self._lend(links).items():
-                scores[seq] = scores.get(seq, 0.0) + lent
+            self._lend(scores, links(self.best(LENDERS, WHOLE)))
         for seq in self._said.intersection(scores):
             scores[seq] *= self._weights.speaker
         if dense:
@@ -160,80 +156,67 @@ class Ranking:
     def place(self, seq: int) -> int | None:
         """Return the number of a document's best passage; None for one that stands beside a match or is close to it."""
         own = self.documents.get(seq)
-        return None if own is None else place_of(own.key)
+        return None if own is None else place_of(own[1])
 
-    def _find(self, frequencies: Mapping[str, int]) -> dict[int, int]:
-        """Return the passages that are scored, with their terms."""
-        order = list(self._bits)
-        wishes: list[Wish] = []
-        room = SCORED_ROWS
-        for term in order:
-            if frequencies[term] > room:
-                break
-            room -= frequencies[term]
-            wishes.append(Wish((term,), SCORED_ROWS))
-        others = order[len(wishes) :]
-        if others and not wishes:
-            wishes.append(Wish((others.pop(0),), PAIR_ROWS))
-        wishes += [Wish((order[0], other), PAIR_ROWS) for other in others[:PAIRED]]
+    def _find(self, order: Sequence[str], frequencies: Mapping[str, int]) -> dict[int, int]:
+        """Return the passages that are scored, with the bits of their terms."""
+        if not order:
+            return {}
+        rare, room = 0, SCORED_ROWS
+        while rare < len(order) and frequencies[order[rare]] <= room:
+            room -= frequencies[order[rare]]
+            rare += 1
+        wishes = [Wish((term,), SCORED_ROWS) for term in order[:rare]] or [Wish((order[0],), PAIR_ROWS)]
+        wishes += [Wish((order[0], other), PAIR_ROWS) for other in order[len(wishes) :][:PAIRED]]
+        bit = {term: 1 << place for place, term in enumerate(order)}
+        bits = [sum(bit[term] for term in wish.terms) for wish in wishes]
         found: dict[int, int] = {}
-        terms = [sum(self._bits[term] for term in wish.terms) for wish in wishes]
-        for place, key in self._newest(wishes):
-            found[key] = found.get(key, 0) | terms[place]
+        for place, key in self._index.newest_passages(self._connection, wishes, self._scope):
+            found[key] = found.get(key, 0) | bits[place]
         return found
-
-    def _newest(self, wishes: Sequence[Wish]) -> Iterator[tuple[int, int]]:
-        return self._index.newest_passages(self._connection, wishes, self._scope)
 
     def _score(self, person: int) -> dict[int, _Scored]:
         """Return the best passage of each document; ``person`` are the marks of a passage that a person said."""
         known: dict[int, float] = {}
         found: dict[int, _Scored] = {}
+        norms, summary = self._norms, self._weights.summary
+        persons = self._weights.person if self._query.is_question else 1.0
         for key, terms in self._passages.items():
-            if terms not in known:
-                known[terms] = self._worth_of(terms)
-            score = known[terms] * self._norms[key % LENGTHS]
-            if key & person and self._query.is_question:
-                score *= self._weights.person
-            elif key < 0:
-                score *= self._weights.summary
+            if (worth := known.get(terms)) is None:
+                worth = known[terms] = self._worth_of(terms)
+            score = worth * norms[key % LENGTHS] * (persons if key & person else summary if key < 0 else 1.0)
             seq = key >> KEY_BITS
-            if score > 0 and (seq not in found or score > found[seq].score):
-                found[seq] = _Scored(score, key, terms)
+            if score > 0 and (seq not in found or score > found[seq][0]):
+                found[seq] = (score, key, terms)
         return found
 
-    def _score_dialogue(self) -> None:
+    def _score_dialogue(self, order: Sequence[str]) -> None:
         """Score the talk of people with names: all are persons, and a name that is asked for means what that one said.
 
         The name itself stands in what others say about somebody, so it counts only if nothing else is asked.
         """
         silent = {mark.removeprefix(SPEAKER) for mark in self._named}
-        if len(silent) < len(self._worth):
-            self._worth = {term: worth for term, worth in self._worth.items() if term not in silent}
-        said = self._newest([Wish((mark,), SCORED_ROWS) for mark in sorted(self._named)])
+        if len(silent) < len(order):
+            self._worth |= {1 << place: 0.0 for place, term in enumerate(order) if term in silent}
+        wishes = [Wish((mark,), SCORED_ROWS) for mark in sorted(self._named)]
+        said = self._index.newest_passages(self._connection, wishes, self._scope)
         self._said = {seq_of(key) for _, key in said}
         self.documents = self._score(PERSON | SPOKEN)
 
-    def _lend(self, find_links: Callable[[Sequence[int]], Links]) -> dict[int, float]:
-        """Return the weight that documents have from the best short ones beside them."""
-        lent: dict[int, float] = {}
+    def _lend(self, scores: dict[int, float], links: Links) -> None:
+        """Add the weight that documents have from the best short ones beside them."""
         weights = self._weights
-        links = find_links(self.best(LENDERS, lambda one: bool(one.key & WHOLE)))
         after_of = {seq: after for seq, (_, after) in links.items()}
         after_of |= {before: seq for seq, (before, _) in links.items() if before is not None}
         for seq, (before, after) in links.items():
-            own = self.documents[seq]
+            score, _, terms = self.documents[seq]
             second = after_of.get(after) if after is not None else None
             for to, part in ((before, weights.before), (after, weights.after), (second, weights.second)):
                 if to is not None:
-                    there = self.documents[to].terms if to in self.documents else 0
-                    lent[to] = lent.get(to, 0.0) + part * own.score * self._share_lacking(own.terms, there)
-        return lent
-
-    def _share_lacking(self, there: int, here: int) -> float:
-        """Return the share of a neighbour's weight that this text lacks: what both say counts once."""
-        whole = self._worth_of(there)
-        return self._worth_of(there & ~here) / whole if whole > 0 else 0.0
+                    there = self.documents[to][2] if to in self.documents else 0
+                    # What both say counts once.
+                    share = self._worth_of(terms & ~there) / self._worth_of(terms)
+                    scores[to] = scores.get(to, 0.0) + part * score * share
 
     def _worth_of(self, terms: int) -> float:
-        return sum(worth for term, worth in self._worth.items() if terms & self._bits[term])
+        return sum(worth for bit, worth in self._worth.items() if terms & bit)

@@ -10,60 +10,30 @@ import base64
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import orjson
-from sqlalchemy import Connection, or_, select
+from sqlalchemy import Connection
 
-from everlong.errors import NotStored, QueryError, StoreError
-from everlong.store.database import Database, in_batches
-from everlong.store.paths import segments_to, stretch_of
-from everlong.store.schema import node, session
-from everlong.store.search.corpus import (
-    CALL_WITHIN,
-    Corpus,
-    SearchDocument,
-    answered_calls,
-    called_tools,
-    in_scope,
-    tools_of,
-)
-from everlong.store.search.index import Index, SearchPlace, SearchScope, Stretch
+from everlong.errors import QueryError, StoreError
+from everlong.store.database import Database, ask
+from everlong.store.search.corpus import SearchDocument, is_of_tool, load_documents, neighbours
+from everlong.store.search.index import SearchPlace, index_for
 from everlong.store.search.query import Matcher, Mode, Query, normal, read_query
 from everlong.store.search.rank import FIRST, WEIGHTS, Ranking, Statistics, Weights
+from everlong.store.search.scope import Filters, SearchScope, scope_for
 from everlong.store.search.snippets import Snippet, snippet
 from everlong.store.search.text import passage_spans, required_terms
-from everlong.store.search.upkeep import IndexUpkeep, index_for
 from everlong.store.search.vectors import Embedder, question_text
-from everlong.store.sessions import conversations_in
-from everlong.store.shown_path import ShownPlace, locate, parts_of, shown_paths
+from everlong.store.shown_path import ShownPlace, locate
 
 if TYPE_CHECKING:
     from everlong.store.search.meaning import Meaning
 
 Order = Literal["relevance", "time"]
-
-
-@dataclass(frozen=True, slots=True)
-class Filters:
-    """The documents that count; a filter of None does not matter.
-
-    ``session`` takes what a conversation shows, by the id of any of its parts. ``role`` is a message's role, or
-    ``summary``. ``tool`` takes calls of a tool and its answers. Times are seconds since 1970.
-    ``path`` takes what leads to a depth of a branch, with what its client has left out of it since. ``folders`` takes
-    what conversations show that work in one of these folders now.
-    """
-
-    session: str | None = None
-    path: tuple[int, int] | None = None
-    role: str | None = None
-    tool: str | None = None
-    since: float | None = None
-    before: float | None = None
-    folders: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +97,6 @@ EMBEDDING_SECONDS = 0.5
 
 MAX_LIMIT = 1_000
 _INDEXED_AT_ONCE = 256
-_MOST_BOUNDED = 100
-"""Stretches whose lowest and highest numbers are looked up; for more, that takes longer than it saves."""
 SECONDS = 2.0
 _NO_FILTERS = Filters()
 
@@ -148,9 +116,7 @@ class Searcher:
         self.tenant = tenant
         self.weights = weights
         self.embedder = embedder
-        self.corpus = Corpus(database)
         self.index = index_for(database)
-        self.upkeep = IndexUpkeep(database, self.index, self.corpus)
 
     def search(  # noqa: PLR0913 - each is one thing a caller may want otherwise
         self,
@@ -187,10 +153,13 @@ class Searcher:
             return Page((), None, is_partial=False)
         is_whole = self._catch_up(seconds)
         with self.database.read() as connection:
+            size = self.index.size(connection)
             if state is None:
-                size = self.index.size(connection)
-                state = Cursor(self.corpus.newest(connection), size.passages, size.average_length)
-            walk = self._walk(connection, query, filters, order, state, seconds, leave_out)
+                newest = ask(connection, "SELECT coalesce(max(seq), 0) FROM node").fetchone()[0]
+                state = Cursor(Statistics(size.passages, size.average_length, newest))
+            upto = state.statistics.upto
+            scope = scope_for(connection, self.tenant, filters, upto, has_summaries=size.summaries > 0)
+            walk = SearchWalk(self, connection, query, scope, filters.tool, order, state.statistics, seconds, leave_out)
             shown, state = _take_page(walk, walk.rank(), state, limit)
             hits = hits_of(connection, self.tenant, shown, walk)
         cursor = None if state.is_over else state.pack(identity)
@@ -198,25 +167,23 @@ class Searcher:
 
     def _catch_up(self, seconds: float) -> bool:
         """Index what is stored and not indexed yet; return False if some is left, as where nothing may be written."""
-        self.upkeep.ensure()
+        self.index.ensure()
         until = time.monotonic() + seconds
-        while True:
-            with self.database.read() as connection:
-                if not self.corpus.has_pending(connection):
-                    return True
+        while self.index.has_pending():
             try:
-                taken = self.upkeep.index_pending(_INDEXED_AT_ONCE)
+                taken = self.index.index_pending(_INDEXED_AT_ONCE)
             except StoreError:
                 return False
             if not taken or time.monotonic() > until:
                 return False
+        return True
 
     def index_pending(self, limit: int = 256, *, gives_way: bool = False) -> int:
         """Index up to so many documents that are stored but not indexed; return how many were taken off the list.
 
         With ``gives_way`` it is slower, and others who write hardly notice.
         """
-        taken = self.upkeep.index_pending(limit, gives_way=gives_way)
+        taken = self.index.index_pending(limit, gives_way=gives_way)
         self.embed_pending(limit, EMBEDDING_SECONDS)
         return taken
 
@@ -227,7 +194,7 @@ class Searcher:
             return None
         from everlong.store.search.meaning import Meaning  # noqa: PLC0415 - loads numpy
 
-        return Meaning(self.database, self.corpus, self.embedder, self.tenant)
+        return Meaning(self.database, self.embedder, self.tenant)
 
     def embed_pending(self, limit: int = 256, seconds: float | None = None) -> int:
         """Make vectors for up to so many messages that have none, newest first; return how many it was done for.
@@ -239,35 +206,6 @@ class Searcher:
     def count_unembedded(self) -> int:
         """Return how many messages have no vectors yet; 0 without an embedder."""
         return 0 if self.meaning is None else self.meaning.count_pending()
-
-    def _walk(
-        self,
-        connection: Connection,
-        query: Query,
-        filters: Filters,
-        order: Order,
-        state: Cursor,
-        seconds: float,
-        leave_out: Callable[[SearchDocument], bool] | None,
-    ) -> SearchWalk:
-        scope = scope_for(connection, self.tenant, filters, state.upto)
-        scope = replace(scope, numbers=_numbers_of(connection, scope))
-        if not self.index.size(connection).summaries and filters.role is None:
-            scope = replace(scope, is_messages_only=True)  # there is no summary to look for
-        return SearchWalk(
-            connection,
-            self.corpus,
-            self.index,
-            query,
-            scope,
-            filters.tool,
-            order,
-            Statistics(state.passages, state.average_length),
-            time.monotonic() + seconds,
-            leave_out,
-            self.weights,
-            self.meaning if query.is_question else None,
-        )
 
 
 class ShownDocument(NamedTuple):
@@ -317,37 +255,40 @@ _WORDS = 4
 """Terms of a phrase or a part of a text that are looked up; the others only count when the text is read."""
 
 
-@dataclass(slots=True)
 class SearchWalk:
-    """A query with its weights and scope, on one connection; remembers what it has read."""
+    """A query in its scope, on one connection; remembers what it has read."""
 
-    connection: Connection
-    corpus: Corpus
-    index: Index
-    query: Query
-    scope: SearchScope
-    tool: str | None
-    order: Order
-    statistics: Statistics
-    deadline: float
-    leave_out: Callable[[SearchDocument], bool] | None
-    ranking_weights: Weights
-    meaning: Meaning | None = None
-    """The search by meaning, for questions only: it would push exact words down."""
-    ranking: Ranking | None = None
-    loaded: dict[int, SearchDocument] = field(default_factory=dict)
-    is_partial: bool = False
-    sorted_until: SearchPlace | None = None
-    """The last of the newest texts that were sorted by words."""
+    def __init__(  # noqa: PLR0913, PLR0917 - all that a search was asked for
+        self,
+        searcher: Searcher,
+        connection: Connection,
+        query: Query,
+        scope: SearchScope,
+        tool: str | None,
+        order: Order,
+        statistics: Statistics,
+        seconds: float,
+        leave_out: Callable[[SearchDocument], bool] | None,
+    ) -> None:
+        self._searcher, self._index = searcher, searcher.index
+        self._connection, self._scope, self._tool, self._statistics = connection, scope, tool, statistics
+        self._leave_out, self._deadline = leave_out, time.monotonic() + seconds
+        self.query = query
+        self.is_by_newest = order == "time"
+        self.loaded: dict[int, SearchDocument] = {}
+        self.is_partial = False
+        self.sorted_until: SearchPlace | None = None
+        """The last of the newest texts that were sorted by words."""
+        self._ranking: Ranking | None = None
 
     @property
     def is_by_time(self) -> bool:
         """True if documents come by time after those that are ranked: by wish, or because their texts decide."""
-        return self.order == "time" or self.query.is_literal
+        return self.is_by_newest or self.query.is_literal
 
     def rank(self) -> list[int]:
         """Return the documents that come by relevance."""
-        if self.order == "time":
+        if self.is_by_newest:
             return []
         ranked = self._rank_words() if self.query.is_ranked else []
         if not ranked and not self.query.is_question and not self.query.is_literal:
@@ -355,7 +296,7 @@ class SearchWalk:
             self.query = Query(self.query.text, "auto", required=(normal(self.query.text),))
         if not self.query.is_literal:
             return ranked
-        newest = list(islice(self.find_required(None), SORTED))
+        newest = list(islice(self._find_required(None), SORTED))
         if newest:
             self.sorted_until = SearchPlace(newest[-1].ts, newest[-1].seq)
         places = {seq: number for number, seq in enumerate(ranked)}
@@ -364,24 +305,27 @@ class SearchWalk:
 
     def match_of(self, seq: int) -> tuple[bool, int | None]:
         """Return whether a ranked document matches itself, and the place of its best passage."""
-        if self.ranking is None or self.query.is_literal:
+        if self._ranking is None or self.query.is_literal:
             return True, None
-        place = self.ranking.place(seq)
+        place = self._ranking.place(seq)
         return place is not None, place
 
     def _rank_words(self) -> list[int]:
-        self.ranking = ranking = Ranking(
-            self.index, self.connection, self.query, self.scope, self.statistics, self.ranking_weights
+        # The search by meaning is for questions only: it would push exact words down.
+        meaning = self._searcher.meaning if self.query.is_question else None
+        weights = self._searcher.weights
+        self._ranking = ranking = Ranking(
+            self._index, self._connection, self.query, self._scope, self._statistics, weights
         )
         dense: dict[int, float] = {}
-        if self.leave_out is not None or self.meaning is not None:
+        if self._leave_out is not None or meaning is not None:
             first = ranking.best(FIRST)
             self.load(first)
-            ranking.drop(seq for seq in first if not self.counts(seq))
-        if self.meaning is not None:
+            ranking.drop(seq for seq in first if not self._counts(seq))
+        if meaning is not None:
             question = question_text(self.query.text, {one.speaker for one in self.loaded.values()})
-            dense = self.meaning.scores(self.connection, question, self.scope, list(self.loaded), self._load_found)
-        ranked = ranking.sort(lambda seqs: self.corpus.neighbours(self.connection, seqs), dense)
+            dense = meaning.scores(self._connection, question, self._scope, list(self.loaded), self._load_found)
+        ranked = ranking.sort(lambda seqs: neighbours(self._connection, seqs), dense)
         if self.query.literals and not self.query.is_question:  # only the text tells whether it stands there so
             best = ranked[:SORTED]
             self.load(best)
@@ -393,26 +337,26 @@ class SearchWalk:
     def _load_found(self, seqs: Iterable[int]) -> dict[int, SearchDocument]:
         """Read documents; return those that may be found."""
         self.load(seqs)
-        return {seq: self.loaded[seq] for seq in seqs if self.counts(seq) and in_scope(self.loaded[seq], self.scope)}
+        return {seq: self.loaded[seq] for seq in seqs if self._counts(seq)}
 
     def load(self, seqs: Iterable[int]) -> None:
-        """Read documents that are not read yet."""
+        """Read documents of the scope that are not read yet."""
         missing = [seq for seq in seqs if seq not in self.loaded]
-        self.loaded |= self.corpus.load(self.connection, missing, self.scope.tenant)
+        self.loaded |= load_documents(self._connection, missing, self._scope)
 
-    def counts(self, seq: int) -> bool:
-        """Return whether a document is read and not to be left out."""
-        return seq in self.loaded and (self.leave_out is None or not self.leave_out(self.loaded[seq]))
+    def _counts(self, seq: int) -> bool:
+        """Return whether a document is in the scope and not to be left out."""
+        return seq in self.loaded and (self._leave_out is None or not self._leave_out(self.loaded[seq]))
 
     def matches(self, after: SearchPlace | None) -> Iterator[SearchDocument]:
         """Yield all documents that match, newest first, after a place."""
-        return self.find_required(after) if self.query.is_literal else self._find_offered(after)
+        return self._find_required(after) if self.query.is_literal else self._find_offered(after)
 
-    def find_required(self, after: SearchPlace | None) -> Iterator[SearchDocument]:
+    def _find_required(self, after: SearchPlace | None) -> Iterator[SearchDocument]:
         """Yield the documents with all required contents; end early when the time is over."""
         matcher = Matcher(self.query)
         for document in self._find_offered(after):
-            if time.monotonic() > self.deadline:
+            if time.monotonic() > self._deadline:
                 self.is_partial = True
                 return
             try:
@@ -424,46 +368,26 @@ class SearchWalk:
 
     def _find_offered(self, after: SearchPlace | None) -> Iterator[SearchDocument]:
         """Yield the documents that the index offers, in order."""
+        groups: list[tuple[str, ...]] = [(*self.query.terms, *self.query.starts)]
+        if self.query.is_literal:
+            groups = [(term,) for term in _required_of_index(self.query)]
         size = BATCH
         while True:
-            places = self._places(after, size)
+            places = self._index.offer(self._connection, groups, self._scope, after, size, by_time=self.is_by_newest)
             missing = [place.seq for place in places if place.seq not in self.loaded]
-            found = self.loaded | self.corpus.load(self.connection, missing, self.scope.tenant)
+            found = self.loaded | load_documents(self._connection, missing, self._scope)
             yield from (found[place.seq] for place in places if place.seq in found)
             if len(places) < size:
                 return
             after = places[-1]
             size = min(2 * size, _MOST_AT_ONCE)
 
-    def _places(self, after: SearchPlace | None, size: int) -> list[SearchPlace]:
-        groups: list[tuple[str, ...]] = [(*self.query.terms, *self.query.starts)]
-        if self.query.is_literal:
-            groups = [(term,) for term in _required_of_index(self.query)]
-        return self.index.offer(self.connection, groups, self.scope, after, size, by_time=self.order == "time")
-
     def may_show(self, document: SearchDocument) -> bool:
         """Return whether a document that was found may stand on a page."""
         self.loaded.setdefault(document.seq, document)
-        return in_scope(document, self.scope) and self.counts(document.seq) and self.has_tool(document)
-
-    def has_tool(self, document: SearchDocument) -> bool:
-        """Return whether a document is a call of the wanted tool, or its answer; True if no tool is wanted."""
-        if self.tool is None or self.tool in tools_of(document.message):
-            return True
-        wanted = set(answered_calls(document.message))
-        seq: int | None = document.seq
-        for _ in range(CALL_WITHIN):  # the call stands shortly before its answer
-            if not wanted or seq is None:
-                return False
-            seq = self.corpus.neighbours(self.connection, [seq]).get(seq, (None, None))[0]
-            before = self.corpus.load(self.connection, [seq], self.scope.tenant).get(seq) if seq is not None else None
-            if before is None:
-                return False
-            named = called_tools(before.message)
-            if any(named.get(ident) == self.tool for ident in wanted):
-                return True
-            wanted -= named.keys()
-        return False
+        if not self._counts(document.seq):
+            return False
+        return self._tool is None or is_of_tool(self._connection, document, self._tool)
 
 
 def _required_of_index(query: Query) -> list[str]:
@@ -511,69 +435,6 @@ def _snippet(document: SearchDocument, place: int | None, walk: SearchWalk) -> S
     return own if own.marks or document.own_text == document.text else snippet(document.text, walk.query)
 
 
-# -- the scope ---------------------------------------------------------------------------------------------------------
-
-
-def scope_for(connection: Connection, tenant: str, filters: Filters, upto: int) -> SearchScope:
-    """Return the scope of a search; raise `NotStored` for a session that does not exist."""
-    if sum(one is not None for one in (filters.session, filters.path, filters.folders)) > 1:
-        raise QueryError("a search takes a session, a path or folders, not both; leave one of them out")
-    stretches: tuple[Stretch, ...] | None = None
-    if filters.session is not None:
-        stretches = tuple(dict.fromkeys(_stretches_of_conversation(connection, tenant, filters.session)))
-    elif filters.path is not None:
-        stretches = tuple(dict.fromkeys(_stretches_to(connection, tenant, *filters.path)))
-    elif filters.folders is not None:
-        stretches = tuple(dict.fromkeys(_stretches_in(connection, tenant, filters.folders)))
-    return SearchScope(tenant, stretches, filters.role, filters.since, filters.before, upto=upto)
-
-
-def _numbers_of(connection: Connection, scope: SearchScope) -> tuple[int, int] | None:
-    """Return numbers between which the messages of a scope are; None if they may have any."""
-    if scope.stretches is None or len(scope.stretches) > _MOST_BOUNDED:
-        return None
-    ends = [end for stretch in scope.stretches for end in _ends_of(connection, stretch)]
-    return min(ends, default=1), max(ends, default=0)
-
-
-def _ends_of(connection: Connection, stretch: Stretch) -> list[int]:
-    """Return the lowest and the highest number in a stretch: a message is stored after the one that it follows."""
-    numbers = select(node.c.seq).where(
-        node.c.branch == stretch.branch, node.c.depth > stretch.low, node.c.depth <= stretch.high
-    )
-    first = connection.execute(numbers.order_by(node.c.depth).limit(1)).scalar()
-    last = connection.execute(numbers.order_by(node.c.depth.desc()).limit(1)).scalar()
-    return [end for end in (first, last) if end is not None]
-
-
-def _stretches_of_conversation(connection: Connection, tenant: str, name: str) -> Iterator[Stretch]:
-    """Yield what a conversation shows, by the id of any of its parts."""
-    mine = select(session.c.conversation).where(session.c.tenant == tenant)
-    conversation = connection.execute(mine.where(or_(session.c.id == name, session.c.conversation == name))).scalar()
-    if conversation is None:
-        raise NotStored(f"there is no conversation {name!r}; `everlong sessions list` shows those that there are")
-    parts = parts_of(connection, tenant, [conversation])
-    for part in shown_paths(connection, tenant, parts)[conversation].stretches():
-        yield Stretch(part.branch, part.low, part.high)
-
-
-def _stretches_in(connection: Connection, tenant: str, folders: Sequence[str]) -> Iterator[Stretch]:
-    """Yield what the conversations in some folders show."""
-    for some in in_batches(conversations_in(connection, tenant, folders)):
-        for shown in shown_paths(connection, tenant, parts_of(connection, tenant, some)).values():
-            yield from (Stretch(part.branch, part.low, part.high) for part in shown.stretches())
-
-
-def _stretches_to(connection: Connection, tenant: str, number: int, depth: int) -> Iterator[Stretch]:
-    """Yield what leads to a place, and the earlier parts of its conversation that its client has thinned out."""
-    yield from (Stretch(part.branch, part.low, part.high) for part in segments_to(connection, number, depth))
-    here = select(session.c.conversation).where(session.c.tenant == tenant, session.c.branch == number)
-    thinned = select(session).where(session.c.conversation.in_(here), session.c.end_reason == "cleared")
-    for row in connection.execute(thinned).all():
-        if row.branch is not None:
-            yield from (Stretch(part.branch, part.low, part.high) for part in stretch_of(connection, row))
-
-
 # -- the cursor --------------------------------------------------------------------------------------------------------
 
 
@@ -584,9 +445,7 @@ class Cursor:
     The ranking is made anew for each page; as it counts what there was, pages do not shift.
     """
 
-    upto: int
-    passages: int
-    average_length: float
+    statistics: Statistics
     taken: int = 0
     """The documents of the ranking that earlier pages have shown or passed over."""
     tail: SearchPlace | None = None
@@ -595,7 +454,7 @@ class Cursor:
 
     def pack(self, search: str) -> str:
         """Return the cursor as a text that is valid for one search."""
-        state = [_check(search), self.upto, self.passages, self.average_length, self.taken, *(self.tail or ())]
+        state = [_check(search), *self.statistics, self.taken, *(self.tail or ())]
         return base64.urlsafe_b64encode(orjson.dumps(state)).decode("ascii").rstrip("=")
 
 
@@ -603,8 +462,9 @@ def read_cursor(text: str, search: str) -> Cursor:
     """Read a cursor that a page of the same search gave; raises `QueryError` for any other text."""
     try:
         data = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        check, upto, passages, average_length, taken, *tail = orjson.loads(data)
-        read = Cursor(upto, passages, average_length, taken, SearchPlace(*tail) if tail else None)
+        check, passages, average_length, upto, taken, *tail = orjson.loads(data)
+        statistics = Statistics(passages, average_length, upto)
+        read = Cursor(statistics, taken, SearchPlace(*tail) if tail else None)
     except (ValueError, TypeError) as error:
         raise QueryError(f"{text[:40]!r} is no cursor; take it from the page before, as it is") from error
     if check != _check(search):

@@ -30,8 +30,7 @@ from everlong.store.schema import (
     view,
     view_item,
 )
-from everlong.store.search.corpus import Corpus
-from everlong.store.search.upkeep import IndexUpkeep, index_for
+from everlong.store.search.index import index_for
 from everlong.store.upkeep.references import USERS_OF_CONTENT, drop_unused, remove
 
 if TYPE_CHECKING:
@@ -236,7 +235,7 @@ def remove_from_search(core: StoreCore, connection: Connection, seqs: list[int])
 
     Their terms stand in the index's own pages until `purge_search`, which follows the transaction.
     """
-    _upkeep(core).forget(connection, seqs)
+    index_for(core.database).forget(connection, seqs)
     for some in in_batches(seqs):
         connection.execute(delete(pending).where(pending.c.seq.in_(some)))
 
@@ -246,8 +245,4 @@ def purge_search(core: StoreCore) -> None:
 
     Goes on with a purge that was interrupted.
     """
-    _upkeep(core).purge()
-
-
-def _upkeep(core: StoreCore) -> IndexUpkeep:
-    return IndexUpkeep(core.database, index_for(core.database), Corpus(core.database))
+    index_for(core.database).purge()
