@@ -401,7 +401,8 @@ class Sessions:
         known = select(session.c.id).where(session.c.branch == at.id, session.c.tenant == self._core.tenant)
         with self._database.read() as connection:
             found = connection.execute(known.order_by(session.c.started).limit(1)).scalar()
-        return found or self.start(at, from_depth=0, **about).id
+        about["from_depth"] = 0
+        return found or self.start(at, **about).id
 
     # -- looking up ----------------------------------------------------------------------------------------------------
 
