@@ -50,6 +50,7 @@ def test_now_shows_every_part_of_the_context_in_order(site: Site, ferry: Ferry) 
     assert "read_file" in page.words
     assert "You plan ferries." in page.words
     assert "TidesReader" in page.words
+    assert re.search(r"compacted away\. messages \d+ to \d+ in the transcript", page.words)
 
 
 def test_now_tells_the_tokens_of_each_tool_and_of_each_file(site: Site, store: Store) -> None:

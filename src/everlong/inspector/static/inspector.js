@@ -186,6 +186,7 @@
     line.textContent = `${chart.dataset.request} ${data.request[place]} · ${data.model[place]} · ${chart.dataset.prompt} ${format(data.prompt[place])} · ${chart.dataset.read} ${format(data.read[place])}${data.seconds[place] == null ? "" : ` · ${data.seconds[place]} s`}${data.cost[place] ? ` · $${data.cost[place]}` : ""}${compaction}`;
   }
   if (chart && window.uPlot) {
+    chart.querySelector("[data-drawing]").hidden = false;
     fetch(chart.dataset.src).then((answer) => answer.json()).then((data) => {
       if (data.request.length < 2) { chart.remove(); return; }  // one point is no line
       draw(data);
