@@ -35,7 +35,7 @@ KEY_BITS = _MARK_BITS + PLACE_BITS
 SPEAKER = "§"
 """The beginning of a term that says who speaks."""
 
-COUNTED = 4_000
+COUNTED = 2_000
 """Passages with a term that are counted; for a more frequent term, the newest ones tell about how many there are."""
 
 MOST_AT_ONCE = 200_000
@@ -125,7 +125,7 @@ class Index(ABC):
         self._vectors = VectorTable(database)
         self._is_ready = False
 
-    # -- what differs between databases --------------------------------------------------------------------------------
+    # -- each database for itself --------------------------------------------------------------------------------------
 
     @abstractmethod
     def version(self, connection: Connection) -> int | None:
