@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, func, select
 
 from everlong.context import ContextCompressor
 from everlong.model import Message
 from everlong.store import Branch, Occasion, Store
-from everlong.store.schema import turn as turn_table
+from everlong.store.schema import compaction, turn as turn_table
 
 if TYPE_CHECKING:
     from everlong.context.summarizers import SummaryRequest
@@ -140,8 +143,13 @@ def make_story(store: Store, *, now: float = _START) -> Story:
 
 
 def _end_at_once(store: Store) -> None:
-    """Let each request have taken four seconds of the story's time, not the time until now."""
-    store.database.write(lambda connection: connection.execute(turn_table.update().values(ended=turn_table.c.ts + 4)))
+    """Let each request have taken four seconds, and each compaction have its place, in the story's time."""
+    newest = select(func.max(turn_table.c.ts)).where(turn_table.c.session == compaction.c.session).scalar_subquery()
+    for change in (
+        turn_table.update().values(ended=turn_table.c.ts + 4),
+        compaction.update().values(ts=func.coalesce(newest, compaction.c.ts)),
+    ):
+        store.database.write(partial(Connection.execute, statement=change))
 
 
 def _talk() -> Iterator[Message]:
