@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
+from everlong.model import answered_calls
 from everlong.store.database import Database, ShortWrites, ask, in_batches
-from everlong.store.search.corpus import SearchDocument, answered_calls, load_documents
+from everlong.store.search.corpus import SearchDocument, load_documents
 from everlong.store.search.scope import SearchScope, Source
 from everlong.store.search.text import INDEX_VERSION, PLACE_BITS, is_dense, passage_terms, terms_of
 from everlong.store.search.vectors import VectorTable
@@ -410,14 +411,3 @@ def _divide(seqs: list[int], made: Mapping[int, Rows]) -> Iterator[list[int]]:
         size += weight
     if part:
         yield part
-
-
-def index_for(database: Database) -> Index:
-    """Return the index that goes with a database."""
-    if database.backend.name == "sqlite":
-        from everlong.store.search.sqlite import SQLiteIndex  # noqa: PLC0415 - only the one that is used
-
-        return SQLiteIndex(database)
-    from everlong.store.search.postgres import PostgresIndex  # noqa: PLC0415 - as above
-
-    return PostgresIndex(database)
