@@ -114,6 +114,12 @@ def test_the_readme_shows_the_line_of_wrap_in_its_words_of_today() -> None:
         assert f"everlong: {line}\n" in page.read_text(encoding="utf-8"), "run: python -m bench.clients.wrapped"
 
 
+def test_without_a_compaction_wrap_compares_nothing() -> None:
+    tally = WrapTally(requests=60, compactions=0, prompt_tokens=2_000_000)
+    line = report_line(tally, (Decimal("8.24"), Decimal("6.64")))
+    assert line == "60 requests, 0 compactions, 0 % from cache, $8.24"
+
+
 def clerk(ask: Ask) -> str:
     return "## Goal\n- Write the release notes.\n" if "## Next Steps" in ask.last_user else "It is done."
 

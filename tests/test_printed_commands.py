@@ -1,16 +1,22 @@
-"""Every command that a screen, an error or a page of the inspector tells people to type is one that works."""
+"""Every command that a screen, an error, a page of the inspector or a sentence of the docs names is one that works."""
 
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
+import click
 import pytest
 
 import everlong
+from everlong.channels.commands import COMMANDS as CHANNEL_COMMANDS
+from everlong.cli.chat.command import chat_command, command_registry
+from everlong.cli.main import cli
 from everlong.testing import ModelServer
 from tests.cli.conftest import Run, run, shorter_sessions
 from tests.test_docs_commands import RUN, at_home, prepared, server
@@ -18,6 +24,8 @@ from tests.test_docs_commands import RUN, at_home, prepared, server
 __all__ = ["at_home", "prepared", "run", "server", "shorter_sessions"]
 
 SOURCE = Path(everlong.__file__).parent
+ROOT = Path(__file__).parent.parent
+TEXTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 BEGIN = re.compile(r"\beverlong (?=--?[a-z]|[a-z][a-z-]+)")
 END = re.compile(
     r"[`;,)(\n]|: |:$|\.$|\. |…\"| (?:or|and|then|yourself|had|by|on|into|to|while|misses|instead|with the|for parts)\b"
@@ -91,7 +99,7 @@ def commands_in(text: str) -> Iterator[str]:
 
 
 PRINTED = {
-    command: path.relative_to(SOURCE).as_posix()
+    command: path.relative_to(ROOT).as_posix()
     for path in [*sorted(SOURCE.rglob("*.py")), *sorted(SOURCE.rglob("*.html"))]
     for text in texts_of(path)
     for command in commands_in(text)
@@ -123,6 +131,31 @@ def test_the_lists_name_only_what_is_printed() -> None:
         assert Path(__file__).parent.parent.joinpath(named).is_file(), named
 
 
+def look_up(words: Sequence[str]) -> None:
+    """Fail if a command or an option of these words does not exist."""
+    at: click.Command = cli if not words[0].startswith("-") or words[0] == "--debug" else chat_command
+    value_follows = False
+    for word in itertools.takewhile(lambda word: word != "--", words):
+        options = {name: param for param in at.params for name in (*param.opts, *param.secondary_opts)}
+        if word.startswith("-"):
+            name = word.partition("=")[0]
+            assert name in {*options, "--help"}, f"{at.name} has no option {word}"
+            value_follows = name == word and not getattr(options.get(name), "is_flag", True)
+        elif value_follows or word in {"COMMAND", "…"}:
+            value_follows = False
+        elif isinstance(at, click.Group):
+            found = at.get_command(click.Context(at), word)
+            assert found is not None, f"{at.name} has no command {word}"
+            at = found
+
+
+def test_every_command_that_a_sentence_of_the_docs_names_is_there() -> None:
+    for path in TEXTS:
+        prose = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+        for found in re.findall(r"`everlong ([^`]+)`", prose):
+            look_up(shlex.split(found))
+
+
 @pytest.mark.usefixtures("shorter_sessions")
 @pytest.mark.parametrize(("command", "path"), TRIED.values())
 def test_a_printed_command_works(run: Run, at_home: str, server: ModelServer, command: str, path: str) -> None:
@@ -130,6 +163,26 @@ def test_a_printed_command_works(run: Run, at_home: str, server: ModelServer, co
         return
     words = filled(command, at_home, server.openai_url)
     if not is_run(command):
-        words = [*words[:1], "--help"] if "--" in words else [*words, "--help"]
+        look_up(words)
+        return
     ran = run(*words, stdin=b"")
     assert (ran.code, "Traceback" in ran.err) == (0, False), f"{path}: everlong {command}\n{ran.err}{ran.out}"
+
+
+def named(pattern: str) -> set[str]:
+    """Return what a pattern finds in the docs and in what the program prints."""
+    sources = [path.read_text(encoding="utf-8") for path in [*TEXTS, *SOURCE.rglob("*.py"), *SOURCE.rglob("*.html")]]
+    return {found for text in sources for found in re.findall(pattern, text, re.MULTILINE)}
+
+
+def test_every_target_of_make_and_every_module_that_is_named_is_there() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    assert named(r"(?:`|^)make ([a-z][\w-]+)(?:`| *$| +#)") - targets == set()
+    for module in named(r"\bpython3? -m ((?:everlong|bench)[\w.]*\w)"):
+        assert find_spec(module) is not None, module
+
+
+def test_every_slash_command_that_is_named_is_one() -> None:
+    of_others = {"etc", "inspector", "readyz", "metrics", "v1", "setprivacy", "newbot", "healthz", "messages"}
+    known = {*command_registry().commands, *(one.name for one in CHANNEL_COMMANDS)}
+    assert named(r"`/([a-z]+)(?=[` ])") - known - of_others == set()

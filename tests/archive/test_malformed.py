@@ -105,7 +105,7 @@ def test_figures_that_no_model_used_count_nothing(tmp_path: Path, remark: str, d
         assert [(one.cost, one.output_tokens) for one in store.conversations.newest()] in ([(0.0, 0)], [(0.0, 1)], [])
 
 
-def test_a_remark_of_digits_without_end_takes_no_square_of_time(tmp_path: Path) -> None:
+def test_odd_figures_take_no_square_of_time_and_cost_no_log(tmp_path: Path) -> None:
     (tmp_path / AIDER).write_text(f"{HISTORY}> Tokens: 1k sent, {'9' * 400_000} taken.\n")
     with Store.open(tmp_path / "store.db") as store:
         list(import_files(LogImport(store), {str(tmp_path / AIDER): True}, []))

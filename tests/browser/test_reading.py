@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.browser.conftest import Browse, Tab
-from tests.inspector.port_story import PORT, Story
+from tests.inspector.port_story import PORT, SAID, Story
 
 
 def pages_in(page: Any) -> list[int]:
@@ -79,6 +79,21 @@ def test_pages_follow_each_other_in_both_directions_and_three_stay(reading: Tab,
     page.reload()
     assert pages_in(page) == [1]
     assert "question 0" in page.locator("#t1").inner_text()
+
+
+def test_the_words_of_people_and_the_model_stand_alone_and_are_copied(
+    browse: Browse, story: Story, story_host: str
+) -> None:
+    tab = browse(story_host, permissions=["clipboard-read", "clipboard-write"])
+    page = tab.go(f"{story.link}/transcript?page=1")
+    assert page.locator("details.result").first.is_visible()
+    page.locator("#only-words").check()
+    assert not page.locator("details.result, article.tool").first.is_visible()
+    said = page.locator(f"#t{story.said_turn}")
+    assert said.is_visible()
+    said.get_by_role("button", name="Copy").click()
+    said.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == SAID
 
 
 def test_pages_have_the_same_address_and_words_without_script(browse: Browse, story: Story, story_host: str) -> None:

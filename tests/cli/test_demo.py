@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from rich.cells import cell_len
 from everlong.cli import demo
 from everlong.cli.demo import Contender, Source, load_session, play, sources_of
 from everlong.cli.main import cli
+from everlong.store import Store
 
 
 class Played(NamedTuple):
@@ -81,3 +83,12 @@ def test_the_demo_tells_all_of_it_on_45_lines(played: Played) -> None:
         "What to run next",
     ):
         assert said in played.printed
+
+
+def test_its_compactions_stand_at_the_times_of_the_session(tmp_path: Path) -> None:
+    session, _ = load_session()
+    with Store.open(tmp_path / "store.db") as store:
+        ident = play(session[:300], 32_768, store)[-1].conversation
+        times = [one.at for one in store.conversations.compactions(ident)]
+        assert len(times) > 1
+        assert min(later - earlier for earlier, later in pairwise(times)) > 60

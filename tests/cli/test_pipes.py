@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
+import everlong
 from everlong.cli.main import cli
 from tests.program import everlong_program
 
@@ -79,6 +80,7 @@ def test_no_color_means_none(tmp_path: Path) -> None:
         ("compress", "TALK", "--budget", "1"),
         ("compress", "TALK"),
         ("doctor",),
+        ("run", "Hello"),
     ],
 )
 def test_words_stay_whole_on_80_columns(tmp_path: Path, words: tuple[str, ...]) -> None:
@@ -88,3 +90,10 @@ def test_words_stay_whole_on_80_columns(tmp_path: Path, words: tuple[str, ...]) 
     lines = [line for line in said.splitlines() if str(tmp_path) not in line]  # a path is one word
     assert len(lines) > 1
     assert [line for line in lines if len(line) > 80 and " " in line.strip() and not line.startswith("[")] == []
+
+
+def test_notices_are_printed_in_one_place_which_keeps_their_words_whole() -> None:
+    """What runs until it is stopped, such as ``everlong serve``, has its lines from there too."""
+    own = re.compile(r"(?:echo|write|print)\(f\"everlong: ")
+    found = [path.name for path in Path(everlong.__file__).parent.rglob("*.py") if own.search(path.read_text("utf-8"))]
+    assert found == []

@@ -112,6 +112,13 @@ def test_hostile_words_do_nothing_to_the_terminal(store: Store, why: Run) -> Non
     assert "\x1b" not in why("port 8443").out
 
 
+@pytest.mark.usefixtures("store")
+def test_an_empty_store_says_how_conversations_come_in(why: Run) -> None:
+    nothing = why("the", "port")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert "no conversations yet; `everlong sessions import" in nothing.err
+
+
 def test_a_list_that_was_stored_without_a_session_was_not_taken_back(store: Store, why: Run) -> None:
     store.record(TALK)
     assert {state for _, state in states(store, "port 8443")} == {"outside"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from everlong import ContextCompressor
 from everlong.context.chronicle import _FILE, _QUOTED_TURN, Chronicle
 from everlong.context.digest import without_marks
 from everlong.context.document import _EMPTY_ITEM, SummaryDocument
@@ -11,7 +12,7 @@ from everlong.context.oversized import is_stub
 from everlong.context.plans import _NUMBER, checklist
 from everlong.context.rule_wording import found_rules, sentences
 from everlong.context.summarizers import clean_answer
-from tests.context.builders import call
+from tests.context.builders import call, long_session, summary_text
 
 LONG = 300_000
 
@@ -81,3 +82,12 @@ def test_an_answer_of_a_summary_model_that_thinks_or_breaks_lines_without_end() 
 def test_a_turn_whose_number_no_machine_counts_to_is_none() -> None:
     told = f'## Goal\n- "moor" (turn {"9" * 5_000})\n## Done\n- turn {"9" * 5_000}, "moor" → done'
     assert Chronicle.carried_on(told).count == 0
+
+
+@pytest.mark.parametrize("merge", [False, True])
+def test_a_plan_without_end_costs_no_square_of_time_and_its_end_is_told(merge: bool) -> None:
+    entries = [{"id": f"{number}", "content": f"moor {number}", "status": "pending"} for number in range(60_000)]
+    work = call(1, "todo_write", "ok", todos=entries, merge=merge)
+    told = summary_text(ContextCompressor(32_000).compress([*long_session(40), *work, *long_session(20)[3:]]))
+    assert f"- Plan (0 of {1_000 if merge else 60_000} done), its last items:" in told
+    assert "moor 59999" in told

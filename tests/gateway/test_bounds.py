@@ -56,7 +56,7 @@ def whole(content: bytes = b"", more: bytes = b"") -> bytes:
 
 def ask(running: Running, body: bytes = b"") -> Answer:
     with running.raw() as client:
-        client.wire.socket.settimeout(60)
+        client.wire.socket.settimeout(PATIENCE)
         return client.ask(body or request(), CHAT)
 
 

@@ -9,11 +9,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, func, select
 
 from everlong.context import ContextCompressor
 from everlong.model import Message
 from everlong.store import Branch, Occasion, Store
+from everlong.store.schema import compaction, turn as turn_table
 
 if TYPE_CHECKING:
     from everlong.context.summarizers import SummaryRequest
@@ -131,10 +135,21 @@ def make_story(store: Store, *, now: float = _START) -> Story:
         cost = (20 * 3 + sent_before * 0.3 + (size - sent_before) * 3.75 + 90 * 15) / 1_000_000
         store.turns.finish(turn.id, message, usage={**usage, "output_tokens": 90}, cost=cost, echo_node=at.head)
         sent_before = size
+    _end_at_once(store)
     store.sessions.end(part, "closed")
     store.searcher.index_pending(10_000)
     story.at = at
     return story
+
+
+def _end_at_once(store: Store) -> None:
+    """Let each request have taken four seconds, and each compaction have its place, in the story's time."""
+    newest = select(func.max(turn_table.c.ts)).where(turn_table.c.session == compaction.c.session).scalar_subquery()
+    for change in (
+        turn_table.update().values(ended=turn_table.c.ts + 4),
+        compaction.update().values(ts=func.coalesce(newest, compaction.c.ts)),
+    ):
+        store.database.write(partial(Connection.execute, statement=change))
 
 
 def _talk() -> Iterator[Message]:

@@ -17,7 +17,7 @@ from tests.examples import few
 from tests.inspector.conftest import Site
 from tests.inspector.making import FIRST, make_ferry, make_long
 
-UNFILLED = re.compile(r"\{\w*\}|\bNone\b|\bnan\b|\bNaN\b|\bundefined\b|\bTrue\b|\bFalse\b|\$-")
+UNFILLED = re.compile(r"\{\w*\}|\bNone\b|\bnan\b|\bNaN\b|\bundefined\b|\bTrue\b|\bFalse\b|\$-|\de\+\d")
 """What no reader may see; the words of the test's conversations have none of it."""
 EMPTY = re.compile(r"<dd>\s*–|<b>\s*–|→ –|– →|: ·")
 """A dash, or nothing, in the place of a figure."""

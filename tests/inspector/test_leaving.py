@@ -43,7 +43,7 @@ def test_open_pages_take_one_thread_while_the_store_hangs(site: Site, monkeypatc
 
     def hang(_: object) -> tuple[int, int, int]:
         looking.append(1)
-        goes_on.wait(10.0)
+        goes_on.wait(PATIENCE)
         return 1, 1, 1
 
     monkeypatch.setattr(app, "newest_change", hang)

@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 from sqlalchemy import Connection, update
 
+from everlong.inspector.rendering import format_seconds, format_short
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.conversations import ConversationLine
@@ -49,6 +50,7 @@ def test_now_shows_every_part_of_the_context_in_order(site: Site, ferry: Ferry) 
     assert "read_file" in page.words
     assert "You plan ferries." in page.words
     assert "TidesReader" in page.words
+    assert re.search(r"compacted away\. messages \d+ to \d+ in the transcript", page.words)
 
 
 def test_now_tells_the_tokens_of_each_tool_and_of_each_file(site: Site, store: Store) -> None:
@@ -64,6 +66,48 @@ def test_now_tells_the_tokens_of_each_tool_and_of_each_file(site: Site, store: S
         assert found is not None, title
         assert int(found[1].replace(",", "")) > 1_000
         assert int(found[2]) > 90
+
+
+def test_now_tells_who_said_how_much(site: Site, store: Store) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    thinking = {"type": "thinking", "thinking": "When is the high water? " * 40}
+    asked: Message = {"role": "assistant", "content": [thinking], "tool_calls": [call]}
+    result: Message = {"role": "tool", "tool_call_id": "c1", "content": "high water 06:12 " * 300}
+    one = store.sessions.start(title="tides")
+    store.sessions.attach(one.id, store.record([user("Read it."), asked, result], conversation=one.id))
+    words = site.get(f"/inspector/c/{one.id}").words
+    told = dict(re.findall(r"(Tool calls and results|Thinking|What people said) ([\d,]+)", words))
+    sizes = [int(told[name].replace(",", "")) for name in ("Tool calls and results", "Thinking", "What people said")]
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[1] > 100
+
+
+def test_a_result_is_folded_in_the_transcript_and_open_on_its_own_page(site: Site, ferry: Ferry) -> None:
+    page = site.get(f"{ferry.link}/transcript")
+    assert '<details class="result"><summary>' in page.text
+    link = re.search(r'id="t5".*?href="(/inspector/m/\w+)"', page.text, re.DOTALL)
+    assert link is not None
+    assert '<details class="result" open>' in site.get(link[1]).text
+
+
+def test_a_compaction_shows_its_summary_as_it_was_written_and_no_rule_where_there_is_none(
+    site: Site, ferry: Ferry
+) -> None:
+    text = site.get(f"{ferry.link}/compactions/1").text
+    assert "<li>Plan the ferries of the harbour</li>" in text
+    assert "Standing rules" not in text
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(950, "950"), (12_345, "12.3k"), (4_500_000, "4.5M"), (4_679_337_000, "4.68B")]
+)
+def test_large_numbers_are_written_in_few_characters(value: int, shown: str) -> None:
+    assert format_short(value) == shown
+
+
+@pytest.mark.parametrize(("value", "shown"), [(None, ""), (3.21, "3.2 s"), (1_195.6, "20 min")])
+def test_long_times_are_told_in_minutes(value: float | None, shown: str) -> None:
+    assert format_seconds(value) == shown
 
 
 def test_the_first_page_shows_on_which_days_there_were_conversations(site: Site, store: Store) -> None:
@@ -119,7 +163,7 @@ def test_costs_add_up_by_every_group(site: Site) -> None:
     for by in ("day", "model", "client", "session", "nonsense"):
         page = site.get(f"/inspector/cost?by={by}&age=all")
         assert page.status == 200
-        assert "In total 8" in page.words
+        assert re.search(r"In total \$[\d.]+ \$[\d.]+ 8 ", page.words)
 
 
 @pytest.mark.usefixtures("ferry")

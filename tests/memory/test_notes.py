@@ -55,6 +55,12 @@ def test_a_change_touches_nothing_but_its_note(notes: NotesMemory, folder: Path)
     assert path.read_text(encoding="utf-8") == BY_HAND
 
 
+def test_comments_that_nobody_ends_take_no_square_of_time(notes: NotesMemory, folder: Path) -> None:
+    folder.mkdir()
+    (folder / "NOTES.md").write_text("- one\n<!-- - two -->\n- " + "<!--" * 200_000, encoding="utf-8")
+    assert notes.notes() == ["one", "<!--" * 200_000]
+
+
 def test_what_somebody_edits_meanwhile_is_not_overwritten(notes: NotesMemory, monkeypatch: pytest.MonkeyPatch) -> None:
     notes.add("one")
 

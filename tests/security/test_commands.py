@@ -291,6 +291,33 @@ def test_nothing_that_git_obeys_can_be_planted(inside: Desk, place: str) -> None
     assert {path: path.read_bytes() for path in (inside.root / ".git").rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.parametrize("version", ["2", "4"])
+@pytest.mark.parametrize("is_filled", [True, False])
+def test_nothing_that_git_obeys_can_be_planted_in_a_submodule(inside: Desk, version: str, is_filled: bool) -> None:
+    made_repository(inside.root)
+    for number in range(3):
+        inside.file(f"libs/part {number}.txt", "x")
+    (inside.root / "libs" / "part").mkdir()
+    made_repository(inside.root / "libs" / "part")
+    git(inside.root, "config", "index.version", version)
+    git(inside.root, "add", "--all")
+    git(inside.root, "update-index", "--index-version", version)
+    if not is_filled:
+        shutil.rmtree(inside.root / "libs" / "part")
+        (inside.root / "libs" / "part").mkdir()
+    trace = inside.root / "ran"
+    inside.file("evil.sh", f"#!/bin/sh\necho ran > {trace}\n").chmod(0o755)
+    inside.file("planted/HEAD", "ref: refs/heads/main\n")
+    inside.file("planted/config", f"[core]\n\trepositoryformatversion = 0\n\tfsmonitor = {inside.root}/evil.sh\n")
+    plant = "mkdir -p planted/objects planted/refs; rm -rf libs/part/.git; cp -r planted libs/part/.git"
+    swap = "{ mv libs/part libs/old || mv libs old; mkdir -p libs/part; cp -r planted libs/part/.git; }"
+    inside.failed("run_command", command=f"{plant}; {swap} 2>&1; cp planted/config libs/part/.git/config")
+    git(inside.root, "status")
+    assert not trace.exists()
+    inside.done("run_command", command="echo new > libs/part/new.txt && rm libs/part/new.txt")
+    assert is_filled or not list((inside.root / "libs" / "part").iterdir())
+
+
 def test_no_command_runs_beside_a_link_to_a_repository_which_it_could_replace(inside: Desk) -> None:
     made_repository(inside.root)
     (inside.root / ".git").rename(inside.root / "kept")

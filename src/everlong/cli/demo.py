@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -19,6 +20,7 @@ import zstandard
 from rich.cells import cell_len
 from rich.padding import Padding
 from rich.text import Text
+from sqlalchemy import Connection, func, select
 
 import everlong.context
 from everlong.cli.inspect_web import check_installed, serve_inspector
@@ -27,7 +29,7 @@ from everlong.cli.picture import console, curve
 from everlong.context.literals import is_summary
 from everlong.model import Message, calls_of, is_system, text_of
 from everlong.store import Occasion, open_store
-from everlong.store.schema import turn as turns
+from everlong.store.schema import compaction, turn as turns
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,7 +57,7 @@ def play(session: Sequence[Message], window: int, store: Store) -> tuple[Contend
         for one in contenders:
             one.add(message)
     ours.keep()
-    ours.forget_durations()
+    ours.set_times()
     return contenders
 
 
@@ -282,9 +284,14 @@ class Everlong(Contender):
         self._waiting, self._times = [], []
         return self.branch
 
-    def forget_durations(self) -> None:
-        """Remove the times at which requests ended: nobody was asked, so none took any time."""
-        self._store.database.write(lambda connection: connection.execute(turns.update().values(ended=None)))
+    def set_times(self) -> None:
+        """Put compactions at the session's times, and take out when requests ended: nobody was asked."""
+        newest = select(func.max(turns.c.ts)).where(turns.c.session == compaction.c.session).scalar_subquery()
+        for change in (
+            turns.update().values(ended=None),
+            compaction.update().values(ts=func.coalesce(newest, compaction.c.ts)),
+        ):
+            self._store.database.write(partial(Connection.execute, statement=change))
 
 
 _WINDOW = 32_768

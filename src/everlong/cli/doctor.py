@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 import click
 
 from everlong import __version__, config
-from everlong.cli.output import counted, fold, format_bytes, json_option, print_values
+from everlong.cli.output import counted, fold, format_bytes, json_option, print_values, say
 from everlong.cli.screen import styled
 from everlong.config.paths import data_home
 from everlong.errors import ConfigError, EverlongError
@@ -82,7 +82,7 @@ def doctor_command(call: bool, as_json: bool) -> None:
     if as_json:
         print_values({"ok": not failures, "checks": found})
     else:
-        click.echo(f"everlong: {len(found)} checks, {failures} failed, {warnings} with a warning", err=True)
+        say(f"{len(found)} checks, {failures} failed, {warnings} with a warning")
     if failures:
         raise click.exceptions.Exit(1)
 

@@ -41,7 +41,7 @@ Any of these will do:
                (needs: {local})
   elsewhere    everlong -m MODEL --base-url http://host:8080/v1
 
-Then type `everlong` again. `everlong demo` shows what Everlong does without a model.
+Then type `everlong` again. `everlong demo` needs no model.
 """
 
 

@@ -152,7 +152,7 @@ class PlainSpeaker:
 
     def _note(self, text: str) -> None:
         self._end_line()
-        click.echo(f"everlong: {visible(text)}", err=True)
+        say(visible(text))
 
     def _end_line(self) -> None:
         if self._is_midline:

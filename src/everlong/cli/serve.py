@@ -18,6 +18,7 @@ import click
 from everlong import config
 from everlong.cli.chosen_store import store_option, store_settings
 from everlong.cli.inspect_web import is_installed
+from everlong.cli.output import say
 from everlong.cli.trust import tell_notices
 from everlong.errors import ConfigError
 from everlong.extras import install_command
@@ -143,7 +144,7 @@ def _storing_process(settings: Settings) -> StoreWriter | None:
 
 def _say(text: str) -> None:
     with suppress(OSError):  # the terminal may be gone while requests are still under way
-        click.echo(f"everlong: {text}", err=True)
+        say(text)
 
 
 # -- the channels beside the gateway -----------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ _BECAME = {
     "cleared": "cleared",
     "summarized": "summarized away",
 }
+_EMPTY = "no conversations yet; `everlong sessions import ~/.claude/projects` brings those of Claude Code in"
 _STATES = {
     "in context": "in context: the model gets it word for word",
     "ended": "was in context when the conversation ended: its last request had it word for word",
@@ -70,6 +71,7 @@ def why_command(words: tuple[str, ...], session: str | None, limit: int, as_json
         named = None if session is None else find_conversation(store, session).id
         found = find_whereabouts(store, asked, session=named, limit=limit)
         forgotten, elsewhere = (0, "") if found else (count_forgotten(store), other_tenants(store))
+        is_empty = not found and not store.conversations.count()
         named_in = {one.conversation for one in found if one.conversation}
         ended = {name for name in named_in if store.conversations.get(name).ended is not None}
     if as_json:
@@ -78,7 +80,8 @@ def why_command(words: tuple[str, ...], session: str | None, limit: int, as_json
     for number, one in enumerate(found, 1):
         click.echo("\n".join(_describe(number, one, asked, has_ended=one.conversation in ended)))
     if not found:
-        say("; ".join(filter(None, (_not_found(asked, forgotten, is_narrow=session is not None), elsewhere))))
+        nothing = _EMPTY if is_empty else _not_found(asked, forgotten, is_narrow=session is not None)
+        say("; ".join(filter(None, (nothing, elsewhere))))
 
 
 def _not_found(asked: str, forgotten: int, *, is_narrow: bool) -> str:

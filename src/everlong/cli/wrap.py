@@ -267,7 +267,7 @@ def report_line(tally: WrapTally, amounts: tuple[Decimal, Decimal] | None = None
         parts.append(f"{100 * tally['cache_read'] // tally['prompt_tokens']} % from cache")
     dollars = Decimal(tally["microdollars"]) / 1_000_000
     paid, without = amounts or (dollars, dollars)
-    if paid != without:
+    if paid != without and tally["compactions"]:
         parts.append(f"{money(paid)} instead of an estimated {money(without)}")
     elif paid:
         parts.append(money(paid))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from string import punctuation
@@ -445,13 +446,16 @@ class _Writing:
 
     def _add(self, section: str, item: str, share: float | None = None) -> bool:
         """Add an item if there is room for it, within a share of the budget."""
+        cost = self._cost(section, item, share)
+        if cost:
+            self.document.items[section].append(item)
+            self.room -= cost
+        return cost > 0
+
+    def _cost(self, section: str, item: str, share: float | None = None) -> int:
+        """Return the tokens of an item; 0 if there is no room for it."""
         cost = self.count(item) + 1 + (0 if self.document.items[section] else _HEADING_TOKENS)
-        limit = self.room if share is None else min(self.room, int(self.budget * share))
-        if cost > limit:
-            return False
-        self.document.items[section].append(item)
-        self.room -= cost
-        return True
+        return cost if cost <= (self.room if share is None else min(self.room, int(self.budget * share))) else 0
 
     def _quote(self, words: str) -> str:
         """Return a request on one line; only its beginning if the whole stands beside the summary."""
@@ -474,10 +478,16 @@ class _Writing:
             self._add("Pending User Asks", f'- Newest request, repeated after this summary: "{quoted}"{number}')
         if now.plan:
             done = sum(item.state == "completed" for item in now.plan)
-            lines = [f"- Plan ({done} of {len(now.plan)} done):", *(f"  - {render_item(item)}" for item in now.plan)]
-            while len(lines) > 2 and not self._add("In Progress", "\n".join(lines), _FRONTIER_SHARE):
-                del lines[1]  # the oldest items are done
-                lines[0] = f"- Plan ({done} of {len(now.plan)} done), its last items:"
+            items = [f"  - {render_item(item)}" for item in now.plan]
+
+            def plan(left_out: int) -> str:  # the oldest items are done
+                last = ", its last items" if left_out else ""
+                return "\n".join([f"- Plan ({done} of {len(items)} done){last}:", *items[left_out:]])
+
+            rows = range(len(items) - 1)
+            at = bisect_left(rows, 1, key=lambda left_out: self._cost("In Progress", plan(left_out), _FRONTIER_SHARE))
+            if at in rows:
+                self._add("In Progress", plan(at), _FRONTIER_SHARE)
         if self.budget >= _ROOMY:  # the last call itself stands in the tail
             for title in now.pending:
                 self._add("In Progress", f"- Last call, no result yet: `{title}`", _FRONTIER_SHARE)

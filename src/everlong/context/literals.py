@@ -26,6 +26,7 @@ __all__ = [
     "CLEARED_RESULT",
     "COMPACTION_NOTE",
     "MISSING_RESULT",
+    "NO_RULES",
     "RULES_HEADING",
     "SUMMARY_PREFIX",
     "begins_summary",
@@ -55,6 +56,8 @@ ACKNOWLEDGEMENT = "Understood. I continue from the summary."
 """The assistant message between a summary and a user message, before or after it, so that roles alternate."""
 RULES_HEADING = "Standing rules of the user, in force:"
 """The first line of the block after a summary; unlike the summary, the block is to be obeyed."""
+NO_RULES = "- (none)"
+"""What stands below it if there are none."""
 _RULES_END = re.compile(
     re.escape(RULES_HEADING) + r"(?:\n- (?:\(none\)|older rules, by id: rule-.*|\".*\" \(turn \d+\)))+"
     r"\n\(The user's own words\. Turns behind this summary: \d+\.\)\s*\Z"

@@ -45,6 +45,8 @@ _UPDATES = re.compile(
     r"(?:update|edit|complete|finish|toggle)_?(?:task|todo)|(?:task|todo)_?(?:update|edit|complete)", re.IGNORECASE
 )
 _REMOVED = frozenset({"deleted", "removed", "remove", "delete"})
+_MOST_ITEMS = 1_000
+"""Items of a plan that single calls change."""
 _LEAST_SAID = 2
 """The least items that a checklist in a message has."""
 
@@ -108,6 +110,7 @@ class _Plan:
 
     def take(self, step: Step) -> None:
         """Apply one call."""
+        del self.items[:-_MOST_ITEMS]
         name, arguments = step.call.name, step.arguments
         for key, value in arguments.items():
             listed = _todo_entries(value, key, name)
@@ -126,7 +129,7 @@ class _Plan:
         self.items = [item for entry in listed if (item := _item(entry)) is not None]
 
     def _merge(self, listed: Sequence[dict[str, Any]]) -> None:
-        for entry in listed:
+        for entry in listed[-_MOST_ITEMS:]:
             self._change(_id(entry), _text(entry), entry)
 
     def _take_single(self, step: Step) -> None:

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from everlong.context.literals import RULES_HEADING, is_summary, rules_block
+from everlong.context.literals import NO_RULES, RULES_HEADING, is_summary, rules_block
 from everlong.context.rule_wording import is_rule, sentences, taken_back
 from everlong.context.text import one_line
 from everlong.model import ADDED, EPHEMERAL, Message, parts_of, text_of, typed_words
@@ -64,7 +64,7 @@ class StandingRules:
         ids = f"- older rules, by id: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}"
         body = [*((ids,) if shown else ()), *(rule.render() for rule in self.lines)]
         count = f"(The user's own words. Turns behind this summary: {self.turns}.)"
-        return "\n".join([RULES_HEADING, *(body or ["- (none)"]), count])
+        return "\n".join([RULES_HEADING, *(body or [NO_RULES]), count])
 
     def beside(self, after: Sequence[Message]) -> StandingRules:
         """Return the rules, and the turns, that the messages after the block do not state themselves."""

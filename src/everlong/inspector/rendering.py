@@ -65,7 +65,7 @@ def _environment() -> Environment:
         "line": lambda text: one_line(said(text)),
         "markdown": lambda text: render_markdown(said(text)),
         "said": said,
-        "seconds": lambda value: "" if value is None else f"{value:,.1f} s",
+        "seconds": format_seconds,
         "segment": lambda text: quote(str(text), safe=""),
         "share": lambda value: "<1%" if 0 < value < 0.005 else f"{value:.0%}",
         "short": format_short,
@@ -130,14 +130,23 @@ def format_change(before: int | None, after: int | None) -> str:
 
 
 def format_short(value: int | None) -> str:
-    """Return a number in few characters: 950, 12.3k, 4.5M; a dash if it is not known."""
+    """Return a number in few characters: 950, 12.3k, 4.5M, 1.2B; a dash if it is not known."""
     if value is None:
         return "–"
     if abs(value) < 1_000:
         return str(value)
     if abs(value) < 999_500:
         return f"{value / 1_000:.3g}k"
-    return f"{value / 1_000_000:.3g}M"
+    if abs(value) < 999_500_000:
+        return f"{value / 1_000_000:.3g}M"
+    return f"{value / 1_000_000_000:,.3g}B" if abs(value) < 999.5e9 else f"{value / 1e9:,.0f}B"
+
+
+def format_seconds(value: float | None) -> str:
+    """Return how long something took; nothing if it is not known."""
+    if value is None:
+        return ""
+    return f"{value:,.1f} s" if value < 100 else f"{value / 60:,.0f} min"
 
 
 def format_dollars(value: float | Decimal | None) -> str:

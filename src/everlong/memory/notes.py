@@ -203,7 +203,8 @@ class NotesMemory(MemoryProvider):
 
 def _notes_in(text: str) -> Iterator[tuple[int, str]]:
     """Yield the number of each line that is a note, and the note; comments, headings and rules are none."""
-    shown = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), text)
+    end = text.rfind("-->") + 3  # behind it no comment ends, which would be looked for at each start of one
+    shown = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), text[:end]) + text[end:]
     for number, line in enumerate(shown.split("\n")):
         marker = _MARKER.match(line)
         note = line[marker.end() if marker else 0 :].strip()

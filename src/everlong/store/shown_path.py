@@ -14,15 +14,15 @@ import string
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from itertools import accumulate, islice, pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Row, Select, TextClause, bindparam, func, select, text
+from sqlalchemy import Connection, Row, Select, bindparam, select
 
 from everlong.errors import NotStored
-from everlong.store.database import in_batches
+from everlong.store.database import ask, in_batches
 from everlong.store.paths import Segment, leads_through, segments_of, segments_to
-from everlong.store.schema import alias, branch, node, session, turn
+from everlong.store.schema import alias, branch, node, session
 from everlong.store.sessions import Sessions, title_base
 
 if TYPE_CHECKING:
@@ -108,10 +108,21 @@ class ShownPath:
 
     def turn_at(self, connection: Connection, number: int, depth: int) -> int | None:
         """Return the turn at a depth on the way along a branch; None if the conversation does not show it."""
+        return self.turns_at(connection, [(number, depth)])[0]
+
+    def turns_at(self, connection: Connection, places: Sequence[tuple[int, int]]) -> list[int | None]:
+        """Return the turn at each of some places; messages between them are counted once."""
+        found: dict[tuple[int, int], int] = {}
         for run in self.runs:
-            if run.low < depth <= run.high and any(part.branch == number for part in run.path):
-                return run.turn_at(connection, depth)
-        return None
+            own = {part.branch for part in run.path}
+            here = {place for place in places if place[0] in own and run.low < place[1] <= run.high} - found.keys()
+            depths = sorted({depth for _, depth in here})
+            between = [list(run._replace(low=low, high=high).stretches()) for low, high in pairwise([run.low, *depths])]
+            counts = count_messages(connection, [part for parts in between for part in parts])
+            sums = accumulate((sum(islice(counts, len(parts))) for parts in between), initial=run.before)
+            turns = dict(zip(depths, islice(sums, 1, None), strict=True))
+            found |= {place: turns[place[1]] for place in here}
+        return [found.get(place) for place in places]
 
     def turns_within(self, connection: Connection, number: int, low: int, high: int) -> tuple[int | None, int | None]:
         """Return the first and the last turn at depths in ``(low, high]`` on the way along a branch."""
@@ -143,18 +154,10 @@ def count_shown(connection: Connection, paths: Sequence[ShownPath]) -> dict[str,
 
 def count_messages(connection: Connection, parts: Sequence[Segment]) -> Iterator[int]:
     """Yield how many messages end on each of some stretches of branches."""
+    counted = "(SELECT count(*) FROM node WHERE branch = ? AND depth > ? AND depth <= ?)"
     for some in in_batches(parts, _STRETCHES_AT_ONCE):
-        values: dict[str, int] = {}
-        for place, part in enumerate(some):
-            values |= {f"b{place}": part.branch, f"l{place}": part.low, f"h{place}": part.high}
-        yield from connection.execute(_counts(len(some)), values).one()
-
-
-@cache
-def _counts(size: int) -> TextClause:
-    """Return the query for the numbers of messages on so many stretches of branches."""
-    counted = "(SELECT count(*) FROM node WHERE branch = :b{0} AND depth > :l{0} AND depth <= :h{0})"
-    return text("SELECT " + ", ".join(counted.format(place) for place in range(size)))
+        values = [value for part in some for value in part[:3]]
+        yield from ask(connection, f"SELECT {', '.join([counted] * len(some))}", values).fetchone()
 
 
 def conversation_of(connection: Connection, tenant: str, ident: str) -> str:
@@ -250,7 +253,8 @@ def _broken_in(connection: Connection, tenant: str, sessions: Sequence[str]) -> 
 def _broken(
     connection: Connection, tenant: str, by: Literal["session", "echo_node"], values: Sequence[str | bytes]
 ) -> list[BrokenReply]:
-    rows: Sequence[Any] = connection.execute(_broken_replies(by), {"tenant": tenant, "values": values}).all()
+    marks = ", ".join("?" * len(values))
+    rows = ask(connection, _BROKEN.format(by=by, marks=marks), (tenant, *values)).fetchall() if values else ()
     found: dict[bytes, BrokenReply] = {}  # a reply that broke off twice at the same word is one message
     for row in rows:
         one = BrokenReply(*row)
@@ -258,26 +262,13 @@ def _broken(
     return list(found.values())
 
 
-@cache
-def _broken_replies(by: Literal["session", "echo_node"]) -> Select[Any]:
-    """Return the query for broken replies by the values of a column; to build it takes longer than to run it."""
-    asked, echo = node.alias("asked"), node.alias("echo")
-    columns = (
-        *(turn.c.id, turn.c.session, turn.c.status, turn.c.error, turn.c.echo_node),
-        *(asked.c.branch, asked.c.depth, echo.c.branch, echo.c.depth, branch.c.fork_depth),
-    )
-    return (
-        select(*columns)
-        .join(asked, asked.c.id == turn.c.node)
-        .join(echo, echo.c.id == turn.c.echo_node)
-        .join(branch, branch.c.id == echo.c.branch)
-        .where(
-            *(turn.c.tenant == bindparam("tenant"), turn.c.status.in_(("cancelled", "failed"))),
-            *(turn.c.reply.is_not(None), turn.c.session.is_not(None)),
-            turn.c[by].in_(bindparam("values", expanding=True)),
-        )
-        .order_by(turn.c.id)
-    )
+_BROKEN = (
+    "SELECT t.id, t.session, t.status, t.error, t.echo_node, n.branch, n.depth, e.branch, e.depth, b.fork_depth "
+    "FROM turn t JOIN node n ON n.id = t.node JOIN node e ON e.id = t.echo_node JOIN branch b ON b.id = e.branch "
+    "WHERE t.tenant = ? AND t.status IN ('cancelled', 'failed') AND t.reply IS NOT NULL AND t.session IS NOT NULL "
+    "AND t.{by} IN ({marks}) ORDER BY t.id"
+)
+"""The broken replies by the values of a column, in plain SQL because every page of a search asks for them."""
 
 
 # -- the other way round -----------------------------------------------------------------------------------------------
@@ -354,25 +345,17 @@ def _beside(connection: Connection, tenant: str, places: Iterable[ShownPlace]) -
 
 
 def _conversations_around(connection: Connection, tenant: str, branches: set[int]) -> list[str]:
-    """Return the conversations with a part on one of some branches, or on one that was forked from them."""
+    """Return the conversations with a part on some branches or on their forks, oldest first."""
     began: dict[str, float] = {}
     for some in in_batches(sorted(branches)):
-        for name, started in connection.execute(_conversations_on(), {"tenant": tenant, "branches": some}):
+        statement = (
+            f"WITH RECURSIVE tree(id) AS (SELECT id FROM branch WHERE id IN ({', '.join(map(str, some))}) "  # noqa: S608
+            "UNION SELECT b.id FROM branch b JOIN tree ON b.parent = tree.id) SELECT s.conversation, min(s.started) "
+            "FROM session s WHERE s.tenant = ? AND s.branch IN (SELECT id FROM tree) GROUP BY s.conversation"
+        )
+        for name, started in ask(connection, statement, (tenant,)):
             began[name] = min(started, began.get(name, started))
     return sorted(began, key=lambda name: (began[name], name))
-
-
-@cache
-def _conversations_on() -> Select[Any]:
-    """Return the query for the conversations of some branches and their forks, with the time at which each began."""
-    some = branch.c.id.in_(bindparam("branches", expanding=True))
-    tree = select(branch.c.id).where(some).cte("tree", recursive=True)
-    forks = select(branch.c.id).where(branch.c.parent == tree.c.id)
-    return (
-        select(session.c.conversation, func.min(session.c.started))
-        .where(session.c.tenant == bindparam("tenant"), session.c.branch.in_(select(tree.union(forks).c.id)))
-        .group_by(session.c.conversation)
-    )
 
 
 def title_of(parts: Sequence[Row[Any]]) -> str | None:

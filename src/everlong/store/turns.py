@@ -543,7 +543,7 @@ def _figure_rows(core: StoreCore, path: ShownPath, condition: str, values: Seque
     statement = core.database.sql(f"SELECT {_FIGURES} FROM turn WHERE tenant = ? AND {condition}")  # noqa: S608 - ours
     with core.database.read() as connection:
         rows = connection.exec_driver_sql(statement, (core.tenant, *values)).all()
-        numbers = [path.turn_at(connection, row[1], row[2]) for row in rows]
+        numbers = path.turns_at(connection, [(row[1], row[2]) for row in rows])
     yield from map(_figures, rows, numbers)
 
 

@@ -72,6 +72,10 @@ def _describe(server: ModelServer) -> str:
         f"  export ANTHROPIC_BASE_URL={server.url} ANTHROPIC_API_KEY=any\n"
         f"  export OPENAI_BASE_URL={server.openai_url} OPENAI_API_KEY=any\n"
         "\n"
+        "Then try, in that shell:\n"
+        '  everlong run -m openai:gpt-5 "Hello"\n'
+        "  everlong wrap -- claude\n"
+        "\n"
         "Ctrl-C ends it.\n"
     )
 

@@ -34,6 +34,8 @@ way as soon as somebody outside replaces it, as ``git config`` does.
 _BARE = "HEAD"
 """A folder with this file and no ``.git`` may be a bare repository, and git obeys the ``config`` beside it."""
 
+_GITLINK, _GITLINK_BYTES = 0o160000, b"\0\0\xe0\0"
+
 _lock = threading.Lock()
 _users: Counter[Path] = Counter()
 
@@ -42,7 +44,7 @@ class GuardedPlaces:
     """The guarded folders of a workspace, while a command runs in it."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        self._folders = list(folders)
+        self._folders = [path for folder in folders for path in (folder, *submodules(folder))]
 
     def make(self) -> None:
         """Make the missing ones, so that no command can make them; ignore those that cannot be made."""
@@ -73,6 +75,46 @@ def _guarded_names(folder: Path) -> tuple[str, ...]:
     git = folder / ".git"
     is_repository = git.is_file() or (git / _BARE).exists() or (folder / _BARE).is_file()
     return GUARDED if is_repository else (*GUARDED, _BARE)
+
+
+def submodules(folder: Path) -> list[Path]:
+    """Return the folders of a workspace that are repositories of their own for git, with or without files so far.
+
+    ``git status`` goes into them, and runs what the settings there say.
+    """
+    top = next((path for path in (folder, *folder.parents) if os.path.lexists(path / ".git")), folder)
+    git, found = top / ".git", list[Path]()
+    with suppress(OSError, ValueError, IndexError):
+        if git.is_file():
+            git = top / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
+        for name in _gitlinks((git / "index").read_bytes()):
+            path = top / name
+            if _is_inside(path, [folder]) and path.is_dir() and Path(os.path.realpath(path)) == path:
+                found += [path, *submodules(path)]
+    return found
+
+
+def _gitlinks(index: bytes) -> list[str]:
+    """Return the names of the other repositories in an index of git: each entry has its mode at byte 24."""
+    if _GITLINK_BYTES not in index:
+        return []
+    version, count = int.from_bytes(index[4:8], "big"), int.from_bytes(index[8:12], "big")
+    found, at, name = list[str](), 12, b""
+    for _ in range(count):
+        start, at = at, at + (64 if index[at + 60] & 0x40 else 62)  # an extended entry has two bytes more
+        kept = 0
+        if version == 4:  # only the end of the name that differs from the last one, and how much of that goes
+            left_out = index[at] & 0x7F
+            while index[at] & 0x80:
+                at += 1
+                left_out = (left_out + 1) << 7 | index[at] & 0x7F
+            at, kept = at + 1, len(name) - left_out
+        end = index.index(b"\0", at)
+        name = name[:kept] + index[at:end]
+        at = end + 1 if version == 4 else start + (end - start) // 8 * 8 + 8
+        if int.from_bytes(index[start + 24 : start + 28], "big") == _GITLINK:
+            found.append(os.fsdecode(name))
+    return found
 
 
 def _is_in_use(folder: Path) -> bool:
@@ -162,7 +204,12 @@ class Sandbox:
             line += ["--bind-try", agent, agent] if agent.startswith("/") else []
         for path in seen:
             line += ["--ro-bind", str(path), str(path)]
-        for folder in sorted(folders):  # a folder that is allowed inside of a guarded one can be written
+        others = {path for folder in folders for path in submodules(folder)}
+        above = {path for one in others for path in one.parents if _is_inside(path, folders)} - others
+        for folder in sorted({*folders, *others, *above}):  # one that is allowed inside of a guarded one can be written
+            if folder in above and folder not in folders:  # nobody can put another folder in its place
+                line += ["--bind", str(folder), str(folder)]
+                continue
             # Nothing can be planted where a guard could not be made, because the disk was full.
             is_guarded = all(os.path.lexists(folder / name) for name in _guarded_names(folder))
             line += ["--bind" if is_guarded else "--ro-bind", str(folder), str(folder)]
@@ -209,7 +256,7 @@ def _profile(folders: Sequence[Path], unseen: Sequence[Path], seen: Sequence[Pat
     rules += [f"(allow file-read-metadata (literal {_quoted(path)}))" for path in above]
     rules += [f"(allow file-read* (subpath {_quoted(path)}))" for path in seen]
     rules += [f"(allow file-write* (subpath {_quoted(path)}))" for path in temporary]
-    for folder in sorted(folders):
+    for folder in sorted({*folders, *(path for one in folders for path in submodules(one))}):
         rules.append(f"(allow file-read* file-write* (subpath {_quoted(folder)}))")
         guarded = dict.fromkeys([*(folder / name for name in _guarded_names(folder)), *_guarded(folder)])
         rules += [f"(deny file-write* (subpath {_quoted(path)}))" for path in guarded]

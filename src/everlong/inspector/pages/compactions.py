@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, select
 
-from everlong.context.literals import is_acknowledgement, is_summary, rules_block, summary_body
+from everlong.context.literals import NO_RULES, is_acknowledgement, is_summary, rules_block, summary_body
 from everlong.context.oversized import is_stub
 from everlong.errors import NotStored
 from everlong.model import CLEARED_RESULT, Message, text_of
@@ -52,13 +52,6 @@ class CompactionRow:
     """True if it was taken back, so that no later request was sent under it."""
 
 
-class SummaryLine(NamedTuple):
-    """One line of a summary."""
-
-    is_heading: bool
-    text: str
-
-
 class ChangedRange(NamedTuple):
     """A stretch of the conversation, and what is sent in its place."""
 
@@ -79,7 +72,7 @@ class CompactionPage:
     """The compactions of the conversation."""
     ranges: tuple[ChangedRange, ...]
     hidden_ranges: int
-    lines: tuple[SummaryLine, ...]
+    summary: str
     rules: tuple[str, ...]
     """The user's standing rules, which stand after the summary."""
     report: dict[str, Any]
@@ -122,7 +115,7 @@ def read_compaction(store: Store, ident: str, number: int) -> CompactionPage:
         count=len(rows),
         ranges=tuple(ranges[:_MOST_RANGES]),
         hidden_ranges=max(0, len(ranges) - _MOST_RANGES),
-        lines=tuple(summary_lines(summary_text(items))),
+        summary=summary_text(items),
         rules=tuple(_rules(items)),
         report=done.report or {},
         problems=_texts(quality.get("problems")),
@@ -130,15 +123,6 @@ def read_compaction(store: Store, ident: str, number: int) -> CompactionPage:
         can_undo=row.is_in_force,
         is_void=state == "void",
     )
-
-
-def summary_lines(text: str) -> Iterator[SummaryLine]:
-    """Yield the lines of a summary that say something."""
-    for line in filter(None, map(str.strip, text.splitlines())):
-        if line.startswith("#"):
-            yield SummaryLine(True, line.lstrip("#").strip())
-        else:
-            yield SummaryLine(False, line[2:].strip() if line.startswith(("- ", "* ", "• ")) else line)
 
 
 # -- the parts of a page -----------------------------------------------------------------------------------------------
@@ -214,8 +198,8 @@ def summary_text(items: Sequence[ViewItem]) -> str:
 
 def _rules(items: Sequence[ViewItem]) -> Iterator[str]:
     for message in _literals(items):
-        for line in rules_block(message).splitlines()[1:]:
-            yield line.removeprefix("- ").strip()
+        lines = rules_block(message).splitlines()
+        yield from (line[2:].strip() for line in lines if line.startswith("- ") and line != NO_RULES)
 
 
 def _quality(done: Compaction) -> dict[str, Any]:

@@ -18,7 +18,16 @@ from everlong.context.literals import is_acknowledgement, is_summary
 from everlong.context.policy import compute_budgets
 from everlong.errors import ConfigError
 from everlong.memory.notes import NOTES_HEADING
-from everlong.model import Message, ToolCall, calls_of, find_groups, text_of
+from everlong.model import (
+    REASONING_FIELDS,
+    Message,
+    ToolCall,
+    calls_of,
+    find_groups,
+    has_reasoning,
+    text_of,
+    without_thinking,
+)
 from everlong.providers.catalogue import Catalogue
 from everlong.providers.endpoints import endpoint_for, parse_model_name
 from everlong.store.compaction import view_for
@@ -233,8 +242,9 @@ class TokenShare(NamedTuple):
 
 
 class ToolsPage(NamedTuple):
-    """The largest tools and files of a conversation, and the tokens of all its messages."""
+    """Who said how much of a conversation, its largest tools and files, and the tokens of all its messages."""
 
+    voices: Sequence[TokenShare]
     tools: Sequence[TokenShare]
     files: Sequence[TokenShare]
     tokens: int
@@ -282,4 +292,25 @@ def read_tools(store: Store, found: Conversation) -> ToolsPage:
     counts = counter.counts(messages)
     tools = share_tokens(messages, counts, counter, lambda call: call.name)
     files = share_tokens(messages, counts, counter, path_of)
-    return ToolsPage(tools[:_MOST], files[:_MOST], sum(counts), is_cut=length > TURNS)
+    voices = _share_voices(messages, counts, counter)
+    return ToolsPage(voices, tools[:_MOST], files[:_MOST], sum(counts), is_cut=length > TURNS)
+
+
+def _share_voices(messages: Sequence[Message], counts: Sequence[int], counter: MessageCounter) -> list[TokenShare]:
+    """Return what people, the model and its tools said, largest first; calls belong to the tools."""
+    said: Counter[str] = Counter()
+    times: Counter[str] = Counter()
+    for message, tokens in zip(messages, counts, strict=True):
+        called = sum(counter.count_text(call.arguments) for call in calls_of(message))
+        thought = tokens - counter.count(_unthought(message)) if has_reasoning(message) else 0
+        role = str(message.get("role"))
+        voice = role if role in {"user", "assistant", "tool"} else "system"
+        for name, part in ((voice, tokens - called - thought), ("tool", called), ("thinking", thought)):
+            said[name] += max(0, part)
+            times[name] += part > 0
+    return [TokenShare(name, times[name], 0, tokens) for name, tokens in said.most_common() if tokens]
+
+
+def _unthought(message: Message) -> Message:
+    bare = without_thinking(message, entirely=True)
+    return {name: bare[name] for name in bare if name not in REASONING_FIELDS}

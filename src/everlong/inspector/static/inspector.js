@@ -49,14 +49,15 @@
   document.querySelectorAll("[data-help]").forEach((button) => { button.hidden = false; button.addEventListener("click", toggleHelp); });
 
   // -- copy buttons ---------------------------------------------------------------------------------------------------
-  document.querySelectorAll("[data-copy]").forEach((button) => {
-    button.hidden = false;
-    button.addEventListener("click", async () => {
-      await navigator.clipboard.writeText(button.dataset.copy);
-      const before = button.textContent;
-      button.textContent = document.body.dataset.copied;
-      setTimeout(() => { button.textContent = before; }, 1500);
-    });
+  document.querySelectorAll("[data-copy]").forEach((button) => { button.hidden = false; });
+  document.addEventListener("click", async (event) => {
+    const button = event.target.closest("[data-copy], [data-copy-message]");
+    if (!button) return;
+    const words = () => [...button.closest("article").querySelectorAll(".words, pre")].map((one) => one.innerText.trim());
+    await navigator.clipboard.writeText(button.dataset.copy ?? words().join("\n\n"));
+    const before = button.textContent;
+    button.textContent = document.body.dataset.copied;
+    setTimeout(() => { button.textContent = before; }, 1500);
   });
 
   // -- pages of a transcript: the next one is put in place, and at most three stay -------------------------------------
@@ -185,6 +186,7 @@
     line.textContent = `${chart.dataset.request} ${data.request[place]} · ${data.model[place]} · ${chart.dataset.prompt} ${format(data.prompt[place])} · ${chart.dataset.read} ${format(data.read[place])}${data.seconds[place] == null ? "" : ` · ${data.seconds[place]} s`}${data.cost[place] ? ` · $${data.cost[place]}` : ""}${compaction}`;
   }
   if (chart && window.uPlot) {
+    chart.querySelector("[data-drawing]").hidden = false;
     fetch(chart.dataset.src).then((answer) => answer.json()).then((data) => {
       if (data.request.length < 2) { chart.remove(); return; }  // one point is no line
       draw(data);

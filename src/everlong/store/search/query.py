@@ -17,8 +17,9 @@ from everlong.store.search.text import (
     WEAK,
     folded,
     is_dense,
+    known_terms,
     linked_terms,
-    terms_of_word,
+    terms_of,
     words_of,
 )
 
@@ -67,7 +68,7 @@ _FRAME = re.compile(
     r"(?:conversations?|sessions?|discussions?|chats?|requests?|messages?)"
     r"|an? (?:(?:comprehensive|clear|brief|short|detailed|complete|full) )?summary of(?: how| everything)?)\b"
 )
-_WEAK_TERMS = frozenset(term for word in WEAK for term in terms_of_word(word))
+_WEAK_TERMS = frozenset(term for word in WEAK for term in terms_of(word))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +94,12 @@ class Query:
     """Literals that every match of a pattern contains."""
     is_question: bool = False
 
-    _weights: dict[str, float] = field(default_factory=dict)
-    """The weights of written words that were asked for."""
-
     def weight_of(self, word: str) -> float:
         """Return the weight of a word as it is written: that of its weightiest term."""
-        if (weight := self._weights.get(word)) is None:
-            weight = max([self.terms.get(term, 0.0) for term in terms_of_word(word)], default=0.0)
-            self._weights[word] = weight
-        return weight
+        terms = known_terms(word)
+        if " " not in terms:  # as those of nearly all words
+            return self.terms.get(terms, 0.0)
+        return max(self.terms.get(term, 0.0) for term in terms.split())
 
     @property
     def is_ranked(self) -> bool:
@@ -203,7 +201,7 @@ def _terms_and_starts(text: str) -> tuple[dict[str, float], tuple[str, ...]]:
             for place in range(len(run) - 1):
                 terms.setdefault(run[place : place + 2], 1.0)
             continue
-        for term in terms_of_word(word):
+        for term in terms_of(word):
             terms.setdefault(term, WEAK_WEIGHT if term in _WEAK_TERMS else 1.0)
     first = dict(list(terms.items())[:MAX_TERMS])
     return first, tuple(starts)[:MAX_REQUIRED]

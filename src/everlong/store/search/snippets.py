@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ ROUND = 160
 
 _WORD = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
 _DENSE_RUN = re.compile(f"[{DENSE}]+")
+_SPACES = re.compile(r"\s+")
 _SCANNED = 400_000
 _MATCHES = 2_000
 _WEIGHED = 40
@@ -52,11 +54,16 @@ def snippet(text: str, query: Query, span: Span | None = None, length: int = ROU
     found = _merged([(low + start, low + stop, weight) for start, stop, weight in _matches(text[low:high], query)])
     if not found:
         return _cut(text, low, [], length)
-    best = max(range(len(found)), key=lambda place: (_weight_within(found, place, length), -place))
-    start = found[best][0]
-    inside = [one for one in found if one[0] >= start and one[1] <= start + length] or [found[best]]
-    middle = (start + inside[-1][1]) // 2
+    start, last = max(_stretches(found, length), key=lambda one: one[0])[1:]
+    middle = (start + last) // 2
     return _cut(text, max(0, min(middle - length // 2, start - 20)), found, length)
+
+
+def _stretches(found: Sequence[Match], length: int) -> Iterator[tuple[float, int, int]]:
+    """Yield for each match the weight within a length from it on, its beginning, and the end of the last one."""
+    for place, (start, own, _) in enumerate(found):
+        inside = [one for one in found[place : place + _WEIGHED] if one[1] <= start + length]
+        yield sum(weight for _, _, weight in inside), start, inside[-1][1] if inside else own
 
 
 def _matches(text: str, query: Query) -> list[Match]:
@@ -117,11 +124,6 @@ def _merged(spans: list[Match]) -> list[Match]:
     return merged
 
 
-def _weight_within(spans: list[Match], place: int, length: int) -> float:
-    end = spans[place][0] + length
-    return sum(weight for _, stop, weight in spans[place : place + _WEIGHED] if stop <= end)
-
-
 def _cut(text: str, start: int, spans: list[Match], length: int) -> Snippet:
     stop = min(len(text), start + length)
     start = _word_edge(text, start, -1) if start else 0
@@ -140,7 +142,7 @@ def _cut(text: str, start: int, spans: list[Match], length: int) -> Snippet:
 
 
 def _one_line(text: str) -> str:
-    return re.sub(r"\s+", " ", text)
+    return _SPACES.sub(" ", text)
 
 
 def _word_edge(text: str, at: int, step: int, most: int = 24) -> int:

@@ -134,22 +134,20 @@ _LONGEST_NAME = 500
 """Characters of a name that is found by its parts too. Thirty megabytes of `aAaA` would make as many parts."""
 
 
-def _known_terms(word: str) -> str:
-    """Return the terms under which a word is indexed, parted by spaces."""
-    return _terms_of_word(word) if len(word) >= MAX_TERM else _kept_terms(word)  # encoded data does not come twice
-
-
-@lru_cache(maxsize=200_000)
-def _kept_terms(word: str) -> str:
-    return _terms_of_word(word)
-
-
 def _terms_of_word(word: str) -> str:
     if _DENSE_RUN.match(word):
         return " ".join(pairs_of(folded(word)))
     parts = _HUMP_GAP.split(word) if len(word) <= _LONGEST_NAME and not word.islower() else []
     # The whole name, then its parts: `readFile` is found as `readfile`, `read file` and `read_file`.
     return " ".join(filter(None, map(_stem, map(folded, [word, *parts] if len(parts) > 1 else [word]))))
+
+
+_kept_terms = lru_cache(maxsize=200_000)(_terms_of_word)
+
+
+def known_terms(word: str) -> str:
+    """Return the terms under which a word is indexed, parted by spaces: none for function words, several for names."""
+    return _terms_of_word(word) if len(word) >= MAX_TERM else _kept_terms(word)  # encoded data does not come twice
 
 
 def _stem(word: str) -> str:
@@ -177,11 +175,6 @@ def words_of(text: str) -> list[str]:
     return (_ASCII_TOKEN if text.isascii() else _TOKEN).findall(text)
 
 
-def terms_of_word(word: str) -> list[str]:
-    """Return the index terms of one word: none for function words, several for names such as `readFile`."""
-    return _known_terms(word).split()
-
-
 def terms_of(text: str) -> list[str]:
     """Return the index terms of a text, in order and with repetitions."""
     return _joined_terms(text).split()
@@ -193,7 +186,7 @@ def is_dense(term: str) -> bool:
 
 
 def _joined_terms(text: str) -> str:
-    return " ".join(map(_known_terms, words_of(text)))
+    return " ".join(map(known_terms, words_of(text)))
 
 
 def pairs_of(run: str) -> list[str]:
@@ -230,7 +223,7 @@ def required_terms(text: str, *, is_whole: bool) -> list[str]:
         if is_dense(word[0]):
             found += pairs_of(word[0])[:-1]
         elif is_whole or (before and after):
-            found += terms_of_word(word[0])[:1]
+            found += terms_of(word[0])[:1]
     return list(dict.fromkeys(found))
 
 

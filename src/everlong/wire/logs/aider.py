@@ -20,9 +20,10 @@ __all__ = ["is_aider_history", "read_aider"]
 
 _STARTED = "# aider chat started at "
 _ASKED, _ENDED = "####", "  "
-_SENT = re.compile(r"Tokens: ([\d.]+)(k|M)? sent(?:, ([\d.]+)(k|M)? cache write)?(?:, ([\d.]+)(k|M)? cache hit)?")
-_RECEIVED = re.compile(r"(?<![\d.])([\d.]++)(k|M)? received")
-_COST = re.compile(r"Cost: \$([\d.]+) message")
+_NUMBER = r"(\d++(?:\.\d++)?)(k|M)?"
+_SENT = re.compile(rf"Tokens: {_NUMBER} sent(?:, {_NUMBER} cache write)?(?:, {_NUMBER} cache hit)?")
+_RECEIVED = re.compile(rf"(?<![\d.]){_NUMBER} received")
+_COST = re.compile(rf"Cost: \${_NUMBER} message")
 _MODEL = re.compile(r"(?:Main model|Model|Models): (\S+)")
 _VERSION = re.compile(r"Aider v(\S+)")
 _SCALES = {None: 1, "k": 1_000, "M": 1_000_000}
