@@ -159,6 +159,16 @@ def test_with_a_store_a_new_keeper_goes_on_from_the_view(tmp_path: Path) -> None
         assert [compaction.reason for compaction in store.compactions()] == ["preflight"]
 
 
+def test_a_kept_conversation_is_listed_once_with_its_title_in_any_process(tmp_path: Path) -> None:
+    messages = [user("Which berths are free?"), *long_session(60)[2:]]
+    with Store.open(tmp_path / "talk.db") as store:
+        for _ in range(2):
+            HistoryKeeper(Engines(8_000), store=store, platform="harbour").fit(messages, conversation="berths")
+            messages = [*messages, assistant("Two."), user("Which ones?")]
+        (one,) = store.conversations.newest()
+    assert (one.title, one.source, one.compactions) == ("Which berths are free?", "harbour", 1)
+
+
 @pytest.mark.parametrize("make", [Engines(8_000), Lazy], ids=["compressor", "an engine that does nothing"])
 def test_with_a_store_a_message_larger_than_the_window_becomes_a_stub_that_stays_the_same(
     make: Any, tmp_path: Path

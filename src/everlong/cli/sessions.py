@@ -36,15 +36,12 @@ from everlong.cli.picture import print_table
 from everlong.cli.screen import show_in_pager, styled
 from everlong.errors import NotStored
 from everlong.lossless.graph import describe
-from everlong.model import typed_words, whole_text
+from everlong.model import called_tools, typed_words, whole_text
 from everlong.store import Conversation
 from everlong.store.conversations import CompactionMark, ConversationLine
-from everlong.store.search import Filters
-from everlong.store.search.corpus import called_tools
 from everlong.store.summaries import StoredGraph
 from everlong.store.transcripts import one_line, pieces_of, plain
 from everlong.store.transcripts.parts import broken_words, compaction_line, facts_of, moment, name_of
-from everlong.store.whereabouts import is_undone, standing_views
 
 if TYPE_CHECKING:
     from everlong.store import Compaction, Store, Turn
@@ -352,6 +349,8 @@ def search(query: tuple[str, ...], mode: str | None, by: str, limit: int, as_jso
 
     Messages with any of the words match, best first. Put "an exact phrase" in double quotes.
     """
+    from everlong.store.search import Filters  # noqa: PLC0415 - the other commands need no search
+
     with open_chosen_store() as store:
         index_pending(store, _INDEX_SECONDS)
         if given["session"] is not None:
@@ -435,6 +434,8 @@ class _HistoryRow(NamedTuple):
 
 def _read_history(store: Store, named: str | None) -> Iterator[_HistoryRow]:
     """Yield the compactions of a conversation, or of all, oldest first."""
+    from everlong.store.whereabouts import is_undone, standing_views  # noqa: PLC0415 - it loads the search
+
     whole = {one.id: one.conversation for one in store.sessions.newest()}
     numbers: Counter[str] = Counter()
     standing: dict[str, set[int]] = {}

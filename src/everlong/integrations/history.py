@@ -13,6 +13,7 @@ import json
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -20,7 +21,15 @@ from everlong.context import ContextCompressor, ContextEngine, repair_messages
 from everlong.context.oversized import SpillLimits
 from everlong.context.policy import OVERFLOW_MARGIN, OVERFLOW_TRIES, overflow_target, room_in
 from everlong.errors import ConfigError, EverlongError, TargetUnreachable
-from everlong.model import HashChain, Message, leading_system_count, text_of, with_part_appended, without_thinking
+from everlong.model import (
+    HashChain,
+    Message,
+    leading_system_count,
+    text_of,
+    title_from,
+    with_part_appended,
+    without_thinking,
+)
 from everlong.providers.failures import overflow_numbers
 from everlong.tokens import MessageCounter, counter_for
 
@@ -127,6 +136,8 @@ class _Turns:
         self.at: Hashable = None
         self.place: Branch | None = None
         """The place in the store, for an engine that reads there."""
+        self.session: str | None = None
+        """The session there, as which people find the conversation."""
 
 
 class _HistoryLine(NamedTuple):
@@ -234,8 +245,13 @@ class HistoryKeeper:
     def _record(self, line: _HistoryLine, history: list[Message], conversation: str) -> Branch | None:
         if self._store is None:
             return None
-        line.turns.place = self._store.record(history, conversation=conversation)
-        return line.turns.place
+        before, at = line.turns.place, self._store.record(history, conversation=conversation)
+        if before is None or before.id != at.id:
+            opening = takewhile(lambda message: message["role"] != "assistant", history)
+            title = title_from(list(map(self._store.cleaned, opening)))
+            line.turns.session = self._store.sessions.start_once(at, platform=self._platform, title=title)
+        line.turns.place = at
+        return at
 
     def _current(self, line: _HistoryLine, request: _Request) -> list[Message]:
         """Return the present form of a history: the view, and all messages after it."""
@@ -268,7 +284,7 @@ class HistoryKeeper:
         if self._store is not None and request.at is not None:
             from everlong.store import Occasion  # noqa: PLC0415 - only those with a store load it
 
-            self._store.compact(request.at, engine, Occasion(reason=reason), **options)
+            self._store.compact(request.at, engine, Occasion(reason, line.turns.session), **options)
             return line
         history, start, current = request.history, request.start, self._current(line, request)
         shorter = repair_messages(engine.compress(list(current), **options))

@@ -58,6 +58,31 @@ def is_reasoning(part: Part) -> bool:
     return _kind(part) in _REASONING_TYPES
 
 
+def tools_of(message: Message) -> list[str]:
+    """Return the names of the tools that a message calls or answers for."""
+    names = [call.name for call in calls_of(message)]
+    names += [str(part.get("name")) for part in parts_of(message) if part.get("type") == "tool_use"]
+    if message.get("role") == "tool" and message.get("name"):
+        names.append(str(message["name"]))
+    return names
+
+
+def answered_calls(message: Message) -> list[str]:
+    """Return the ids of the calls that a message answers."""
+    ids = [message.get("tool_call_id")] if message.get("role") == "tool" else []
+    ids += [part.get("tool_use_id") for part in parts_of(message) if part.get("type") == "tool_result"]
+    return [ident for ident in ids if isinstance(ident, str)]
+
+
+def called_tools(message: Message) -> dict[str, str]:
+    """Return the ids of the calls that a message makes, each with the tool's name."""
+    named = {call.id: call.name for call in calls_of(message)}
+    for part in parts_of(message):
+        if part.get("type") == "tool_use":
+            named[str(part.get("id"))] = str(part.get("name"))
+    return named
+
+
 def has_reasoning(message: Message) -> bool:
     """Return whether a message carries the model's own thinking."""
     return any(message.get(field) for field in REASONING_FIELDS) or any(map(is_reasoning, parts_of(message)))

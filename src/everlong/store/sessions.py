@@ -396,6 +396,14 @@ class Sessions:
         self._database.write(work)
         return self.get(ident)
 
+    def start_once(self, at: Branch, **about: Unpack[SessionFacts]) -> str:
+        """Return the id of the first session on a branch; begin one there if there is none."""
+        known = select(session.c.id).where(session.c.branch == at.id, session.c.tenant == self._core.tenant)
+        with self._database.read() as connection:
+            found = connection.execute(known.order_by(session.c.started).limit(1)).scalar()
+        about["from_depth"] = 0
+        return found or self.start(at, **about).id
+
     # -- looking up ----------------------------------------------------------------------------------------------------
 
     def get(self, ident: str) -> Session:

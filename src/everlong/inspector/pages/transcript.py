@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from everlong.errors import NotStored
+from everlong.model import called_tools
 from everlong.store.conversations import CompactionMark, ConversationLine
-from everlong.store.search.corpus import called_tools
 from everlong.store.shown_path import find_message
 from everlong.store.transcripts import one_line, pieces_of
 from everlong.store.transcripts.parts import broken_words

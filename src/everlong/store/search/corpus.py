@@ -18,12 +18,15 @@ from everlong.errors import StoreDamaged
 from everlong.model import (
     EPHEMERAL,
     Message,
+    answered_calls,
     begins_with_wrapper,
+    called_tools,
     calls_of,
     is_reasoning,
     part_text,
     parts_of,
     read_message,
+    tools_of,
 )
 from everlong.store.content import value_of
 from everlong.store.database import ask, in_batches
@@ -112,31 +115,6 @@ def speaker_of(message: Message, text: str) -> str:
     first, _, second = begun[1].partition(" ")
     # "Root cause:" is a label; a family name has a capital, or the whole name has none.
     return "" if second[:1].islower() and not first[:1].islower() else begun[1]
-
-
-def tools_of(message: Message) -> list[str]:
-    """Return the names of the tools that a message calls or answers for."""
-    names = [call.name for call in calls_of(message)]
-    names += [str(part.get("name")) for part in parts_of(message) if part.get("type") == "tool_use"]
-    if message.get("role") == "tool" and message.get("name"):
-        names.append(str(message["name"]))
-    return names
-
-
-def answered_calls(message: Message) -> list[str]:
-    """Return the ids of the calls that a message answers."""
-    ids = [message.get("tool_call_id")] if message.get("role") == "tool" else []
-    ids += [part.get("tool_use_id") for part in parts_of(message) if part.get("type") == "tool_result"]
-    return [ident for ident in ids if isinstance(ident, str)]
-
-
-def called_tools(message: Message) -> dict[str, str]:
-    """Return the ids of the calls that a message makes, each with the tool's name."""
-    named = {call.id: call.name for call in calls_of(message)}
-    for part in parts_of(message):
-        if part.get("type") == "tool_use":
-            named[str(part.get("id"))] = str(part.get("name"))
-    return named
 
 
 _CALL_WITHIN = 64

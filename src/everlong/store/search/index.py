@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
+from everlong.model import answered_calls
 from everlong.store.database import Database, ShortWrites, ask, in_batches
-from everlong.store.search.corpus import SearchDocument, answered_calls, load_documents
+from everlong.store.search.corpus import SearchDocument, load_documents
 from everlong.store.search.scope import SearchScope, Source
 from everlong.store.search.text import INDEX_VERSION, PLACE_BITS, is_dense, passage_terms, terms_of
 from everlong.store.search.vectors import VectorTable
@@ -35,8 +36,10 @@ KEY_BITS = _MARK_BITS + PLACE_BITS
 SPEAKER = "§"
 """The beginning of a term that says who speaks."""
 
-COUNTED = 2_000
-"""Passages with a term that are counted; for a more frequent term, the newest ones tell about how many there are."""
+SAMPLE, FREQUENT = 3_000, 30
+"""The newest passages, and how many of them hold a frequent term."""
+COUNTED = 20_000
+"""Passages with another term that are counted, at most."""
 
 MOST_AT_ONCE = 200_000
 """Characters that are indexed in one transaction, unless a single document has more."""
@@ -119,6 +122,9 @@ class Index(ABC):
     """The table of passages."""
     key: str
     """Its column with the number of a passage."""
+    ids: str
+    """The table with nothing but these numbers, or the same."""
+    id: str
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -273,26 +279,31 @@ class Index(ABC):
 
     # -- look-ups ------------------------------------------------------------------------------------------------------
 
-    def frequencies(self, connection: Connection, terms: Collection[str], upto: int) -> dict[str, int]:
-        """Return about how many passages of documents up to a number hold each of some terms; none is left out.
+    def frequencies(self, connection: Connection, terms: Collection[str], upto: int, passages: int) -> dict[str, int]:
+        """Return about how many of so many passages, of documents up to a number, hold each of some terms, if any.
 
-        Of a frequent term only the newest are counted, and the others estimated; so all databases rank alike.
+        Of a term that is frequent among the newest passages, these tell how frequent it is among all; the others are
+        counted. So every database has the same figures, without walking through a hundred thousand rows.
         """
+        high = (upto + 1) << KEY_BITS
+        last = f"SELECT {self.id} AS k FROM {self.ids} WHERE {self.id} < {high} ORDER BY {self.id} DESC LIMIT {SAMPLE}"  # noqa: S608
+        low, size = ask(connection, f"SELECT min(k), count(*) FROM ({last}) AS newest").fetchone()  # noqa: S608
+        share = max(1.0, passages / max(1, size))
+        sampled = self._count_terms(connection, terms, low or 0, high, SAMPLE)
+        found = {term: round(count * share) for term, count in sampled.items() if count >= FREQUENT or share == 1.0}
+        rare = [term for term in terms if term not in found] if share > 1.0 else ()
+        return found | self._count_terms(connection, rare, -1 << 62, high, COUNTED)
+
+    def _count_terms(
+        self, connection: Connection, terms: Collection[str], low: int, high: int, most: int
+    ) -> dict[str, int]:
+        """Return how many passages in a range of numbers hold each of some terms; at most so many are counted."""
         named, selects = list(terms), []
         for place, term in enumerate(named):
             condition, given = self.match([term], every=True)
-            newest = (
-                f"SELECT p.{self.key} AS k FROM {self.table} p WHERE {condition} "  # noqa: S608 - our own
-                f"AND p.{self.key} < {(upto + 1) << KEY_BITS:d} ORDER BY p.{self.key} DESC LIMIT {COUNTED}"
-            )
-            selects.append((f"SELECT {place}, count(*), min(k) FROM ({newest}) AS f{place}", given))  # noqa: S608
-        found: dict[str, int] = {}
-        for place, count, oldest in _united(connection, selects):
-            if count == COUNTED and oldest > 0:
-                found[named[place]] = max(count, count * upto // (upto - seq_of(oldest) + 1))
-            elif count:
-                found[named[place]] = count
-        return found
+            held = f"SELECT 1 FROM {self.table} p WHERE {condition} AND p.{self.key} >= {low} AND p.{self.key} < {high}"  # noqa: S608
+            selects.append((f"SELECT {place}, count(*) FROM ({held} LIMIT {most}) AS f{place}", given))  # noqa: S608
+        return {named[place]: count for place, count in _united(connection, selects) if count}
 
     def newest_passages(
         self, connection: Connection, wishes: Sequence[Wish], scope: SearchScope
@@ -400,14 +411,3 @@ def _divide(seqs: list[int], made: Mapping[int, Rows]) -> Iterator[list[int]]:
         size += weight
     if part:
         yield part
-
-
-def index_for(database: Database) -> Index:
-    """Return the index that goes with a database."""
-    if database.backend.name == "sqlite":
-        from everlong.store.search.sqlite import SQLiteIndex  # noqa: PLC0415 - only the one that is used
-
-        return SQLiteIndex(database)
-    from everlong.store.search.postgres import PostgresIndex  # noqa: PLC0415 - as above
-
-    return PostgresIndex(database)

@@ -17,10 +17,11 @@ import numpy as np
 from sqlalchemy import Connection, select
 
 from everlong.errors import EverlongError, RequestRefused
+from everlong.model import answered_calls
 from everlong.store import leases
 from everlong.store.database import Database, ask
 from everlong.store.schema import vector as vector_table, vector_state
-from everlong.store.search.corpus import SearchDocument, answered_calls, load_documents, neighbours
+from everlong.store.search.corpus import SearchDocument, load_documents, neighbours
 from everlong.store.search.scope import SearchScope
 from everlong.store.search.vectors import PASSAGE_VERSION, Embedder, VectorRow, VectorTable, passage_of
 

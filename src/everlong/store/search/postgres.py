@@ -31,6 +31,7 @@ class PostgresIndex(Index):
 
     table = "search_passage"
     key = "passage"
+    ids, id = "search_passage", "passage"
 
     def match(self, terms: Collection[str], *, every: bool) -> tuple[str, list[Any]]:
         """Return the condition that a passage ``p`` has any, or all, of some terms, and its values."""

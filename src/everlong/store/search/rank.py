@@ -111,7 +111,7 @@ class Ranking:
         self._query = query
         asked = {**query.terms, **dict.fromkeys((*query.links, *query.starts), 1.0)}
         marks = [SPEAKER + term for term in query.terms]
-        frequencies = index.frequencies(connection, [*asked, *marks], statistics.upto)
+        frequencies = index.frequencies(connection, [*asked, *marks], statistics.upto, statistics.passages)
         self._named = [mark for mark in marks if mark in frequencies]
         known = {term: count for term, count in frequencies.items() if term in asked}
         order = sorted(known, key=lambda term: (known[term], term))

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 from everlong.errors import QueryError, StoreError
 from everlong.store.database import Database, ask
 from everlong.store.search.corpus import SearchDocument, is_of_tool, load_documents, neighbours
-from everlong.store.search.index import SearchPlace, index_for
+from everlong.store.search.index import Index, SearchPlace
 from everlong.store.search.query import Matcher, Mode, Query, normal, read_query
 from everlong.store.search.rank import FIRST, WEIGHTS, Ranking, Statistics, Weights
 from everlong.store.search.scope import Filters, SearchScope, scope_for
@@ -99,6 +99,17 @@ MAX_LIMIT = 1_000
 _INDEXED_AT_ONCE = 256
 SECONDS = 2.0
 _NO_FILTERS = Filters()
+
+
+def index_for(database: Database) -> Index:
+    """Return the index that goes with a database."""
+    if database.backend.name == "sqlite":
+        from everlong.store.search.sqlite import SQLiteIndex  # noqa: PLC0415 - only the one that is used
+
+        return SQLiteIndex(database)
+    from everlong.store.search.postgres import PostgresIndex  # noqa: PLC0415 - as above
+
+    return PostgresIndex(database)
 
 
 class Searcher:

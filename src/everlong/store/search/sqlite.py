@@ -32,6 +32,7 @@ class SQLiteIndex(Index):
 
     table = "search_passages"
     key = "rowid"
+    ids, id = "search_passages_docsize", "id"
 
     def match(self, terms: Collection[str], *, every: bool) -> tuple[str, list[Any]]:
         """Return the condition that a passage ``p`` has any, or all, of some terms, and its values."""

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+from everlong.model import called_tools
 from everlong.store.conversations import CompactionMark, Conversation, ConversationLine
-from everlong.store.search.corpus import called_tools
 from everlong.store.session_log import json_text
 from everlong.store.transcripts.parts import (
     TranscriptPiece,

@@ -30,7 +30,6 @@ from everlong.store.schema import (
     view,
     view_item,
 )
-from everlong.store.search.index import index_for
 from everlong.store.upkeep.references import USERS_OF_CONTENT, drop_unused, remove
 
 if TYPE_CHECKING:
@@ -235,6 +234,8 @@ def remove_from_search(core: StoreCore, connection: Connection, seqs: list[int])
 
     Their terms stand in the index's own pages until `purge_search`, which follows the transaction.
     """
+    from everlong.store.search.searcher import index_for  # noqa: PLC0415 - most who open a store search nothing
+
     index_for(core.database).forget(connection, seqs)
     for some in in_batches(seqs):
         connection.execute(delete(pending).where(pending.c.seq.in_(some)))
@@ -245,4 +246,6 @@ def purge_search(core: StoreCore) -> None:
 
     Goes on with a purge that was interrupted.
     """
+    from everlong.store.search.searcher import index_for  # noqa: PLC0415 - as above
+
     index_for(core.database).purge()
