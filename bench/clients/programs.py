@@ -57,6 +57,8 @@ class Program:
     awaits_agents = False
     """Goes on while a sub-agent works, and waits for it with another call."""
 
+    names_agents = True
+    """Tells for which conversation a sub-agent works."""
     takes_lines = False
     """Takes one line after the other in one process without a terminal, commands such as ``/clear`` too."""
 
@@ -365,7 +367,7 @@ class Cline(Program):
     """Cline's command line, in OpenAI's format; it resumes sessions in a terminal only."""
 
     name, api, model = "cline", "openai", "gpt-5"
-    resumes = False
+    resumes = names_agents = False
     has_agents = True
 
     def prepare(self, place: Place) -> None:

@@ -20,6 +20,7 @@ from tests.api_rules.prompt_cache import blocks_of
 from bench.clients.programs import Place, Program
 from bench.clients.script import Plan, Step, Worker
 from bench.gateway.serving import gateway
+from bench.gateway.shapes import seconds_until_stored
 from everlong.agent.accounting import account
 from everlong.config import Settings
 from everlong.context.summarizers import ExtractiveSummarizer
@@ -28,7 +29,7 @@ from everlong.store import Store
 from everlong.testing import Ask, ModelServer
 from everlong.testing.server.exchange import Record
 
-__all__ = ["CENT", "Bill", "Desk", "Played", "open_desk", "play"]
+__all__ = ["CENT", "Bill", "Desk", "Played", "bill_of", "open_desk", "play"]
 
 install_cache()
 
@@ -192,7 +193,8 @@ class Desk:
         return made
 
     def store(self) -> Store:
-        """Return the gateway's store."""
+        """Return the gateway's store, as soon as everything is in it."""
+        seconds_until_stored(self.url)
         return Store.open(self.root / "gateway.db")
 
 

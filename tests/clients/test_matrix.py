@@ -10,10 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from bench.clients.programs import PROGRAMS, Place, Program
 from bench.clients.script import Plan, expected_files, long_plan, plan_of_one_prompt, short_plan
-from bench.clients.session import Desk, open_desk, play, written
+from bench.clients.session import CENT, Desk, bill_of, open_desk, play, written
 
+from everlong.agent.accounting import account
+from everlong.config import Settings
 from everlong.testing import Ask, Fault
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.matrix
 
@@ -58,6 +60,17 @@ def test_a_resumed_session_goes_on_in_the_same_conversation(program: Program) ->
         for number, task in enumerate(plan.tasks):
             assert task.answer in program.run(place, plan.prompt(number), resumes=number > 0)
         assert _conversations(desk) == 1
+        has_one_row_and_every_dollar(desk, place)
+
+
+def has_one_row_and_every_dollar(desk: Desk, place: Place) -> None:
+    """The work is listed once, with its title and folder, and the books have what the upstream was paid."""
+    with desk.store() as store:
+        (one,) = store.conversations.newest()
+        assert one.title
+        assert one.folder == str(place.folder)
+        paid = bill_of(desk.server.requests).dollars
+        until(lambda: abs(account(store, Settings()).total.cost - paid) <= CENT)
 
 
 def _conversations(desk: Desk) -> int:
@@ -139,6 +152,8 @@ def test_a_sub_agent_works_in_a_conversation_of_its_own(program: Program) -> Non
         assert desk.server.rejections == []
         assert any("Four hundred fish." in record.body.__str__() for record in desk.server.requests)
         assert _conversations(desk) == 2
+        if program.names_agents:
+            has_one_row_and_every_dollar(desk, place)
 
 
 @pytest.mark.parametrize("program", ["claude-code"], indirect=True)
@@ -156,7 +171,7 @@ def test_the_clients_own_compaction_stays_in_its_conversation(program: Program) 
             (one,) = store.conversations.newest()
             assert one.title is not None
             assert one.title.startswith(plan.tasks[0].words)
-            assert one.folder == str(place.folder)
+        has_one_row_and_every_dollar(desk, place)
 
 
 @pytest.mark.parametrize("program", ["pi", "pi-openai", "opencode", "codex"], indirect=True)
@@ -168,6 +183,8 @@ def test_a_client_that_makes_room_for_itself_is_not_disturbed(program: Program) 
     assert played.bill.refused == []
     assert played.files == expected_files(plan)
     assert played.problems == []
+    assert played.rows == 1
+    assert abs(played.booked - played.bill.dollars) <= CENT
 
 
 @pytest.mark.parametrize("program", RESUMING, indirect=True)

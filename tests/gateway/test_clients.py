@@ -172,8 +172,9 @@ def tenant() -> str:
     [
         ({"x-claude-code-session-id": "c"}, {"x-claude-code-session-id": "c", "x-claude-code-agent-id": "a"}),
         ({"x-session-affinity": "ses_1"}, {"x-session-affinity": "ses_2", "x-parent-session-id": "ses_1"}),
+        ({"thread-id": "t1"}, {"thread-id": "t2", "x-codex-parent-thread-id": "t1"}),
     ],
-    ids=["claude-code", "opencode"],
+    ids=["claude-code", "opencode", "codex"],
 )
 def test_an_agent_works_for_the_conversation_that_its_client_names(
     main: dict[str, str], agent: dict[str, str], gateway: Running, tenant: str

@@ -421,6 +421,7 @@ PLATFORM = "gateway"
 
 _LONGEST = 200
 _NAMES = ("thread-id", "session-id", "x-session-affinity")
+_PARENTS = ("x-parent-session-id", "x-codex-parent-thread-id")
 
 
 def hint_of(headers: Mapping[str, str]) -> str | None:
@@ -437,7 +438,8 @@ def hint_of(headers: Mapping[str, str]) -> str | None:
 def sender_of(headers: Mapping[str, str], folder: str | None = None, program: str | None = None) -> Sender:
     """Return the sender of a request by its headers, and by the folder and the program that its path names."""
     claude, agent = headers.get("x-claude-code-session-id"), headers.get("x-claude-code-agent-id")
-    parent = f"{claude}/" if claude and agent else headers.get("x-parent-session-id")
+    named = next((value for name in _PARENTS if (value := headers.get(name))), None)
+    parent = f"{claude}/" if claude and agent else named
     works_for = _cut(parent) if parent and not headers.get("x-everlong-session") else None
     return Sender(PLATFORM, hint_of(headers), works_for, client_of(headers, program), folder)
 

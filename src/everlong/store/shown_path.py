@@ -11,7 +11,7 @@ Knows the tables and reads only. Works on a connection, for the search as well a
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, islice, pairwise
@@ -22,7 +22,7 @@ from sqlalchemy import Connection, Row, Select, bindparam, select
 from everlong.errors import NotStored
 from everlong.store.database import ask, in_batches
 from everlong.store.paths import Segment, leads_through, segments_of, segments_to
-from everlong.store.schema import alias, branch, node, session
+from everlong.store.schema import alias, node, session
 from everlong.store.sessions import Sessions, title_base
 
 if TYPE_CHECKING:
@@ -206,22 +206,18 @@ def shown_paths(connection: Connection, tenant: str, parts: dict[str, list[Row[A
     return found
 
 
-def _branches_of(connection: Connection, parts: dict[str, list[Row[Any]]]) -> dict[int, Row[Any]]:
-    """Return the branches of conversations, by number."""
-    found: dict[int, Row[Any]] = {}
+def _branches_of(connection: Connection, parts: dict[str, list[Row[Any]]]) -> dict[int, tuple[int | None, int, int]]:
+    """Return by number where the branches of conversations come from, begin and end."""
+    found: dict[int, tuple[int | None, int, int]] = {}
     for some in in_batches(sorted({row.branch for rows in parts.values() for row in rows if row.branch is not None})):
-        found.update({row.id: row for row in connection.execute(_branches_in(), {"numbers": some})})
+        statement = f"SELECT id, parent, fork_depth, head_depth FROM branch WHERE id IN ({', '.join(map(str, some))})"  # noqa: S608
+        found.update((row[0], tuple(row[1:])) for row in ask(connection, statement))
     return found
 
 
-@cache
-def _branches_in() -> Select[Any]:
-    """Return the query for where some branches begin and end."""
-    columns = (branch.c.id, branch.c.parent, branch.c.fork_depth, branch.c.head_depth)
-    return select(*columns).where(branch.c.id.in_(bindparam("numbers", expanding=True)))
-
-
-def _runs(connection: Connection, parts: Sequence[Row[Any]], known: dict[int, Row[Any]]) -> Iterator[ShownRun]:
+def _runs(
+    connection: Connection, parts: Sequence[Row[Any]], known: Mapping[int, tuple[int | None, int, int]]
+) -> Iterator[ShownRun]:
     before = 0
     members: list[Row[Any]] = []
     for place, part in enumerate(parts):
@@ -230,11 +226,11 @@ def _runs(connection: Connection, parts: Sequence[Row[Any]], known: dict[int, Ro
         if members and (part.end_reason == CLEARED or place == len(parts) - 1):
             last, low = members[-1], members[0].from_depth
             high = last.to_depth
-            own = known.get(last.branch)
+            parent, fork_depth, head_depth = known.get(last.branch, (last.branch, 0, 0))
             if high is None:
-                high = 0 if own is None else own.head_depth
-            if own is not None and own.parent is None:  # most branches were forked from none
-                path = segments_of([(own.id, None, own.fork_depth)], high)
+                high = head_depth
+            if parent is None:  # most branches were forked from none
+                path = segments_of([(last.branch, None, fork_depth)], high)
             else:
                 path = segments_to(connection, last.branch, high)
             run = ShownRun(last.branch, low, high, before, path)

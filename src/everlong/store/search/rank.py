@@ -110,10 +110,7 @@ class Ranking:
         self._index, self._connection, self._scope, self._weights = index, connection, scope, weights
         self._query = query
         asked = {**query.terms, **dict.fromkeys((*query.links, *query.starts), 1.0)}
-        marks = [SPEAKER + term for term in query.terms]
-        frequencies = index.frequencies(connection, [*asked, *marks], statistics.upto, statistics.passages)
-        self._named = [mark for mark in marks if mark in frequencies]
-        known = {term: count for term, count in frequencies.items() if term in asked}
+        known = index.frequencies(connection, asked, statistics.upto, statistics.passages)
         order = sorted(known, key=lambda term: (known[term], term))
         self._worth = {1 << place: asked[term] * statistics.idf(known[term]) for place, term in enumerate(order)}
         k1, b = weights.saturation, weights.length
@@ -195,12 +192,12 @@ class Ranking:
 
         The name itself stands in what others say about somebody, so it counts only if nothing else is asked.
         """
-        silent = {mark.removeprefix(SPEAKER) for mark in self._named}
-        if len(silent) < len(order):
-            self._worth |= {1 << place: 0.0 for place, term in enumerate(order) if term in silent}
-        wishes = [Wish((mark,), SCORED_ROWS) for mark in sorted(self._named)]
-        said = self._index.newest_passages(self._connection, wishes, self._scope)
+        wishes = [Wish((SPEAKER + term,), SCORED_ROWS) for term in order]
+        said = list(self._index.newest_passages(self._connection, wishes, self._scope))
         self._said = {seq_of(key) for _, key in said}
+        silent = {place for place, _ in said}
+        if len(silent) < len(order):
+            self._worth |= {1 << place: 0.0 for place in silent}
         self.documents = self._score(PERSON | SPOKEN)
 
     def _lend(self, scores: dict[int, float], links: Links) -> None:
