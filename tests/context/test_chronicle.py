@@ -163,7 +163,7 @@ def test_an_output_is_dated_once_what_it_shows_has_changed(
     found = quotes(bash(1, command, f"{result}\nlamp_q = 1"), since)
     (source,) = (source for source, lines in found.items() if result in lines)
     assert source.startswith(f"$ {command}")
-    assert ("changed:" not in source) is holds
+    assert (", before " not in source) is holds
 
 
 def test_a_record_is_dated_once_a_call_has_changed_something() -> None:
@@ -171,7 +171,15 @@ def test_a_record_is_dated_once_a_call_has_changed_something() -> None:
     title = "get_booking(booking=HX31)"
     assert "berth: pier_7" in quotes(look, call(2, "list_piers", "none"))[f"{title}:"]
     later = quotes(look, call(2, "cancel_booking", "ok", booking="HX31"))
-    assert "berth: pier_7" in later[f"{title}, before cancel_booking changed:"]
+    assert "berth: pier_7" in later[f"{title}, before cancel_booking:"]
+
+
+def test_what_a_call_was_given_is_dated_and_of_a_refused_one_nothing_is_told() -> None:
+    plan = call(1, "submit_plan", "The user goes on planning.", text=f"{'A plan. ' * 9}\nUse the token_a.")
+    (source,) = (source for source, lines in quotes(plan, OTHER).items() if "Use the token_a." in lines)
+    assert source.endswith(", before quay.py changed:")
+    refused = bash(1, "rm -rf berth_b\ntouch token_a", "The user doesn't want to proceed with this tool use.")
+    assert not any("token_a" in line for lines in quotes(refused).values() for line in lines)
 
 
 def test_where_room_is_short_lines_that_still_hold_come_first() -> None:
@@ -189,7 +197,14 @@ def test_what_the_assistant_wrote_is_dated_by_what_changed_since() -> None:
     assert "In pier.py depth_x is 7." in quotes(about, EDIT, OTHER)["turn 1, the assistant, before pier.py changed:"]
 
 
-@pytest.mark.parametrize("mark", ["</output_head>\n<elided>\n90 characters elided\n</elided>", "[90 lines truncated]"])
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "</output_head>\n<elided>\n90 characters elided\n</elided>",
+        "[90 lines truncated]",
+        "[… 90 characters left out …]",
+    ],
+)
 def test_a_line_that_a_harness_cut_is_not_quoted(mark: str) -> None:
     lines = quotes(bash(1, "cat log", f"berth_1 is free\nberth_2 is fr\n{mark}\nth_8 is\nberth_9 is full"))["$ cat log"]
     assert lines == ["berth_1 is free", "berth_9 is full"]

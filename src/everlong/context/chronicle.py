@@ -113,8 +113,10 @@ _QUOTED_TURN = re.compile(r'[^"]*"(?P<words>.*)" \(turn (?P<number>\d{1,9})\)$',
 _TURN_LINE = re.compile(
     r'- turn (?P<number>\d{1,9}), (?:"(?P<words>.*?)"|the goal|the newest request)(?: → (?P<came>.*))?$', re.DOTALL
 )
+_LEFT_OUT = ("elided", "truncated", "left out")
 _ELIDED = re.compile(
-    r"^.*\n(?:</?\w+>\n)*.*\d (?:char\w*|lines|bytes|tokens) (?:elided|truncated)\b.*(?:\n</?\w+>)*(?:\n.*)?$",
+    rf"^.*\n(?:</?\w+>\n){{0,3}}.*\d (?:char\w*|lines|bytes|tokens) (?:{'|'.join(_LEFT_OUT)})\b.*"
+    r"(?:\n</?\w+>){0,3}(?:\n.*)?$",
     re.MULTILINE,
 )
 """What a harness left out, with the lines before and after it, which it mostly cut."""
@@ -297,8 +299,9 @@ class Chronicle:
                 self._ran.pop(step.subject, None)
                 self._ran[step.subject] = step
         source = f"$ {clip(step.title, _LONGEST_SOURCE)}" if step.command else f"{step.path or step.title}:"
-        written = frozenset(change.path.rpartition("/")[2] for change in step.changes)
-        self._keep_lines(f"{step.subject} given", source, step.given, reads=written, is_said=True)
+        writes = frozenset(change.path.rpartition("/")[2] for change in step.changes)
+        given = writes if step.command or step.path else None
+        self._keep_lines(f"{step.subject} given", source, step.given, reads=given, is_said=True)
         if step.result:
             self._keep_lines(step.subject, source, step.result, reads=step.reads)
 
@@ -318,7 +321,8 @@ class Chronicle:
             return
         if len(text) > _LOOK_AT:
             text = text[: _LOOK_AT // 2].rpartition("\n")[0] + "\n" + text[-_LOOK_AT // 2 :].partition("\n")[2]
-        lines = quotable_lines(_ELIDED.sub("", text) if "elided" in text or "truncated" in text else text)
+        was_cut = any(map(text.__contains__, _LEFT_OUT))
+        lines = quotable_lines(_ELIDED.sub("", text) if was_cut else text)
         named: dict[str, QuotedLine] = {}
         for before, line, names in zip(("", *lines), lines, names_by_line(lines), strict=False):
             if names and line not in source:

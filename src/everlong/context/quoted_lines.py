@@ -78,7 +78,8 @@ class SourceLines(NamedTuple):
             return self
         events = [name for name in since if name not in (ANY, CALLS)]
         event = next(filter(named.__contains__, events), events[0])
-        dated = f"{self.source.partition(', before ')[0].removesuffix(':')}, before {event} changed:"
+        happened = f"{event} changed" if "." in event else event
+        dated = f"{self.source.partition(', before ')[0].removesuffix(':')}, before {happened}:"
         return self._replace(source=dated, factor=self.factor * (1 if self.reads is None else _PAST))
 
 
