@@ -16,6 +16,7 @@ from everlong.store import Store
 from everlong.store.database import Database
 from everlong.testing.strategies import conversations
 from tests.examples import examples
+from tests.waiting import PATIENCE
 
 
 def talk(number: int, length: int = 3) -> list[Message]:
@@ -29,7 +30,10 @@ def commits(store: Store) -> list[str]:
     return seen
 
 
-def test_many_conversations_share_one_commit_and_come_back_whole(file_store: Store) -> None:
+def test_many_conversations_share_one_commit_and_come_back_whole(
+    file_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everlong.store.database.STEP_SECONDS", PATIENCE)  # no commit in the middle of the batch
     seen = commits(file_store)
     with file_store.batch():
         at = [file_store.record(talk(number)) for number in range(20)]
