@@ -5,7 +5,8 @@
 The labels were made by reading the built-in summaries of thirty cuts line by line. They hold no text of the
 conversations: of each summary its digest, how many lines each section has, and the numbers of those that are wrong,
 each with a word why. A line is wrong where it stands in the wrong section, says nothing by itself, is a piece of code
-or data outside of Critical Context, repeats another, or was overtaken by a later turn.
+or data outside of Critical Context, repeats another, or was overtaken by a later turn. The lines of Critical Context
+were read in thirty other cuts.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 LABELS = Path(__file__).parent / "labels" / "reading.jsonl"
+QUOTED = LABELS.with_name("quoted.jsonl")
 KINDS = ("coding", "chat", "service")
 
 
@@ -37,7 +39,18 @@ def main() -> int:
         quoted, bare = sum(label["quoted"] for label in chosen), sum(label["without_source"] for label in chosen)
         print(f"  {'Critical Context':<28}{quoted} lines under a source, {bare} without")
     print("\nwhy lines are wrong: " + ", ".join(f"{why} {count}" for why, count in reasons(labels).most_common()))
+    later = read_labels(QUOTED)
+    print(f"\nlines of Critical Context, in {len(later)} summaries read later: {quoted_lines(later)}")
     return 0
+
+
+def quoted_lines(labels: list[dict[str, Any]]) -> str:
+    """Return in words how many quoted lines are right, and why others are not."""
+    wrong: Counter[str] = Counter()
+    for label in labels:
+        wrong.update(label["critical"])
+    of = sum(label["quoted"] for label in labels)
+    return f"{of - wrong.total()} of {of} right, " + ", ".join(f"{why} {count}" for why, count in wrong.items())
 
 
 def read_labels(path: Path) -> list[dict[str, Any]]:

@@ -157,29 +157,57 @@ OTHER = call(8, "edit", "ok", path="src/quay.py", old_string="lamp_a = 1", new_s
         pytest.param("cat a.txt", "src/pier.py: depth_x = 7", EDIT, False, id="the line names the file"),
     ],
 )
-def test_outputs_are_not_quoted_once_what_they_show_has_changed(
+def test_an_output_is_dated_once_what_it_shows_has_changed(
     command: str, result: str, since: list[Message], *, holds: bool
 ) -> None:
-    lines = [line for found in quotes(bash(1, command, result), since).values() for line in found]
-    assert (result in lines) is holds
+    found = quotes(bash(1, command, f"{result}\nlamp_q = 1"), since)
+    (source,) = (source for source, lines in found.items() if result in lines)
+    assert source.startswith(f"$ {command}")
+    assert (", before " not in source) is holds
 
 
-def test_a_record_is_not_quoted_once_a_call_has_changed_something() -> None:
+def test_a_record_is_dated_once_a_call_has_changed_something() -> None:
     look = call(1, "get_booking", "berth: pier_7", booking="HX31")
-    assert "berth: pier_7" in quotes(look, call(2, "list_piers", "none"))["get_booking(booking=HX31):"]
-    assert "get_booking(booking=HX31):" not in quotes(look, call(2, "cancel_booking", "ok", booking="HX31"))
+    title = "get_booking(booking=HX31)"
+    assert "berth: pier_7" in quotes(look, call(2, "list_piers", "none"))[f"{title}:"]
+    later = quotes(look, call(2, "cancel_booking", "ok", booking="HX31"))
+    assert "berth: pier_7" in later[f"{title}, before cancel_booking:"]
 
 
-def test_what_was_said_is_dated_by_what_changed_since() -> None:
+def test_what_a_call_was_given_is_dated_and_of_a_refused_one_nothing_is_told() -> None:
+    plan = call(1, "submit_plan", "The user goes on planning.", text=f"{'A plan. ' * 9}\nUse the token_a.")
+    (source,) = (source for source, lines in quotes(plan, OTHER).items() if "Use the token_a." in lines)
+    assert source.endswith(", before quay.py changed:")
+    refused = bash(1, "rm -rf berth_b\ntouch token_a", "The user doesn't want to proceed with this tool use.")
+    assert not any("token_a" in line for lines in quotes(refused).values() for line in lines)
+
+
+def test_where_room_is_short_lines_that_still_hold_come_first() -> None:
+    old, new = (bash(n, f"cat src/{file}.py", f"{file}_depth = 7") for n, file in ((1, "quay"), (2, "pier")))
+    messages = [user("Look."), *old, *new, *OTHER, assistant("I see.")]
+    (item,) = (item for item in told(messages, 70).items["Critical Context"] if "depth = 7" in item)
+    assert item.split("\n") == ["$ cat src/pier.py", "  pier_depth = 7"]
+
+
+def test_what_the_assistant_wrote_is_dated_by_what_changed_since() -> None:
     note = said_before(1, "I think depth_x is 7.", "date")
-    assert "I think depth_x is 7." in quotes(note)["said in turn 1:"]
-    assert "I think depth_x is 7." in quotes(note, EDIT, OTHER)["said in turn 1, before changes (quay.py, pier.py):"]
+    assert "I think depth_x is 7." in quotes(note)["turn 1, the assistant:"]
+    assert "I think depth_x is 7." in quotes(note, EDIT, OTHER)["turn 1, the assistant, before quay.py changed:"]
+    about = said_before(1, "In pier.py depth_x is 7.", "date")
+    assert "In pier.py depth_x is 7." in quotes(about, EDIT, OTHER)["turn 1, the assistant, before pier.py changed:"]
 
 
-def test_code_that_the_assistant_shows_is_not_told_as_something_it_said() -> None:
-    found = quotes(said_before(1, "Look at node_a:\n```\nnode_b = 12\n```", "date"))
-    assert found["said in turn 1:"] == ["Look at node_a:"]
-    assert found["shown in turn 1:"] == ["node_b = 12"]
+@pytest.mark.parametrize(
+    "mark",
+    [
+        "</output_head>\n<elided>\n90 characters elided\n</elided>",
+        "[90 lines truncated]",
+        "[… 90 characters left out …]",
+    ],
+)
+def test_a_line_that_a_harness_cut_is_not_quoted(mark: str) -> None:
+    lines = quotes(bash(1, "cat log", f"berth_1 is free\nberth_2 is fr\n{mark}\nth_8 is\nberth_9 is full"))["$ cat log"]
+    assert lines == ["berth_1 is free", "berth_9 is full"]
 
 
 def test_of_an_edit_only_the_new_text_is_quoted_and_of_a_failed_one_nothing() -> None:

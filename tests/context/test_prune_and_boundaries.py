@@ -132,6 +132,23 @@ def test_a_compaction_at_the_threshold_leaves_about_half_of_it_in_whole_groups(w
     assert kept == session[-len(kept) :]
 
 
+@pytest.mark.spec("4.5")
+def test_the_built_in_summary_gives_way_a_little_where_that_lets_one_more_group_into_the_tail() -> None:
+    def cargo(lines: int, number: int) -> str:
+        return "\n".join(f"berth_{number}_{line} holds cargo_{number}_{line}" for line in range(lines))
+
+    engine = ContextCompressor(16_000)
+    asked, answered = step(90, "done")
+    large = {**asked, "content": cargo(128, 90)}
+    session = [system(), user("Build the project and fix what is broken.")]
+    session += [message for number in range(20) for message in step(number, cargo(25, number))]
+    session += [large, answered]
+    session += [message for number in range(100, 116) for message in step(number, cargo(20, number))]
+    result = engine.compress(session)
+    assert large in result
+    assert engine.estimate_tokens(result) <= 0.60 * engine.threshold_tokens
+
+
 @pytest.mark.spec("5.2")
 def test_a_forced_compaction_leaves_a_tail_of_the_usual_size() -> None:
     session = long_session(400, words=24)

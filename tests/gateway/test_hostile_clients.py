@@ -242,6 +242,9 @@ def test_a_secret_that_others_can_read_proves_nothing(upstream: Upstream, tmp_pa
 # -- other tenants' responses ------------------------------------------------------------------------------------------
 
 
+USER = {"role": "user", "content": "what was it?"}
+
+
 def responding(exchange: Exchange) -> None:
     ident = f"resp_{len(exchange.received.body)}"
     answer = {"id": ident, "status": "completed", "output": [], "usage": {"input_tokens": 1, "output_tokens": 1}}
@@ -262,9 +265,16 @@ def test_a_response_of_another_key_is_not_gone_on_from(
             {"model": "m", "input": "what was it?", "conversation": ident},
             {"model": "m", "input": "what was it?", "conversation": {"id": ident}},
             {"model": "m", "input": [{"type": "item_reference", "id": "msg_1"}]},
+            {"model": "m", "input": [USER, {"id": "msg_1"}]},
+            {"model": "m", "input": [USER, {"type": None, "id": "msg_1"}]},
+            {"model": "m", "input": {"type": "item_reference", "id": "msg_1"}},
+            {"model": "m", "input": [USER], "previous_response_id": ident},
         ):
-            answer = client.ask(json.dumps(sent).encode(), "/v1/responses", [("x-everlong-key", BOB), *way])
-            assert answer.status == 404
+            told = json.dumps(sent)
+            names = ("previous_response_id", "item_reference", "conversation", "id", "type")
+            for spelled in (told, *(told.replace(f'"{name}', f'"\\u{ord(name[0]):04x}{name[1:]}') for name in names)):
+                answer = client.ask(spelled.encode(), "/v1/responses", [("x-everlong-key", BOB), *way])
+                assert answer.status == 404, spelled
         twice = b'{"model":"m","input":"x","previous_response_id":"%s","previous_response_id":null}' % ident.encode()
         assert client.ask(twice, "/v1/responses", [("x-everlong-key", BOB), *way]).status == 400
         wide = json.dumps({"model": "m", "input": "x", "previous_response_id": ident}).encode("utf-16")

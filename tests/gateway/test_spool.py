@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from everlong.gateway.journal import Journal, JournalEntry
+from everlong.gateway.upkeep import store_left_behind
+from everlong.store import Store
 from everlong.store.turns import FinishedTurn
 
 FOLDER = "journal"
@@ -172,6 +174,27 @@ def test_a_damaged_entry_is_put_aside_and_half_a_one_is_not(tmp_path: Path) -> N
     assert kept_in(journal) == [entry(1)]
     (aside,) = (tmp_path / FOLDER).iterdir()
     assert aside.read_bytes() == b'["local", "openai", oops]\n'
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [(0, 5), (0, ["local"]), (1, {}), (1, "telepathy"), (3, []), (3, {}), (10, "noon"), (10, [1.0])]
+)
+def test_an_entry_that_nobody_can_place_holds_up_no_other(place: int, value: object, tmp_path: Path) -> None:
+    values = json.loads(good(1).to_line())
+    values[place] = value
+    (tmp_path / FOLDER).mkdir()
+    lines = [good(2).to_line(), json.dumps(values).encode() + b"\n", good(3).to_line()]
+    (tmp_path / FOLDER / "1-1-abcdef.jsonl").write_bytes(b"".join(lines))
+    with Store.open(tmp_path / "store.db") as store:
+        store_left_behind(lambda tenant: Store(store.database, tenant), tmp_path / FOLDER)
+        assert [turn.began for turn in store.turns.since()] == [2.0, 3.0]
+    (aside,) = (tmp_path / FOLDER).iterdir()
+    assert aside.suffix == ".broken"
+
+
+def good(number: int) -> JournalEntry:
+    asked = {"model": "m", "messages": [{"role": "user", "content": f"question {number}"}]}
+    return entry(number)._replace(body=json.dumps(asked))
 
 
 def test_tenants_take_turns(tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def test_a_compaction_begins_so_early_that_nobody_waits_for_its_summary(
             script.end()
         assert len(done) >= 2
         lines = log.getvalue().decode().splitlines()
-        assert sum("(threshold): compacted" in line for line in lines) == len(done)
+        assert sum(" compacted at " in line and "(threshold)" in line for line in lines) == len(done)
         assert {(one.reason, one.summarizer) for one in done} == {("threshold", "own model")}
         assert model.rejections == []
 

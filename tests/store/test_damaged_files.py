@@ -17,6 +17,7 @@ import pytest
 from everlong.errors import StoreDamaged
 from everlong.model import Message
 from everlong.store import Store
+from everlong.store.database import ask
 from tests.examples import length
 
 pytestmark = pytest.mark.spec("12.7")
@@ -158,3 +159,20 @@ def test_a_link_or_pipe_that_came_with_a_store_is_neither_written_nor_waited_for
         store.record([{"role": "user", "content": "Is the lock open?"}])
         assert store.verify().problems == []
     assert other.read_text() == "precious"
+
+
+def test_a_page_that_is_damaged_behind_the_first_row_is_told_as_damage(tmp_path: Path) -> None:
+    path = filled(tmp_path / "s.db", 300)
+    with closing(sqlite3.connect(path)) as raw:
+        pages = [row[0] for row in raw.execute("SELECT pageno FROM dbstat WHERE name = 'turn' AND pagetype = 'leaf'")]
+    with path.open("r+b") as file:
+        file.seek((pages[-1] - 1) * PAGE)
+        file.write(b"\xff" * PAGE)
+    with Store.open(path) as store:
+        everything = "SELECT id, node FROM turn ORDER BY id"
+        with pytest.raises(StoreDamaged), store.database.read() as connection:
+            ask(connection, everything).fetchall()
+        with pytest.raises(StoreDamaged):
+            store.database.write(lambda connection: ask(connection, everything).fetchall())
+        with pytest.raises(StoreDamaged), store.batch():
+            store.database.write(lambda connection: ask(connection, everything).fetchall())

@@ -14,6 +14,8 @@ from everlong.model import Message, title_from
 from everlong.store import Store
 from everlong.store.schema import content
 from everlong.store.session_log import write_session_log
+from everlong.store.store import redacted_message
+from everlong.store.turns import FinishedTurn
 from everlong.store.upkeep.forget import find_prompts, forget_prompts, forget_titles
 from tests.store.engines import ScriptedEngine, summarizing
 
@@ -127,3 +129,22 @@ def test_system_prompts_and_tools_with_the_words_go_too_and_do_not_come_back(sto
     assert store.sessions.system_prompt(ident) is None
     assert "Another prompt" in str(store.context(other))
     assert list(store.verify().problems) == []
+
+
+def test_what_an_upstream_quoted_in_an_error_goes_with_the_message(store: Store) -> None:
+    at, other = store.record(TALK[:1]), store.record([{"role": "user", "content": "Another matter"}])
+    ended = [
+        store.turns.finish(store.turns.begin(one).id, status="failed", error=f"no such value: {word}").id
+        for one, word in ((at, "pelican-4711"), (other, "matter"))
+    ]
+    store.forget([at.head])
+    assert [store.turns.get(one).error for one in ended] == [None, "no such value: matter"]
+
+
+def test_an_error_is_stored_without_secrets_where_the_store_redacts(store: Store) -> None:
+    careful = Store(store.database, store.tenant, redact=redacted_message)
+    at, said = careful.record(TALK[:1]), "Incorrect API key provided: sk-proj-Ab3dEf6hIj9kLm2nOp5q"
+    ended = careful.turns.finish(careful.turns.begin(at).id, status="failed", error=said)
+    past = careful.turns.add_finished(at, FinishedTurn(status="failed", error=said))
+    for one in (ended, careful.turns.get(past)):
+        assert one.error == "Incorrect API key provided: [redacted:api_key]"

@@ -20,7 +20,6 @@ from everlong.context.literals import is_summary
 from everlong.context.names import entities, names_by_line
 from everlong.context.plans import PlanItem, read_plan, render_item
 from everlong.context.quoted_lines import (
-    LINE_BREAK,
     LONGEST_LINE,
     LineChoice,
     QuotedLine,
@@ -30,7 +29,7 @@ from everlong.context.quoted_lines import (
     richest,
 )
 from everlong.context.record import Step, read_steps
-from everlong.context.text import FENCED, TextCount, clip, cut_at_clause, one_line, split_clauses, without_fences
+from everlong.context.text import TextCount, clip, cut_at_clause, one_line, split_clauses, without_fences
 from everlong.model import Message, read_message, text_of, typed_words
 
 __all__ = ["Chronicle", "OpenError", "TurnEntry"]
@@ -83,6 +82,9 @@ _OUTCOMES_SHARE = 0.2
 _CLOSINGS_SHARE = 0.2
 _NAMES_SHARE = 0.5
 """The share of the room for quoted lines that is kept for names alone; lines take the part that names do not need."""
+_FILLINGS = 3
+"""How often more lines are chosen while names leave room; a name that a line shows needs no room any more."""
+_LEAST_UNUSED = 0.01
 _HEADING_TOKENS = 6
 _ROOMY = 600
 """Tokens from which on a budget also has room for what the tail tells."""
@@ -111,7 +113,15 @@ _QUOTED_TURN = re.compile(r'[^"]*"(?P<words>.*)" \(turn (?P<number>\d{1,9})\)$',
 _TURN_LINE = re.compile(
     r'- turn (?P<number>\d{1,9}), (?:"(?P<words>.*?)"|the goal|the newest request)(?: → (?P<came>.*))?$', re.DOTALL
 )
-_TOLD = re.compile(r"(?:said in |shown in |sent along in )?turn \d")
+_LEFT_OUT = ("elided", "truncated", "left out")
+_ELIDED = re.compile(
+    rf"^.*\n(?:</?\w+>\n){{0,3}}.*\d (?:char\w*|lines|bytes|tokens) (?:{'|'.join(_LEFT_OUT)})\b.*"
+    r"(?:\n</?\w+>){0,3}(?:\n.*)?$",
+    re.MULTILINE,
+)
+"""What a harness left out, with the lines before and after it, which it mostly cut."""
+_TOLD = re.compile(r"(?:sent along in )?turn \d")
+_SENTENCE_END = re.compile(r"(?<=[.!?]) +(?=[A-Z*`])")
 _CAPITAL = re.compile(r"(?<=[a-z,] )[A-Z]\w+")
 
 
@@ -248,13 +258,13 @@ class Chronicle:
         turn = self.turns[-1] if self.turns else TurnEntry(0, "")
         if text.strip():
             turn.closing, turn.is_closed = text[:_LONGEST_CLOSING].strip(), not steps
-            spoken = without_fences(text)
-            self._keep_lines(f"said {self.answers}", f"said in turn {self.count}:", spoken, reads=None, is_said=True)
-            if steps and spoken is not text:
-                code = "\n".join(found[0] for found in FENCED.finditer(text))
-                self._keep_lines(
-                    f"shown {self.answers}", f"shown in turn {self.count}:", code, reads=None, is_said=True
-                )
+            self._keep_lines(
+                f"said {self.answers}",
+                f"turn {self.count}, the assistant:",
+                text if steps else without_fences(text),
+                reads=None,
+                is_said=True,
+            )
         for step in steps:
             self._take_step(step)
 
@@ -289,8 +299,9 @@ class Chronicle:
                 self._ran.pop(step.subject, None)
                 self._ran[step.subject] = step
         source = f"$ {clip(step.title, _LONGEST_SOURCE)}" if step.command else f"{step.path or step.title}:"
-        written = frozenset(change.path.rpartition("/")[2] for change in step.changes)
-        self._keep_lines(f"{step.subject} given", source, step.given, reads=written, is_said=True)
+        writes = frozenset(change.path.rpartition("/")[2] for change in step.changes)
+        given = writes if step.command or step.path else None
+        self._keep_lines(f"{step.subject} given", source, step.given, reads=given, is_said=True)
         if step.result:
             self._keep_lines(step.subject, source, step.result, reads=step.reads)
 
@@ -310,7 +321,8 @@ class Chronicle:
             return
         if len(text) > _LOOK_AT:
             text = text[: _LOOK_AT // 2].rpartition("\n")[0] + "\n" + text[-_LOOK_AT // 2 :].partition("\n")[2]
-        lines = quotable_lines(text)
+        was_cut = any(map(text.__contains__, _LEFT_OUT))
+        lines = quotable_lines(_ELIDED.sub("", text) if was_cut else text)
         named: dict[str, QuotedLine] = {}
         for before, line, names in zip(("", *lines), lines, names_by_line(lines), strict=False):
             if names and line not in source:
@@ -570,9 +582,11 @@ class _Writing:
         if self.focus:
             choice.choose(most * _FOCUS_SHARE, frozenset(re.findall(r"\w{3,}", self.focus.casefold())))
         choice.choose(most - choice.spent)
-        used = sum(map(self.count, choice.items()))
-        unused = room - used - self.count(", ".join(choice.names_left()))
-        if used and unused > 0:
+        for _ in range(_FILLINGS):
+            used = sum(map(self.count, choice.items()))
+            unused = room - used - self.count(", ".join(choice.names_left()))
+            if not used or unused < room * _LEAST_UNUSED:
+                break
             choice.choose(unused * choice.spent / used)
         items = choice.items()
         room -= sum(map(self.count, items)) + len(items)
@@ -703,7 +717,7 @@ def _joined(clauses: Sequence[str], kept: set[int]) -> str:
 
 def _sentence_versions(text: str) -> Iterator[tuple[str, int]]:
     """Yield a text with fewer of its sentences each time, down to none."""
-    sentences = LINE_BREAK.split(text)
+    sentences = _SENTENCE_END.split(text)
     return ((" ".join(sentences[:number]), 0) for number in range(len(sentences), -1, -1))
 
 

@@ -53,6 +53,7 @@ from everlong.tokens import MessageCounter
 
 _TAIL_SHARE_OF_TARGET = 0.36
 _LEAST_TAIL_SHARE = 0.01
+_SHORTER_SUMMARY = 0.95
 _REQUEST_SHARE = 3
 """The first request stays whole unless it takes more than one in this many tokens of the result."""
 _REPEATED_SHARE = 10
@@ -197,7 +198,11 @@ class CompactionRun:
             return replace(request, written=short) if is_over else None
         if request.target_tokens is None:
             is_short = limits.least > 0 and result.pruned.tokens < limits.least
-            more = replace(request, written=written, summary_tokens=result.summary_tokens - self.rules_tokens)
+            # The built-in summary gives way a little, where that lets another group into the tail.
+            share = 1 if written.prose else _SHORTER_SUMMARY
+            more = replace(
+                request, written=written, summary_tokens=int(share * result.summary_tokens) - self.rules_tokens
+            )
             return more if is_short or is_over else None
         room = limits.tail / request.tail_share
         used = result.summary_tokens + limits.tail

@@ -16,7 +16,6 @@ from everlong.context.record import ANY, CALLS
 from everlong.context.text import TextCount
 
 __all__ = [
-    "LINE_BREAK",
     "LONGEST_LINE",
     "LineChoice",
     "QuotedLine",
@@ -38,15 +37,15 @@ Later turns need one in seven of the names that somebody wrote, and one in seven
 _RECENT = 1.5
 """The newest lines are worth this share more than the oldest; with 2, single facts of chats fall from .66 to .58."""
 _PROSE = 0.2
-"""Each word beside the names makes a line worth this share more, up to six: words tell what the names are about.
+"""Each word beside the names makes a line worth this share more, up to ten: words tell what the names are about.
 
 Without it, .627 of the names that later turns need stand with the words that they stood with, instead of .645.
 """
-_MOST_WORDS = 6
-_MOST_EVENTS = 2
+_MOST_WORDS = 10
+_PAST = 0.3
+"""The worth of a line of what has changed since, which tells what was there before."""
 _SETTLED = 0.999
 _PLAIN_WORD = re.compile(r"(?<![\w.(/-])[A-Za-z]{3,}(?![\w(/.=-])")
-LINE_BREAK = re.compile(r"(?<=[}\]]), (?=[\[{\"])|(?<=[.!?]) +(?=[A-Z*`])")
 
 
 class QuotedLine(NamedTuple):
@@ -70,21 +69,18 @@ class SourceLines(NamedTuple):
     """What makes them out of date when it changes; None if they are only dated by what changed since."""
 
     def as_of(self, changed: Mapping[str, int]) -> SourceLines:
-        """Return the lines that still hold, of the others only their names, given what changed when."""
+        """Return the lines dated by what changed since, best by what they name; worth less if they show just that."""
         since = [name for name, at in reversed(list(changed.items())) if at > self.at]
         if not since or self.reads == frozenset():
             return self
-        if self.reads is None:
-            return self._replace(source=_dated(self.source, [name for name in since if name not in (ANY, CALLS)]))
-        if not self.reads.isdisjoint(since):
-            return self._replace(lines=tuple(line._replace(text="") for line in self.lines))
-        gone = frozenset(since)
-        return self._replace(
-            lines=tuple(
-                line if gone.isdisjoint((*line.names, *entities(line.before))) else line._replace(text="")
-                for line in self.lines
-            )
-        )
+        named = {name for line in self.lines for name in (*line.names, *entities(line.before))}
+        if self.reads is not None and named.isdisjoint(since) and self.reads.isdisjoint(since):
+            return self
+        events = [name for name in since if name not in (ANY, CALLS)]
+        event = next(filter(named.__contains__, events), events[0])
+        happened = f"{event} changed" if "." in event else event
+        dated = f"{self.source.partition(', before ')[0].removesuffix(':')}, before {happened}:"
+        return self._replace(source=dated, factor=self.factor * (1 if self.reads is None else _PAST))
 
 
 class LineChoice:
@@ -108,8 +104,7 @@ class LineChoice:
         for place, source in enumerate(self.sources):
             recent = source.factor * (1 + _RECENT * (place + 1) / len(self.sources))
             for number, line in enumerate(source.lines):
-                is_usable = 0 < len(line.text) <= LONGEST_LINE
-                if not is_usable or (topic and not any(word in line.text.casefold() for word in topic)):
+                if len(line.text) > LONGEST_LINE or (topic and not any(word in line.text.casefold() for word in topic)):
                     continue
                 if worth := self._worth(place, line, recent):
                     words = 1 + _PROSE * min(_MOST_WORDS, len(_PLAIN_WORD.findall(line.text)))
@@ -125,12 +120,17 @@ class LineChoice:
                 room -= cost
                 self.taken.setdefault(place, set()).add(number)
                 self.values.update(dict.fromkeys((*line.names, *entities(line.before)), 0.0))
-                self.shown.update((line.text, line.before))
+                self.shown.update((line.text, line.before, self.sources[place].source))
         self.spent -= room
 
     def _cost(self, place: int, line: QuotedLine) -> int:
         before = 0 if line.before in self.shown else len(line.before)
-        return before + len(line.text) + 4 + (0 if place in self.taken else len(self.sources[place].source) + 2)
+        return (
+            before
+            + len(line.text)
+            + 4
+            + (0 if (source := self.sources[place].source) in self.shown else len(source) + 2)
+        )
 
     def _worth(self, place: int, line: QuotedLine, factor: float) -> float:
         value = sum(map(self.values.__getitem__, line.names))
@@ -150,12 +150,6 @@ class LineChoice:
         """Return the names that no chosen line has: what somebody wrote before what outputs have, the newest first."""
         named = dict.fromkeys(name for source in reversed(self.sources) for line in source.lines for name in line.names)
         return sorted((name for name in named if self.values[name]), key=lambda name: -self.values[name])
-
-
-def _dated(source: str, since: Sequence[str]) -> str:
-    """Return a source with what changed after it, the newest first."""
-    events = ", ".join(since[:_MOST_EVENTS])
-    return f"{source.partition(', before ')[0].removesuffix(':')}, before changes ({events}):" if events else source
 
 
 def quotable_lines(text: str) -> list[str]:

@@ -185,9 +185,9 @@ class Step:
 
     @property
     def given(self) -> str:
-        """What the call was given: a command, the new text of a file, or all arguments; nothing if it failed."""
-        if self.command or self.failed:
-            return self.command
+        """What the call was given: a command, the new text of a file, or all arguments; nothing if it was not done."""
+        if self.was_stopped or self.command or self.failed:
+            return "" if self.was_stopped else self.command
         texts = [value for value in self.arguments.values() if isinstance(value, str)]
         # Before the new text stands what it replaces.
         return "\n".join(texts[-1:] if self.changes else map(str, self.arguments.values()))

@@ -146,12 +146,12 @@ def cut_at_clause(text: str, length: int) -> str:
     return f"{text[: ends[-1]].rstrip(' ,;:-–—')} …" if ends else clip(text, length).replace(" ...", " …")
 
 
-FENCED = re.compile(r"^[ \t]*(```+|~~~+).*?(?:^[ \t]*\1|\Z)", re.MULTILINE | re.DOTALL)
+_FENCED = re.compile(r"^[ \t]*(```+|~~~+).*?(?:^[ \t]*\1|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def without_fences(text: str) -> str:
     """Return a text without its fenced code."""
-    return FENCED.sub("", text) if "```" in text or "~~~" in text else text
+    return _FENCED.sub("", text) if "```" in text or "~~~" in text else text
 
 
 def unwrap_fence(text: str) -> str:

@@ -66,7 +66,7 @@ class RequestAccount:
     folder: str | None = None
     """The folder that its client works in, where the path names it."""
     program: str | None = None
-    """The client's own name, where the path has it; its headers may only name the SDK."""
+    """The client's own name: at first where the path has it, later from its headers, which may only name the SDK."""
     started: float = field(default_factory=time.time)
     """Seconds since 1970."""
     begun: float = field(default_factory=time.perf_counter)

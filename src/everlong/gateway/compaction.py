@@ -565,7 +565,7 @@ class ConversationCompactor:
             if asks:
                 self._note_seconds(relayed, turn, began)
             session = turn.conversation.session
-            _log.info("compaction of session %s (%s): %s at %d tokens", session, reason, outcome, size.tokens)
+            _log.info("%s %s at %s tokens (%s)", session, outcome, f"{size.tokens:,}", reason)
         except EverlongError as error:
             relayed.warning = header_text(f"not compacted: {error}")
         except Exception as error:  # noqa: BLE001 - the request goes on as well as it can

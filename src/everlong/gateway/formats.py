@@ -469,12 +469,23 @@ _OPAQUE = frozenset({"compaction", "compaction_summary", "context_compaction", "
 _NAMED = ("previous_response_id", "conversation", "context_management", "background")
 """Fields of requests whose conversation the upstream keeps, compacts, or answers later."""
 _MARKS = tuple(f'"{name}"'.encode() for name in (*_NAMED, *_OPAQUE))
-_TEXT_INPUT = re.compile(rb'"input"\s*:\s*"')
+_SIGNS = (
+    re.compile(rb'"input"\s*:\s*"'),
+    re.compile(rb"\\u00(?:5[fF]|6[1-9a-fA-F]|7[0-9aA])"),  # a letter that nobody needs to escape, maybe of a name above
+    re.compile(rb'\{\s*"id"\s*:\s*"[^"]*"\s*\}'),
+    re.compile(rb'"type"\s*:\s*null'),
+)
+"""Signs that a request has to be read before it is clear that it carries its conversation."""
+
+
+def is_reference(item: Mapping[str, Any]) -> bool:
+    """Return whether an item stands for another one, which the upstream has kept: the type may be left out."""
+    return item.get("type") == "item_reference" or not (item.get("type") or item.get("role"))
 
 
 def is_stateless(body: bytes) -> bool:
     """Return whether a request carries its whole conversation, all of which can be read here."""
-    if not any(mark in body for mark in _MARKS) and not _TEXT_INPUT.search(body):
+    if not any(mark in body for mark in _MARKS) and not any(sign.search(body) for sign in _SIGNS):
         return True
     try:
         request = parse_json(body)
@@ -483,7 +494,9 @@ def is_stateless(body: bytes) -> bool:
     if not isinstance(request, dict) or any(request.get(name) for name in _NAMED):
         return False
     items = request.get("input")
-    return isinstance(items, list) and not any(isinstance(one, dict) and one.get("type") in _OPAQUE for one in items)
+    return isinstance(items, list) and not any(
+        isinstance(one, dict) and (one.get("type") in _OPAQUE or is_reference(one)) for one in items
+    )
 
 
 # -- conversations that the upstream keeps -----------------------------------------------------------------------------

@@ -283,8 +283,9 @@ class Gateway:
                 account.model, relayed.route = relayed.whole.model, self.routes.find(dialect.api, relayed.whole.model)
                 return
             is_small = partial(self._is_small, relayed)
-            relayed.turn = await relayed.conversations.enter(relayed.words, relayed.sender, is_small)
-            account.model = relayed.turn.model
+            sender = relayed.sender
+            relayed.turn = await relayed.conversations.enter(relayed.words, sender, is_small)
+            account.model, account.program = relayed.turn.model, sender.client
             relayed.route = self.routes.find(dialect.api, relayed.turn.model)
         except Overgrown as error:
             raise Refused(413, str(error), close=True) from error

@@ -96,9 +96,11 @@ class JournalEntry(NamedTuple):
 
     @classmethod
     def from_line(cls, line: bytes) -> JournalEntry:
-        """Read a line of a journal file; `ValueError` or `TypeError` if it is broken."""
+        """Read a line of a journal file; `ValueError`, `TypeError` or `LookupError` if it is broken."""
         values = orjson.loads(line)
         tenant, api, body, at, messages, model, reply, usage, status, error, began, cost, names, sender = values
+        if not (isinstance(tenant, str) and isinstance(api, str) and isinstance(began, int | float | None)):
+            raise TypeError("nobody knows whose it is, or which turn")
         is_open = status == _OPEN
         # A finished turn has no status for "open"; `is_open` tells.
         turn = FinishedTurn(reply, model, None, usage, cost, "done" if is_open else status, error, began, names)
@@ -447,7 +449,7 @@ class Journal:
                 entry, place = self._kept[number], self._places.get(number)
                 line = b"" if place is None else _read_bytes(place.file.handle, place.start, place.size)
             if entry is None and place is not None:
-                with suppress(ValueError, TypeError):
+                with suppress(ValueError, TypeError, LookupError):
                     entry = JournalEntry.from_line(line)
                 if entry is None and line.endswith(b"\n") and line.strip():
                     _log.error("an entry of the journal cannot be read; it is put aside")

@@ -29,7 +29,7 @@ from everlong.gateway.body import (
     read_fields,
     splice,
 )
-from everlong.gateway.formats import RESPONSES, messages_of, read_responses_request
+from everlong.gateway.formats import RESPONSES, is_reference, messages_of, read_responses_request
 from everlong.gateway.recorder import too_much_new
 from everlong.gateway.turn_queue import WholeTurn
 from everlong.model import (
@@ -90,8 +90,8 @@ def _named_in(words: bytes) -> list[str]:
     request = {name: parse_json(words[slice(*place)]) for name, place in fields.items()}
     names = [request.get("previous_response_id"), request.get("conversation")]
     items = request.get("input")
-    named = [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
-    names += [item.get("id") for item in named if item.get("type") == "item_reference" or item.keys() == {"id"}]
+    given = [item for item in (items if isinstance(items, list) else [items]) if isinstance(item, dict)]
+    names += [item.get("id") for item in given if is_reference(item)]
     return [str(name.get("id") if isinstance(name, dict) else name) for name in names if name]
 
 

@@ -179,14 +179,13 @@ def _request_line(level: str, now: float, account: RequestAccount, seconds: floa
 
 
 def _people_line(level: str, now: float, account: RequestAccount, seconds: float) -> bytes:
-    """Return the end of a request for people: time, conversation, model, tokens, cache share, dollars, compactions."""
+    """Return the end of a request for people: time, client, model, tokens, cache share, dollars, compactions."""
     usage = account.usage
-    told = [_without_key(account, account.model)[:_MOST_CHARS] or f"{account.method} {account.path}"[:_MOST_CHARS]]
-    if account.session:
-        told.append(account.session)
+    named = [_without_key(account, name)[:_MOST_CHARS] for name in (account.program or "", account.model)]
+    told = [*filter(None, named)] if account.model else [f"{account.method} {account.path}"[:_MOST_CHARS]]
     if usage is not None and usage.prompt_tokens:
         share = usage.cache_read_tokens / usage.prompt_tokens
-        told.append(f"{usage.prompt_tokens:,} tokens, {share:.0%} cached, {usage.output_tokens:,} answered")
+        told.append(f"{usage.prompt_tokens:,} → {usage.output_tokens:,} tokens, {share:.0%} cached")
     if account.cost:
         told.append(f"${account.cost:.4f}")
     if account.compactions:
@@ -199,7 +198,9 @@ def _people_line(level: str, now: float, account: RequestAccount, seconds: float
 def _people_event(level: str, event: str, now: float, fields: dict[str, Any]) -> bytes:
     moment = datetime.fromtimestamp(now).astimezone().strftime("%H:%M:%S")
     mark = f"{level}: " if level in {"warning", "error"} else ""
-    told = "  ".join(f"{name} {value}".strip() for name, value in _clean(fields).items() if value is not None)
+    shown = _clean(fields)
+    event = str(shown.pop("message", event))
+    told = "  ".join(f"{name} {value}".strip() for name, value in shown.items() if value is not None)
     text = f"{moment}  {mark}{event}  {told}".rstrip()
     printable = "".join(sign if sign.isprintable() else "�" for sign in text)  # a client chose some of the words
     return printable.encode("utf-8", "replace") + b"\n"

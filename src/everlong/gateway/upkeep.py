@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from sqlalchemy import func, select
 
 from everlong.config.paths import data_home
+from everlong.errors import NotStored
 from everlong.gateway.formats import ANTHROPIC, OPENAI, RESPONSES
 from everlong.gateway.journal import AWAY, Journal, JournalEntry
 from everlong.gateway.recorder import RESPONSES_API, ConversationRecorder, ResponseRecorder
@@ -233,9 +234,13 @@ def store_left_behind(store_of: Callable[[str], Store], folder: Path) -> int:
         while journal.take_over():
             for batch in journal.batches():
                 for part in _by_recorder(batch):
-                    recorder = recorders.of(part[0][1].tenant, part[0][1].api)
-                    with recorder.store.database.batch():
-                        refused = recorder.replay([entry for _, entry in part])
+                    try:
+                        recorder = recorders.of(part[0][1].tenant, part[0][1].api)
+                    except NotStored as error:
+                        refused: list[str | None] = [str(error)] * len(part)
+                    else:
+                        with recorder.store.database.batch():
+                            refused = recorder.replay([entry for _, entry in part])
                     _settle(journal, part, refused)
                     stored += len(part)
     finally:
@@ -268,7 +273,10 @@ class Recorders:
 def _recorder_for(store: Store, api: str) -> ConversationRecorder:
     if api == RESPONSES_API:
         return ResponseRecorder(store)
-    return ConversationRecorder(store, next(one for one in (OPENAI, ANTHROPIC, RESPONSES) if one.name == api))
+    dialects = {one.name: one for one in (OPENAI, ANTHROPIC, RESPONSES)}
+    if api not in dialects:
+        raise NotStored(f"the journal names an API that nobody knows: {api[:40]!r}")
+    return ConversationRecorder(store, dialects[api])
 
 
 def _by_recorder(batch: Sequence[tuple[int, JournalEntry]]) -> list[list[tuple[int, JournalEntry]]]:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from typing import Any, NamedTuple, TypeVar
 
 from sqlalchemy import Connection, Engine, RootTransaction, Select
-from sqlalchemy.exc import DBAPIError, InterfaceError
+from sqlalchemy.exc import DBAPIError
 
 from everlong.errors import StoreBusy, StoreError, StoreUnavailable
 
@@ -179,8 +179,8 @@ class Database:
         """Turn the driver's errors into ours."""
         try:
             yield
-        except DBAPIError as error:
-            raise self.backend.translated(error) from error
+        except _DRIVER_ERRORS as error:
+            raise self.backend.translated(_as_dbapi_error(error)) from error
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -212,9 +212,10 @@ class Database:
                     result = work(connection)
                     counts = self.backend.counts(connection)
                 self.backend.note_committed(counts)
-            except (DBAPIError, InterfaceError) as error:
-                if attempt >= ATTEMPTS or not self.backend.is_passing(error):
-                    raise self.backend.translated(error) from error
+            except _DRIVER_ERRORS as error:
+                told = _as_dbapi_error(error)
+                if attempt >= ATTEMPTS or not self.backend.is_passing(told):
+                    raise self.backend.translated(told) from error
             else:
                 self.limit_log()
                 return result
@@ -224,7 +225,7 @@ class Database:
 
     def limit_log(self) -> None:
         """Keep the log of a file from growing without bound; what was committed stays committed if that fails."""
-        with suppress(DBAPIError, InterfaceError):
+        with suppress(DBAPIError):
             self.backend.limit_log(self.engine)
 
     def retry(self, attempt_write: Callable[[int], T]) -> T:
@@ -324,10 +325,11 @@ class Batch:
                 backend.run(connection, f"SAVEPOINT {_SAVEPOINT}")  # in plain SQL: one for each small conversation
                 result = work(connection)
                 backend.run(connection, f"RELEASE SAVEPOINT {_SAVEPOINT}")
-            except DBAPIError as error:
-                self._back_to_savepoint(connection, error)
-                if attempt >= attempts or not backend.is_passing(error):
-                    raise backend.translated(error) from error
+            except _DRIVER_ERRORS as error:
+                told = _as_dbapi_error(error)
+                self._back_to_savepoint(connection, told)
+                if attempt >= attempts or not backend.is_passing(told):
+                    raise backend.translated(told) from error
                 self.commit()  # lets go of the rows that another process may be waiting for
             except BaseException as error:
                 self._back_to_savepoint(connection, error)
@@ -451,6 +453,14 @@ def run_plain(connection: Connection, statement: str, parameters: Any = ()) -> s
         return raw.executemany(statement, parameters) if many else raw.execute(statement, parameters)
     except sqlite3.Error as error:
         raise DBAPIError.instance(statement, parameters, error, sqlite3.Error, dialect=connection.dialect) from error
+
+
+_DRIVER_ERRORS = (DBAPIError, sqlite3.Error)
+"""SQLAlchemy's errors, and those of SQLite's driver while rows of a plain statement are fetched."""
+
+
+def _as_dbapi_error(error: DBAPIError | sqlite3.Error) -> DBAPIError:
+    return error if isinstance(error, DBAPIError) else DBAPIError(None, None, error)
 
 
 def in_batches(values: Sequence[T], size: int = VALUES_AT_ONCE) -> Iterator[Sequence[T]]:

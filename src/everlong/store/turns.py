@@ -191,7 +191,7 @@ class Turns:
             told = None if usage is None else json.dumps(dict(usage), default=str)
             place, session = answered.at, answered.session
             values = (
-                *(session, place.id, place.head, place.depth, status, storable(error), told, cost),
+                *(session, place.id, place.head, place.depth, status, self._told_error(error), told, cost),
                 *(digest, key, answered.node, time.time(), ident),
             )
             self._run(connection, self._finish_sql, values)
@@ -266,6 +266,10 @@ class Turns:
             return self._database.write(work)
         except TryAgain:
             return None
+
+    def _told_error(self, error: str | None) -> str | None:
+        """Return an error as it may be stored: an upstream's may quote what was sent."""
+        return None if error is None else storable(self._core.cleaned_text(error))
 
     def get(self, ident: int) -> Turn:
         """Return a turn by its number."""
@@ -355,7 +359,7 @@ class Turns:
         digest, key = self._digest_and_key(past.reply)
         values = (
             *(self._core.tenant, session, at.id, at.head, at.depth, shown),
-            *(preamble, storable(past.model), past.status, storable(past.error), told, past.cost),
+            *(preamble, storable(past.model), past.status, self._told_error(past.error), told, past.cost),
             *(digest, key, node, now if past.began is None else past.began, now),
         )
         ident = int(self._run(connection, self._insert_sql, values).fetchone()[0])

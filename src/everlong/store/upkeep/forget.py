@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from sqlalchemy import Connection, Row, and_, delete, func, or_, select, union, update
+from sqlalchemy import Connection, Row, Select, and_, delete, func, or_, select, union, update
 
 from everlong.errors import NotStored
 from everlong.model import blocks_of, title_from
@@ -170,7 +170,9 @@ class _Forgetting:
             whole |= self.contents_alike(whole)
         rows = {row.seq: row for row in chosen}
         rows.update({row.seq: row for row in self._messages_with(whole)})
-        views = self._views_over({(row.branch, row.depth) for row in rows.values()})
+        places = {(row.branch, row.depth) for row in rows.values()}
+        views = self._views_over(places)
+        self._drop_errors(places)
         items = self._items_with_literals(views)
         # The index takes its terms out by reading the words once more, so this comes first.
         remove_from_search(self.core, self.connection, [*rows, *(-item.seq for item in items)])
@@ -182,7 +184,7 @@ class _Forgetting:
         self._drop_titles(whole, mine)
         self._entomb(whole)
         self._void(views, items)
-        void_summaries(self.connection, self.core.tenant, {(row.branch, row.depth) for row in rows.values()})
+        void_summaries(self.connection, self.core.tenant, places)
         for part in in_batches(sorted(bytes(row.id) for row in rows.values())):
             drop_outputs(self.connection, self.core.tenant, list(part))
         self.parts = {row.id for row in mine}
@@ -305,18 +307,30 @@ class _Forgetting:
 
     def _views_over(self, places: set[tuple[int, int]]) -> list[int]:
         """Return the views that were made with one of the places in sight."""
-        found: list[int] = []
-        usable = select(view).where(view.c.tenant == self.core.tenant, view.c.state != "void")
-        for row in self.connection.execute(usable).all():
-            path = segments_to(self.connection, row.branch, row.saw_depth)
-            if any(leads_through(path, *place) for place in places):
-                found.append(row.id)
+        usable = view.c.tenant == self.core.tenant, view.c.state != "void"
+        found = self._led_through(select(view.c.id, view.c.branch, view.c.saw_depth).where(*usable), places)
         repeating = found
         while repeating:  # on forks to which one of them was carried over
             again = select(view.c.id).where(view.c.origin.in_(repeating), view.c.state != "void")
             repeating = [one for one in self.connection.execute(again).scalars() if one not in found]
             found += repeating
         return found
+
+    def _led_through(self, query: Select[Any], places: set[tuple[int, int]]) -> list[int]:
+        """Return the numbers of rows, each with a branch and a depth, to which the path leads through some places."""
+        found: list[int] = []
+        for ident, number, depth in self.connection.execute(query).all():
+            path = segments_to(self.connection, number, depth)
+            if any(leads_through(path, *place) for place in places):
+                found.append(ident)
+        return found
+
+    def _drop_errors(self, places: set[tuple[int, int]]) -> None:
+        """Delete the errors of requests that had one of the places in sight: an upstream may have quoted it."""
+        mine = turn.c.tenant == self.core.tenant, turn.c.error.is_not(None)
+        failed = select(turn.c.id, turn.c.branch, turn.c.depth).where(*mine)
+        for part in in_batches(self._led_through(failed, places)):
+            self.connection.execute(update(turn).where(turn.c.id.in_(part)).values(error=None))
 
     def _items_with_literals(self, views: list[int]) -> Sequence[Any]:
         query = select(view_item.c.seq, view_item.c.digest).where(
