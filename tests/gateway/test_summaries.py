@@ -213,6 +213,30 @@ def test_a_compaction_begins_so_early_that_nobody_waits_for_its_summary(
         assert model.rejections == []
 
 
+def test_a_budget_for_thinking_is_never_lowered_for_a_summary_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another budget costs the whole cached conversation."""
+    monkeypatch.setattr(compaction, "_WAIT_SECONDS", 0.2)
+    script, window = SlowModel(steps=22), 100_000
+    thinking = {"type": "enabled", "budget_tokens": 24_999}
+    with (
+        ModelServer(script, window=window) as model,
+        run_gateway(model.url, str(tmp_path / "store.db"), settings_for(window), summarizer=None) as running,
+    ):
+        monkeypatch.setattr(running.gateway._compactor, "_clock", lambda: script.now)
+        history: list[dict[str, Any]] = []
+        try:
+            for number in range(45):
+                history.append({"role": "user", "content": f"Question {number}: {WORDS * 6}"})
+                assert ask(running, "anthropic", history, max_tokens=25_000, thinking=thinking) == 200
+                until(lambda: script.is_writing or not running.gateway._compactor._ahead)
+        finally:
+            script.end()
+        assert running.store().compactions()
+        assert {one.body["thinking"]["budget_tokens"] for one in model.requests} == {24_999}
+
+
 def test_a_summary_that_is_there_early_is_kept_until_the_compaction_is_due(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,7 +161,7 @@ class ConversationCompactor:
         # New messages that no compaction could fit are spilled first.
         if size.is_too_large and await self._spill(relayed, turn, size, newest_only=True):
             size = await self._size(relayed, turn)
-        can_go_on = size.fits and self._is_under_way(turn)
+        can_go_on = (size.fits if _can_lower(turn) else size.left > 0) and self._is_under_way(turn)
         is_due = size.is_too_large and conversation.messages >= HYGIENE_MESSAGES and not can_go_on
         if size.is_considered and self._is_cold(turn):
             is_due = is_due or self._is_due(turn, size, is_cold=True)
@@ -626,7 +626,7 @@ class ConversationCompactor:
     def lower_answer(self, relayed: RelayedRequest, turn: ConversationTurn, draft: Draft) -> Draft:
         """Return a body that asks for no longer an answer than its upstream takes beside such a prompt."""
         asked, tokens = relayed.dialect.answer_tokens(turn.read), tokens_in(turn.conversation, len(draft.body))
-        awaits = self._is_under_way(turn)
+        awaits = self._is_under_way(turn) and _can_lower(turn)
         most = relayed.windows.lowered(turn.model, relayed.route.provider, tokens, asked, is_awaiting=awaits)
         turn.asked = most
         return draft if most == asked else lower_answer(draft, most)
@@ -671,6 +671,12 @@ class ConversationCompactor:
 def _is_unwieldy(relayed: RelayedRequest, turn: ConversationTurn) -> bool:
     """Return whether a request is too large for an engine, also under its view."""
     return turn.is_unwieldy and len(turn.sent(relayed.dialect)) > _UNWIELDY_SENT
+
+
+def _can_lower(turn: ConversationTurn) -> bool:
+    """Return whether an answer may be shorter without a smaller budget for thinking, with which no prompt is cached."""
+    thinking = turn.read.field("thinking")
+    return not (isinstance(thinking, dict) and "budget_tokens" in thinking)
 
 
 def _new_messages(relayed: RelayedRequest, turn: ConversationTurn) -> list[Message]:
