@@ -185,8 +185,9 @@ class SlowModel:
             self._moved.notify_all()
 
 
+@pytest.mark.parametrize("most", [200, 25_000], ids=["", "with a shorter answer than it asks for"])
 def test_a_compaction_begins_so_early_that_nobody_waits_for_its_summary(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compaction, "_WAIT_SECONDS", 1.0)  # whoever waits does so in vain
     script, window, log = SlowModel(steps=22), 100_000, BytesIO()
@@ -200,7 +201,7 @@ def test_a_compaction_begins_so_early_that_nobody_waits_for_its_summary(
         try:
             for number in range(100):
                 history.append({"role": "user", "content": f"Question {number}: {WORDS * 6}"})
-                assert ask(running, "anthropic", history) == 200
+                assert ask(running, "anthropic", history, max_tokens=most) == 200
                 until(lambda: script.is_writing or not running.gateway._compactor._ahead)
             done = running.store().compactions()
         finally:

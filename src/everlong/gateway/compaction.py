@@ -161,8 +161,8 @@ class ConversationCompactor:
         # New messages that no compaction could fit are spilled first.
         if size.is_too_large and await self._spill(relayed, turn, size, newest_only=True):
             size = await self._size(relayed, turn)
-        is_under_way = conversation.branch.id in self._ahead and conversation.branch.id not in self._preparing
-        is_due = size.is_too_large and conversation.messages >= HYGIENE_MESSAGES and not (is_under_way and size.fits)
+        can_go_on = size.fits and self._is_under_way(turn)
+        is_due = size.is_too_large and conversation.messages >= HYGIENE_MESSAGES and not can_go_on
         if size.is_considered and self._is_cold(turn):
             is_due = is_due or self._is_due(turn, size, is_cold=True)
         conversation.sent_at = self._clock()
@@ -192,8 +192,7 @@ class ConversationCompactor:
         before = conversation.reported[1] if conversation.reported is not None else tokens
         conversation.growth = conversation.growth.after(tokens - before, self._clock())
         conversation.reported = (turn.drafted or sent, tokens)  # as later bodies are measured: without hidden tools
-        asked = relayed.dialect.answer_tokens(turn.read)
-        relayed.windows.heard(turn.model, relayed.route.provider, tokens, asked, is_taken=True)
+        relayed.windows.heard(turn.model, relayed.route.provider, tokens, turn.asked, is_taken=True)
         if not self._is_on or turn.is_unwieldy or relayed.dialect.compacts_upstream(turn.read):
             return
         if not conversation.is_placed:  # it was far from a compaction when it came
@@ -282,7 +281,7 @@ class ConversationCompactor:
     def _learn_limit(self, relayed: RelayedRequest, turn: ConversationTurn, error: ContextOverflow, sent: int) -> bool:
         """Learn from the refusal of a body of ``sent`` bytes; return whether only its answer was too long."""
         relayed.windows.learn(turn.model, relayed.route.provider, error)
-        tokens, asked = tokens_in(turn.conversation, sent), relayed.dialect.answer_tokens(turn.read)
+        tokens, asked = tokens_in(turn.conversation, sent), turn.asked
         if relayed.windows.heard(turn.model, relayed.route.provider, tokens, asked, is_taken=False):
             return True
         told = error.prompt_tokens or 0  # some APIs mean the prompt, others prompt and answer together
@@ -627,8 +626,14 @@ class ConversationCompactor:
     def lower_answer(self, relayed: RelayedRequest, turn: ConversationTurn, draft: Draft) -> Draft:
         """Return a body that asks for no longer an answer than its upstream takes beside such a prompt."""
         asked, tokens = relayed.dialect.answer_tokens(turn.read), tokens_in(turn.conversation, len(draft.body))
-        most = relayed.windows.lowered(turn.model, relayed.route.provider, tokens, asked)
+        awaits = self._is_under_way(turn)
+        most = relayed.windows.lowered(turn.model, relayed.route.provider, tokens, asked, is_awaiting=awaits)
+        turn.asked = most
         return draft if most == asked else lower_answer(draft, most)
+
+    def _is_under_way(self, turn: ConversationTurn) -> bool:
+        """Return whether a summary of a conversation is being written ahead."""
+        return turn.conversation.branch.id in self._ahead and turn.conversation.branch.id not in self._preparing
 
     def recall_tools(self, relayed: RelayedRequest) -> tuple[HiddenTool, ...]:
         """Return the tools by which the model of a request looks things up: the lossless engine's own always."""

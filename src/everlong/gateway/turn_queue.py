@@ -163,6 +163,8 @@ class ConversationTurn:
     timer: asyncio.TimerHandle | None = None
     noted: int | None = None
     """The number of the journal entry that was written before the request went upstream."""
+    asked: int = 0
+    """The most tokens that the answer to its newest body may have."""
     drafted: int = 0
     """Bytes of the body under the view in force when it was sent last, without the gateway's own additions."""
 

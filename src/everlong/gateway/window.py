@@ -41,6 +41,7 @@ _GROWTH = 1.15
 """Factor for text that came since the last count and may be denser."""
 _ANSWER_SHARE = 0.25
 """Share of the window that is kept free for an answer at most, however many tokens its request asks for."""
+_LEAST_ANSWER_SHARE = 0.05
 _LOWERED_SHARE = 0.2
 """Share of the window that a lowered request asks for; the rest leaves room for the ask of a summary."""
 _FULL = 0.98
@@ -74,8 +75,8 @@ class RequestSize:
 
     @property
     def fits(self) -> bool:
-        """True if the window holds it with its answer, although a compaction may be due."""
-        return self.left > 0
+        """True if the window holds it with an answer, be that a shorter one, although a compaction may be due."""
+        return self.left + self.answer > min(self.answer, int(_LEAST_ANSWER_SHARE * self.window))
 
     @property
     def left(self) -> int:
@@ -128,14 +129,18 @@ class Windows:
         self._counts_answers[name] = not is_taken
         return True
 
-    def lowered(self, model: str, provider: str, tokens: int, asked: int) -> int:
-        """Return the tokens that a request may ask for beside a prompt: fewer only where more was refused once."""
-        is_refused = self._counts_answers.get(ModelName(provider, model), False)
+    def lowered(self, model: str, provider: str, tokens: int, asked: int, *, is_awaiting: bool = False) -> int:
+        """Return the tokens that a request may ask for beside a prompt.
+
+        Fewer only where more was refused once, or while a summary is written for which it would have to wait.
+        """
+        counts = self._counts_answers.get(ModelName(provider, model), is_awaiting)
         window = self.window(model, provider)
-        if not is_refused or tokens + asked <= _FULL * window:
+        if not counts or tokens + asked <= _FULL * window:
             return asked
         share = int(_LOWERED_SHARE * window)  # always the same, unless not even that is left
-        return min(asked, max(share // 4, min(share, int(_FULL * window) - tokens)))
+        least = int(_LEAST_ANSWER_SHARE * window)
+        return min(asked, max(least, min(share, int(_FULL * window) - tokens)))
 
     def cost(self, model: str, usage: Usage) -> float:
         """Return the cost of a request in US dollars, as `everlong usage` has it; 0 if prices are not known."""
