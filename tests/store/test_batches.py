@@ -56,9 +56,13 @@ def test_who_stops_the_program_in_the_middle_of_a_write_hears_of_nothing_else(fi
         connection.invalidate()  # as SQLAlchemy does where Ctrl-C comes in the middle of a statement
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), file_store.batch():
-        file_store.record(talk(1))
-        file_store.database.write(stopped)
+    def store_some() -> None:
+        with file_store.batch():
+            file_store.record(talk(1))
+            file_store.database.write(stopped)
+
+    with pytest.raises(KeyboardInterrupt):
+        store_some()
     assert file_store.verify().problems == []
 
 
