@@ -5,6 +5,7 @@ The values are made up: the letter in braces says which characters a secret has 
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import string
@@ -282,3 +283,12 @@ def test_a_word_that_might_begin_a_token_at_each_dash_takes_no_square_of_time() 
     assert redact(word) == word
     signed = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dBjftJeZ4CVPmB92K27u"
     assert redact(f"session={signed}; next") == "session=[redacted:jwt]; next"
+
+
+@pytest.mark.parametrize("times", range(1, 5))
+def test_a_password_in_json_that_was_written_into_json_again_goes(times: int) -> None:
+    told = json.dumps({"password": "hunter2abc", "note": "stays"})
+    for _ in range(times - 1):
+        told = json.dumps(told)
+    assert "hunter2" not in redact(told)
+    assert "stays" in redact(told)

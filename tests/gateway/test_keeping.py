@@ -7,12 +7,13 @@ import errno
 import json
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 
 from everlong.errors import StoreUnavailable
 from everlong.gateway.account import RequestAccount
@@ -150,3 +151,22 @@ def _oldest(running: Running) -> float:
     lines = httpx.get(f"{running.url}/metrics").text.splitlines()
     (line,) = (line for line in lines if line.startswith("everlong_journal_oldest_seconds"))
     return float(line.split()[-1])
+
+
+def test_a_database_that_hangs_takes_one_thread_however_many_ask_whether_the_gateway_is_ready(
+    model: ModelServer, tmp_path: Path
+) -> None:
+    looks, released = [], threading.Event()
+
+    def hold(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement == "SELECT 1":
+            looks.append(statement)
+            released.wait(PATIENCE)
+
+    with run_gateway(model.url, str(tmp_path / "gateway.db")) as running, ThreadPoolExecutor(8) as pool:
+        event.listen(running.database.engine, "before_cursor_execute", hold)
+        asked = [pool.submit(httpx.get, f"{running.url}/readyz", timeout=PATIENCE) for _ in range(8)]
+        until(lambda: running.gateway.metrics.in_flight == 8)
+        released.set()
+        assert {one.result().status_code for one in asked} == {200}
+        assert len(looks) == 1

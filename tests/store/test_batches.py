@@ -51,6 +51,21 @@ def test_many_conversations_share_one_commit_and_come_back_whole(
     assert file_store.verify().problems == []
 
 
+def test_who_stops_the_program_in_the_middle_of_a_write_hears_of_nothing_else(file_store: Store) -> None:
+    def stopped(connection: Connection) -> None:
+        connection.invalidate()  # as SQLAlchemy does where Ctrl-C comes in the middle of a statement
+        raise KeyboardInterrupt
+
+    def store_some() -> None:
+        with file_store.batch():
+            file_store.record(talk(1))
+            file_store.database.write(stopped)
+
+    with pytest.raises(KeyboardInterrupt):
+        store_some()
+    assert file_store.verify().problems == []
+
+
 def test_one_that_fails_takes_nothing_else_with_it(store: Store) -> None:
     store.sessions.start(title="Taken")
     with store.batch():

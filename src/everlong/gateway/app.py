@@ -408,6 +408,8 @@ class _Endpoints:
         self._gateway = gateway
         self._front = front
         self._secret = secret(create=True)
+        self._looking: asyncio.Future[None] | None = None
+        """The newest look at the database, for everybody who asks meanwhile."""
 
     # -- conversations -------------------------------------------------------------------------------------------------
 
@@ -514,9 +516,12 @@ class _Endpoints:
             with database.translating(), database.read() as connection:
                 connection.execute(text("SELECT 1"))
 
+        if self._looking is None or self._looking.done():  # one that hangs takes one thread; clients need the others
+            self._looking = asyncio.ensure_future(asyncio.to_thread(look))
+            self._looking.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, if nobody waits
         try:
             async with asyncio.timeout(_READY_SECONDS):
-                await asyncio.to_thread(look)
+                await asyncio.shield(self._looking)
         except (StoreError, OSError):
             return "the database cannot be reached"
         except TimeoutError:

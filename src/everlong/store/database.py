@@ -250,12 +250,17 @@ class Database:
         if self._batch is not None:  # part of the one around it
             yield
             return
-        batch = self._own.batch = Batch(self, wait)
+        batch, is_stopped = Batch(self, wait), False
+        self._own.batch = batch
         try:
             yield
+        except (KeyboardInterrupt, SystemExit):  # which say more than the write that they cut off
+            is_stopped = True
+            raise
         finally:
             self._own.batch = None
-            batch.close()
+            with suppress(StoreError) if is_stopped else nullcontext():
+                batch.close()
 
     @property
     def in_batch(self) -> bool:
