@@ -133,6 +133,7 @@ class Machine:
                     "retry_timeout": 4,
                     "primary_start_timeout": 0,
                     "synchronous_mode": True,
+                    "synchronous_mode_strict": True,  # else a new leader acknowledges alone until it has a standby
                     "postgresql": {"use_pg_rewind": True, "parameters": {"max_connections": 100}},
                 },
                 "initdb": [{"encoding": "UTF8"}, {"locale": "C"}, {"wal-segsize": "1"}, "data-checksums"],
