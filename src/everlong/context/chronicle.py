@@ -83,7 +83,7 @@ _CLOSINGS_SHARE = 0.2
 _NAMES_SHARE = 0.5
 """The share of the room for quoted lines that is kept for names alone; lines take the part that names do not need."""
 _FILLINGS = 3
-"""How often more lines are chosen while names leave room; a name that a line shows needs no room any more."""
+"""Rounds in which more lines are chosen: a name that a chosen line shows frees the room kept for it."""
 _LEAST_UNUSED = 0.01
 _HEADING_TOKENS = 6
 _ROOMY = 600
@@ -119,7 +119,7 @@ _ELIDED = re.compile(
     r"(?:\n</?\w+>){0,3}(?:\n.*)?$",
     re.MULTILINE,
 )
-"""What a harness left out, with the lines before and after it, which it mostly cut."""
+"""Matches a harness's note that it left something out, and the line on each side, which it mostly cut."""
 _TOLD = re.compile(r"(?:sent along in )?turn \d")
 _SENTENCE_END = re.compile(r"(?<=[.!?]) +(?=[A-Z*`])")
 _CAPITAL = re.compile(r"(?<=[a-z,] )[A-Z]\w+")

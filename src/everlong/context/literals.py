@@ -57,7 +57,7 @@ ACKNOWLEDGEMENT = "Understood. I continue from the summary."
 RULES_HEADING = "Standing rules of the user, in force:"
 """The first line of the block after a summary; unlike the summary, the block is to be obeyed."""
 NO_RULES = "- (none)"
-"""What stands below it if there are none."""
+"""The words below the heading of standing rules where there are no rules."""
 _RULES_END = re.compile(
     re.escape(RULES_HEADING) + r"(?:\n- (?:\(none\)|older rules, by id: rule-.*|\".*\" \(turn \d+\)))+"
     r"\n\(The user's own words\. Turns behind this summary: \d+\.\)\s*\Z"

@@ -66,7 +66,7 @@ class SourceLines(NamedTuple):
     at: int
     """The number of the call with which they were read."""
     reads: frozenset[str] | None
-    """What makes them out of date when it changes; None if they are only dated by what changed since."""
+    """The files whose change overtakes the lines; None where a change only dates them, as it does what was said."""
 
     def as_of(self, changed: Mapping[str, int]) -> SourceLines:
         """Return the lines dated by what changed since, best by what they name; worth less if they show just that."""

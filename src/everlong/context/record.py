@@ -81,7 +81,7 @@ _GIT_LOOKING = frozenset(
 
 _LISTING = _GIT_LOOKING | {"ls", "find", "tree"}
 ANY, CALLS = "*", "()"
-"""What stands for the change of any file, and for any call that changes something else."""
+"""Stand for a change of any file, and for a call that changed something besides files."""
 
 
 class FileChange(NamedTuple):
@@ -173,7 +173,7 @@ class Step:
 
     @property
     def events(self) -> list[str]:
-        """What the call changed: names of files, of itself, and what stands for them."""
+        """Return what the call changed: files and git commands by name, with `ANY`; or its own name, with `CALLS`."""
         if self.result is None or self.was_stopped:
             return []
         if self.command or self.changes:
@@ -185,16 +185,18 @@ class Step:
 
     @property
     def given(self) -> str:
-        """What the call was given: a command, the new text of a file, or all arguments; nothing if it was not done."""
-        if self.was_stopped or self.command or self.failed:
-            return "" if self.was_stopped else self.command
+        """Return the command, the new text of a file, or all arguments; empty if nothing was done with them."""
+        if self.was_stopped or (self.failed and not self.command):
+            return ""
+        if self.command:
+            return self.command
         texts = [value for value in self.arguments.values() if isinstance(value, str)]
         # Before the new text stands what it replaces.
         return "\n".join(texts[-1:] if self.changes else map(str, self.arguments.values()))
 
     @property
     def reads(self) -> frozenset[str]:
-        """The files whose change makes the result out of date, or what stands for all of them."""
+        """Return the names of files whose change overtakes the result; `ANY` for each file, `CALLS` for other calls."""
         if not self.command:
             return frozenset([self.path.rpartition("/")[2] if "." in self.path else ANY if self.path else CALLS])
         listed = not self.only_looks or any(_program(words) in _LISTING for words in self.programs)

@@ -242,7 +242,7 @@ class TokenShare(NamedTuple):
 
 
 class ToolsPage(NamedTuple):
-    """Who said how much of a conversation, its largest tools and files, and the tokens of all its messages."""
+    """The tokens of a conversation: by speaker, by tool, by file, and of all its messages."""
 
     voices: Sequence[TokenShare]
     tools: Sequence[TokenShare]
