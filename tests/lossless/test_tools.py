@@ -106,7 +106,7 @@ def test_grep_finds_by_mode_role_tool_and_time(spoken: Spoken) -> None:
 
 
 def test_grep_stays_in_the_conversation_whatever_it_is_told(spoken: Spoken) -> None:
-    """Those who talk elsewhere may be others: another chat of a channel, another user of an application with one key."""
+    """Whoever talks elsewhere may be somebody else: another chat of a channel, another user of one application."""
     store, engine, _ = spoken
     store.record([{"role": "user", "content": "The heron nests at Quibblemere."}], conversation="another")
     for one in (engine, make(store.graph(lambda: None))):
