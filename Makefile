@@ -147,7 +147,7 @@ $(PATRONI): requirements/cluster.txt | $(STAMP)
 	@touch $@
 
 # RUNLEVEL=1 installs the programs without starting them as services.
-test-cluster: $(PATRONI)  ## three PostgreSQL machines that fail under load; needs root and Debian's packages; ten minutes
+test-cluster: $(PATRONI)  ## three PostgreSQL machines that fail under load; needs root and Debian's packages; a quarter of an hour
 	@PATH=$$PATH:/usr/sbin which patroni etcd pgbouncer haproxy > /dev/null && ls /usr/lib/postgresql/*/bin/initdb > /dev/null || \
 		{ echo "==> apt-get install $(CLUSTER)"; \
 		$(AS_ROOT) env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -qq -y --no-install-recommends $(CLUSTER); }
