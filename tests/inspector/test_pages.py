@@ -59,13 +59,9 @@ def test_the_tree_tells_what_each_conversation_cost_by_itself(site: Site, store:
         store.sessions.start(store.record([user(title), assistant("done")]), title=title, from_depth=0).id
         for title in ("Whole", "Part")
     )
-    set_up = [(whole, {"cost": 2.5}), (part, {"cost": 0.5, "works_for": whole, "kind": "agent"})]
-    store.database.write(
-        lambda connection: [
-            connection.execute(update(session).where(session.c.id == ident).values(**values))
-            for ident, values in set_up
-        ]
-    )
+    for ident, values in ((whole, {session.c.cost: 2.5}), (part, {session.c.cost: 0.5, session.c.works_for: whole})):
+        moved = update(session).where(session.c.id == ident).values(values)
+        store.database.write(partial(Connection.execute, statement=moved))
     words = " ".join(site.get(f"/inspector/c/{whole}/tree").words.split())
     assert re.findall(r"Messages 2 · (\$[\d.]+)", words) == ["$2.50", "$0.5000"]
 

@@ -319,7 +319,7 @@ def test_under_everlong_wrap_the_gateway_alone_shortens(tmp_path: Path) -> None:
         return httpx.Response(200, json=made)
 
     for path, is_whole in ((path_of_folder(tmp_path), True), ("", False)):
-        http = httpx.Client(transport=httpx.MockTransport(answer))
+        http: Any = httpx.Client(transport=httpx.MockTransport(answer))
         own = openai.OpenAI(api_key="any", base_url=f"http://127.0.0.1:8642{path}/v1", http_client=http)
         messages: Any = [
             {"role": role, "content": f"{role} {number}: " + "a page of the ledger " * 200}
