@@ -356,7 +356,7 @@ class Pace:
         """Return a line on why the threshold is not the usual one; none if it is."""
         if self.threshold == usual:
             return []
-        why = f"after a compaction {self.need:,} tokens are left, and a prompt may have {self.room:,}"
+        why = f"a compaction leaves up to {self.need:,} tokens, and no prompt may have more than {self.room:,}"
         return [f"for this conversation {self.threshold:,} instead of {usual:,}: {why}"]
 
     @property
