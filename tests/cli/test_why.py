@@ -111,3 +111,9 @@ def test_a_list_that_was_stored_without_a_session_was_not_taken_back(store: Stor
     store.record(TALK)
     assert {state for _, state in states(store, "port 8443")} == {"outside"}
     assert "in the store, and in no conversation" in why("port", "8443").out
+
+
+def test_a_conversation_without_a_title_is_named_by_its_id(store: Store, why: Run) -> None:
+    at = store.record(TALK)
+    session = store.sessions.start(at, from_depth=0)
+    assert why("port", "8443").out.startswith(f"  1  {session.id}, message ")

@@ -326,7 +326,7 @@ def demo_command(web: bool, as_json: bool) -> None:
             _print_sizes(out, played, session)
             _print_table(out, played, answers)
             _print_summary(out, played[-1], messages)
-            _print_next(out)
+            _print_next(out, web=web)
         if web:
             models = {MODEL: {"context_length": _WINDOW, **PRICES}}
             serve_inspector(store, "everlong demo", port=0, opens_browser=True, models=models)
@@ -352,10 +352,10 @@ def _print_heading(out: Console, text: str) -> None:
     out.print(Text(f"\n{text}", style="bold"))
 
 
-def _print_next(out: Console) -> None:
+def _print_next(out: Console, *, web: bool) -> None:
     _print_heading(out, "What to run next")
     is_apart = shutil.which("everlong") is None and Path(".venv/bin/activate").is_file()
-    for command, about in _NEXT if is_apart else _NEXT[1:]:
+    for command, about in _NEXT[not is_apart : len(_NEXT) - web]:
         out.print(Text.assemble("  ", (f"{command:<31}", "bold"), about))
 
 

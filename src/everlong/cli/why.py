@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -22,8 +23,7 @@ from everlong.cli.chosen_store import (
     store_option,
     tenant_option,
 )
-from everlong.cli.output import counted, json_option, say
-from everlong.cli.screen import styled
+from everlong.cli.output import counted, fold, json_option, say
 from everlong.store.transcripts import one_line, plain
 from everlong.store.transcripts.parts import moment
 from everlong.store.whereabouts import count_forgotten, find_whereabouts
@@ -93,13 +93,13 @@ def _not_found(asked: str, forgotten: int, *, is_narrow: bool) -> str:
 
 
 def _describe(number: int, one: Whereabouts, asked: str, *, has_ended: bool) -> Iterator[str]:
-    title = f"{one_line(one.title)} " if one.title else ""
-    where = f"{title}({one.conversation}), message {one.turn}" if one.conversation else "(in no conversation)"
-    role = styled(one_line(one.role), bold=True)
-    yield f"{number:>3}  {where}: {role}, {moment(one.at)}, id {one.id}"
+    name = f"{one_line(one.title)} ({one.conversation})" if one.title else one.conversation
+    where = f"{name}, message {one.turn}" if one.conversation else "in no conversation"
+    lines = [f"{number:>3}  {where}: {one_line(one.role)}, {moment(one.at)}, id {one.id}"]
     if one.text:
-        yield f"     said   {plain(one.text)}"
-    yield f"     now    {_now(one, has_ended=has_ended)}"
+        lines.append(f"     said   {plain(one.text)}")
+    for line in (*lines, f"     now    {_now(one, has_ended=has_ended)}"):
+        yield fold(line, sys.stdout, " " * 12)
     for place, line in enumerate(_ways_back(one, asked)):
         yield f"     {'back' if place == 0 else '':<6} {line}"
 
