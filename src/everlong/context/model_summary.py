@@ -90,8 +90,7 @@ class CompletionSummarizer:
     def summarize(self, request: SummaryRequest) -> str:
         """Return the model's summary of all turns, in one call if they fit, else in parts.
 
-        A model that refuses a prompt as too long has a smaller window than is known: the one that it names, else half.
-        That is kept for the next summary.
+        A model that refuses a prompt as too long has a smaller window: the one that it names, else half; that is kept.
         """
         while True:
             try:

@@ -109,10 +109,8 @@ def warm_prompt(request: SummaryRequest, budget: int) -> list[Message]:
 def warm_ask(request: SummaryRequest, budget: int) -> str:
     """Return the words that ask for a summary of the conversation before them."""
     asks = [_UPDATE_IN_PLACE if request.previous else "Summarize the conversation above.", *_wishes(request, budget)]
-    material = [
-        ("context", [piece for piece in _context(request) if piece.label == "memory"]),
-        *_newest(request, budget),
-    ]
+    memory = [piece for piece in _context(request) if piece.label == "memory"]
+    material = [("context", memory), *_newest(request, budget)]
     sent = [str(message.get("content")) for message in request.prefix]
     sent += [call.arguments for message in request.prefix for call in calls_of(message)]
     token = boundary([*sent, *(piece.body for _, pieces in material for piece in pieces)])
