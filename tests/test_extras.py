@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everlong.extras import install_command
+from everlong.extras import install_command, list_extras
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,10 @@ def test_pipx_and_uv_are_known_by_the_file_that_they_leave(tmp_path: Path, file:
     assert install_command("gateway", place).startswith("pip install ")
     (place / file).touch()
     assert install_command("gateway", place).startswith(begins)
+
+
+def test_the_page_on_installing_names_the_extras_that_there_are() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "install.md").read_text(encoding="utf-8")
+    table = page.split("| extra | for |")[1].split("\n\n")[0]
+    named = {name for row in table.splitlines()[2:] for name in row.split("|")[1].replace("`", "").split(", ")}
+    assert {name.strip() for name in named} == {*list_extras()} - {"all"}

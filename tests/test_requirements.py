@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
-FILES = ("app", "browser", "build", "dev", "docs", "local-model", "release")
+FILES = ("app", "browser", "build", "cluster", "dev", "docs", "local-model", "release")
 EXTRAS = ("gateway", "inspector", "postgres", "anthropic", "openai")
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 

@@ -3,6 +3,5 @@
 Run with ``python -m bench.caching``. Sessions are made up from seeds; costs are in units of one fresh input token.
 
     placement.py   markers against the oracle: serial, mixed and wide sessions, forks and rewinds, fan-outs
-    threshold.py   the automatic threshold against fixed ones
     speed.py       placing the markers of a long conversation's next request
 """

@@ -17,6 +17,7 @@ import argparse
 import asyncio
 import itertools
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -24,18 +25,20 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from aiohttp import ClientSession, ClientTimeout, TCPConnector
 
-from bench.cluster.machines import PATH, Cluster, Machine, missing, until
+from bench.cluster.machines import PATH, PATRONI, Cluster, Machine, missing, until
 from bench.gateway.kills import Client, Seen, audit, drain
+from bench.gateway.serving import children_of
 from bench.gateway.upstreams import failing_upstream
 from bench.measure import verdict
 
-_INSIDE = "EVERLONG_CLUSTER_INSIDE"
+_FOLDER = "EVERLONG_CLUSTER_FOLDER"
+"""The variable that names the cluster's folder; set inside of the namespaces."""
 _NAMESPACES = ("--net", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc")
 _ANSWERS = 20
 """Answers that clients get while something is broken, and before the next thing breaks."""
@@ -192,12 +195,10 @@ async def _load(cluster: Cluster, asked: argparse.Namespace) -> tuple[Seen, list
     return seen, rows
 
 
-def run(asked: argparse.Namespace) -> int:
+def run(asked: argparse.Namespace, folder: Path) -> int:
     """Start the cluster, disturb it under load and audit; 1 where something was lost, doubled or late."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="everlong-cluster-") as name, failing_upstream(0.0) as model:
-        folder = Path(name)
-        folder.chmod(0o755)
+    with failing_upstream(0.0) as model:
         cluster = Cluster(folder, model)
         try:
             cluster.start()
@@ -208,7 +209,8 @@ def run(asked: argparse.Namespace) -> int:
         finally:
             cluster.close()
             if asked.logs:
-                shutil.copytree(folder, asked.logs, ignore=shutil.ignore_patterns("etcd-data-*"), dirs_exist_ok=True)
+                ignored = shutil.ignore_patterns("etcd-data-*", PATRONI.name)
+                shutil.copytree(folder, asked.logs, ignore=ignored, dirs_exist_ok=True)
     longest = max(row.longest for row in rows)
     print(
         f"{len(seen.answered):,} turns answered, {drained.backlog:,} of them only in a journal at the end of the load"
@@ -226,6 +228,25 @@ def run(asked: argparse.Namespace) -> int:
     return 1 if problems or drained.lost or drained.left or longest > _LONGEST else 0
 
 
+def enclose(command: Sequence[str]) -> int:
+    """Run a command in namespaces and a folder of its own; neither is left when it ends, or this process is stopped."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    with tempfile.TemporaryDirectory(prefix="everlong-cluster-") as folder:
+        Path(folder).chmod(0o755)
+        # The shell is the first process of its namespace, and waits for those whose parent was killed.
+        first = ("setpriv", "--pdeathsig", "KILL", "unshare", *_NAMESPACES, "sh", "-c", '"$@"; exit $?', "sh")
+        process = subprocess.Popen([*first, *command], env={**os.environ, "PATH": PATH, _FOLDER: folder})
+        try:
+            return process.wait()
+        except BaseException:
+            shells = [os.pidfd_open(shell) for shell in children_of(process.pid)]
+            process.kill()  # unshare takes the shell along, and the kernel all others
+            for shell in shells:
+                select.select([shell], [], [])  # it ends after all others
+            process.wait()
+            raise
+
+
 def main() -> int:
     """Run inside of namespaces of our own, so that nothing stays behind."""
     parser = argparse.ArgumentParser(prog="python -m bench.cluster", description=__doc__)
@@ -239,16 +260,12 @@ def main() -> int:
     if lacking := missing():
         print(f"not installed: {', '.join(lacking)}; `make test-cluster` installs it", file=sys.stderr)
         return 2
-    if not os.environ.get(_INSIDE):
-        if os.geteuid() != 0:
-            print("namespaces of the network need root: sudo make test-cluster", file=sys.stderr)
-            return 2
-        # The shell is the first process of its namespace, and waits for those whose parent was killed.
-        command = ["unshare", *_NAMESPACES, "sh", "-c", '"$@"; exit $?', "sh", sys.executable, "-m", "bench.cluster"]
-        command += sys.argv[1:]
-        os.execvpe(command[0], command, {**os.environ, "PATH": PATH, _INSIDE: "1"})  # noqa: S606 - our own words
-    os.environ.pop(_INSIDE)  # a name that settings do not know
-    return run(asked)
+    if folder := os.environ.pop(_FOLDER, ""):  # a name that settings do not know
+        return run(asked, Path(folder))
+    if os.geteuid() != 0:
+        print("namespaces of the network need root: sudo make test-cluster", file=sys.stderr)
+        return 2
+    return enclose([sys.executable, "-m", "bench.cluster", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

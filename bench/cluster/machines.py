@@ -1,7 +1,7 @@
 """The cluster: three machines with PostgreSQL, Patroni and etcd, PgBouncer and HAProxy before them, three gateways.
 
 Each machine is a network namespace with a disk of its own (a tmpfs). Everything runs in one namespace of processes
-(see `__main__`): the kernel ends all of it with whoever began, however that came about.
+(see `__main__`): the kernel ends all of it with the process that began it, however that ended.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ import psycopg
 from bench.store.server import binaries
 
 PROGRAMS = ("patroni", "etcd", "pgbouncer", "haproxy", "unshare", "nsenter", "setpriv", "ip")
+PATRONI = Path(sys.prefix, "patroni")
+"""The Patroni that runs. Debian 12's is too old: it takes the leader's lock from whoever got it meanwhile."""
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 _COUNT = 3
@@ -34,6 +36,8 @@ _FRONT = 8642
 """The port at which clients find the gateways."""
 _POOL, _LEADER = 6432, 5000
 """The ports of PgBouncer, and of HAProxy's way to the leader."""
+_SOON = "connect_timeout=2&tcp_user_timeout=5000"
+"""How soon a machine that has vanished from the network counts as gone."""
 _PATIENCE = 180.0
 """Seconds that something may take which the cluster does by itself."""
 
@@ -41,6 +45,7 @@ _PATIENCE = 180.0
 def missing() -> list[str]:
     """Return the programs that are not installed."""
     found = [name for name in PROGRAMS if shutil.which(name, path=PATH) is None]
+    found += [] if PATRONI.is_dir() else [str(PATRONI)]
     return found if binaries() is not None else [*found, "postgres"]
 
 
@@ -97,7 +102,8 @@ class Machine:
         settings = folder / f"{self.name}.yaml"
         settings.write_text(json.dumps(self._patroni()), encoding="utf-8")  # JSON is YAML
         account = ("setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups")
-        self.patroni = Service(f"patroni-{number}", [*inside, *account, "patroni", str(settings)], folder)
+        command, env = [*inside, *account, "patroni", str(settings)], {"PYTHONPATH": str(folder / PATRONI.name)}
+        self.patroni = Service(f"patroni-{number}", command, folder, env)
         self.etcd = Service(f"etcd-{number}", [*inside, "etcd", *self._etcd(folder)], folder)
 
     def _has_network(self) -> bool:
@@ -117,6 +123,7 @@ class Machine:
             *("--advertise-client-urls", f"http://{self.address}:2379"),
             *("--initial-cluster", machines, "--initial-cluster-state", "new"),
             *("--heartbeat-interval", "250", "--election-timeout", "2500"),
+            "--pre-vote",  # else a machine that comes back unseats the leader of the others
         )
 
     def _patroni(self) -> Any:
@@ -128,7 +135,7 @@ class Machine:
             "etcd3": {"hosts": [f"10.77.0.{10 + number}:2379" for number in range(1, _COUNT + 1)]},
             "bootstrap": {
                 "dcs": {
-                    "ttl": 12,
+                    "ttl": 20,  # Patroni takes no less
                     "loop_wait": 2,
                     "retry_timeout": 4,
                     "primary_start_timeout": 0,
@@ -152,6 +159,8 @@ class Machine:
                     "min_wal_size": "8MB",
                     "max_wal_size": "32MB",
                     "wal_keep_size": "16MB",
+                    "wal_retrieve_retry_interval": "1s",  # nothing is acknowledged until a standby has found the leader
+                    "wal_sender_timeout": "10s",  # a parted leader stops when its standbys count as gone
                 },
                 "remove_data_directory_on_rewind_failure": True,
                 "remove_data_directory_on_diverged_timelines": True,
@@ -214,13 +223,14 @@ class Cluster:
 
     def __init__(self, folder: Path, upstream: str) -> None:
         self.folder = folder
+        shutil.copytree(PATRONI, folder / PATRONI.name)  # where the servers' account can read it
         _run("ip", "link", "set", "lo", "up")
         _run("ip", "link", "add", "br0", "type", "bridge")
         _run("ip", "addr", "add", "10.77.0.1/24", "dev", "br0")
         _run("ip", "link", "set", "br0", "up")
         self.machines = [Machine(number, folder) for number in range(1, _COUNT + 1)]
         hosts = ",".join(machine.address for machine in self.machines)
-        self.url = f"postgresql://everlong@{hosts}/everlong?target_session_attrs=read-write"
+        self.url = f"postgresql://everlong@{hosts}/everlong?target_session_attrs=read-write&{_SOON}"
         pooled = f"postgresql://everlong@127.0.0.1:{_POOL}/everlong"
         # Two find the leader through PgBouncer and HAProxy, the third by itself.
         urls = (pooled, pooled, self.url)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from bench.gateway.peers import FOLDER, Unusable
 from bench.public.keeping import at_most
-from bench.store.minilm import make_folder
+from bench.store.minilm import MiniLM, make_folder
 from bench.store.retrieval import FIRST, Finder, Result, plain_finder, recall, score, some, stored
 from bench.store.retrieval_sets import OWN, Conversation, chats, own_conversation, transcripts
 from everlong.store import Store
@@ -94,9 +94,7 @@ def measure_retrieval(folders: Sequence[Path], most: int = 0) -> dict[str, Any]:
     missing: dict[str, str] = {}
     model: Any = None
     try:
-        from everlong.providers.embeddings import OnnxModel  # noqa: PLC0415 - an extra
-
-        model = SharedPassages(OnnxModel(minilm()))
+        model = SharedPassages(MiniLM(minilm()))
     except (Unusable, ImportError) as error:
         missing[MINILM] = missing[BOTH] = str(error)
         print(f"public: {MINILM} is left out: {error}", file=sys.stderr)

@@ -130,14 +130,10 @@ def probe_postgres() -> None:
 def probe_semantic() -> None:
     """Load what the search by meaning computes with."""
     import numpy as np
-    import onnxruntime  # type: ignore[import-untyped, import-not-found, unused-ignore]
-    import tokenizers
 
     from everlong.store.search import meaning
 
-    expect(
-        onnxruntime.get_available_providers() and tokenizers.__version__ and np.ones(2).sum() == 2, "it does not load"
-    )
+    expect(np.ones(2).sum() == 2, "it does not load")
     expect(meaning.Meaning, "there is no search by meaning")
 
 

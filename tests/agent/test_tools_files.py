@@ -113,6 +113,7 @@ def test_files_without_permission_are_left_alone(guarded: Desk) -> None:
         ("./a.py", ["a.py"]),
         ("src/**", ["src/b.py", "src/deep/c.py", "src/deep/c.ts"]),
         ("*(.py", []),
+        ("src/**/[bc].{p,t}[ys]", ["src/b.py", "src/deep/c.py", "src/deep/c.ts"]),
     ],
 )
 def test_a_pattern_lists_what_matches_below(desk: Desk, pattern: str, names: list[str]) -> None:

@@ -122,3 +122,15 @@ def test_a_reply_that_the_gateway_has_after_other_words_is_not_added_again(tmp_p
             samples.OwnLogs(store).add(path)
             assert [(one.id, one.messages) for one in store.conversations.newest()] == [(session, 2)]
         assert store.verify().problems == []
+
+
+def test_a_log_without_a_title_has_the_same_one_on_every_screen(run: Run, home: Path) -> None:
+    log = home / ".claude" / "projects" / "-srv-harbour" / "6b.jsonl"
+    asked = samples.ClaudeLog().ask("Which crane is __free__?").say("The north crane.")
+    log.write_text(asked.text())
+    run("sessions", "import")
+    assert "Which crane is __free__?" in [one["title"] for one in run("sessions", "list", "--json").json]
+    log.write_text(asked.note(type="ai-title", aiTitle="The crane").text())
+    run("sessions", "import")
+    titles = [one["title"] for one in run("sessions", "list", "--json").json]
+    assert ("The crane" in titles, len(titles)) == (True, 3)

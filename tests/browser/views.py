@@ -18,13 +18,13 @@ class View(NamedTuple):
 
 VIEWS: dict[str, View] = {
     "list": View("/inspector/", TITLE),
-    "search": View("/inspector/search?q=port+number", "Summarized away by compaction 1"),
+    "search": View("/inspector/search?q=port+number", "Summarized away"),
     "message": View("/inspector/m/{m}", PORT),
     "now": View("{c}", "What the model gets now"),
     "timeline": View("{c}/timeline", "Requests, newest first"),
     "transcript": View("{c}/transcript?page=1", PORT),
     "compactions": View("{c}/compactions", "Compaction 2"),
-    "compaction": View("{c}/compactions/1?turn=12", "You came from message 12"),
+    "compaction": View("{c}/compactions/1", "Compaction 1 of"),
     "tree": View("{c}/tree", "Sub-agents and forks"),
     "cost": View("/inspector/cost?age=all", "Provider caching"),
     "problem": View("/inspector/c/nobody", "Back to all conversations"),

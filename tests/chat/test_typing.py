@@ -32,6 +32,34 @@ def test_several_lines_are_one_prompt_and_come_back(serve: Serve, chat: Open) ->
     assert server.model.asked[1].last_user == "one\ntwo\nthree!"
 
 
+_STOPPED_PRINT = """
+import pathlib, time
+from prompt_toolkit.output.vt100 import Vt100_Output
+inner = Vt100_Output.write_raw
+def write_raw(self, text):
+    while "(held)" in text and pathlib.Path("typing").exists():
+        pathlib.Path("printing").touch()
+        time.sleep(0.01)
+    inner(self, text)
+Vt100_Output.write_raw = write_raw
+"""
+
+
+def test_keys_pressed_during_a_print_are_keys(serve: Serve, chat: Open, root: Path) -> None:
+    server = serve(lambda ask: f"{ask.last_user}: understood.")
+    found = chat(server, first=_STOPPED_PRINT)
+    (root / "typing").touch()
+    found.enter("One (held)")
+    found.until((root / "printing").exists, "a print")
+    found.enter("Two")
+    found.type("three")
+    (root / "typing").unlink()
+    found.wait("Two: understood.")
+    found.wait("❯ three")
+    found.press("C-u", "C-d")
+    assert found.wait_exit() == 0
+
+
 @pytest.mark.soak
 def test_a_paste_of_100_kb_is_one_prompt_and_the_chat_stays_usable(serve: Serve, chat: Open, home: Path) -> None:
     configure(home, models={"some-model": {"context_length": 200_000}})

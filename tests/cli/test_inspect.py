@@ -40,3 +40,8 @@ def test_a_binary_file_is_called_no_text_file(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "bin.dat"
     file.write_bytes(bytes(range(256)) * 4 + b"\xd8\x00\x00")
     assert "bin.dat: the input is no text file" in run("inspect", str(file)).err
+
+
+def test_who_names_a_conversation_instead_of_a_file_is_told_where_to_look(run: Run) -> None:
+    ran = run("inspect", "20261119_172632_a70263")
+    assert (ran.code, "everlong inspect --web" in ran.err) == (2, True)

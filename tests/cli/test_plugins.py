@@ -67,3 +67,9 @@ def test_a_plugin_that_cannot_be_loaded_is_not_chosen(run: Run, home: Path) -> N
     ran = run("plugins", "use", "broken")
     assert (ran.code, "ZeroDivisionError" in ran.err) == (1, True)
     assert not (home / "config.yaml").exists()
+
+
+def test_choosing_a_plugin_says_what_the_doctor_will_find_fault_with(run: Run, home: Path) -> None:
+    engine_in(home / "plugins" / "context_engine" / "odd", manifest="")
+    ran = run("plugins", "use", "odd")
+    assert (ran.code, "but it has no plugin.yaml" in ran.err) == (0, True)

@@ -148,7 +148,7 @@ def ids(sessions: Run) -> list[str]:
 def test_a_conversation_is_one_row_with_its_agents(compacted: Run) -> None:
     heads, line = compacted("list").out.splitlines()
     first = ids(compacted)[0]
-    assert " ".join(heads.split()) == "session active messages compactions cost from title or first words"
+    assert " ".join(heads.split()) == "session active messages compactions cost from title"
     assert line.split()[0] == first
     assert line.split()[3:7] == ["7", "1", "$0.0090", "cli"]
     assert line.endswith("Harbour  +2 agents")

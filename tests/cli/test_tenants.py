@@ -91,3 +91,10 @@ def test_why_looks_at_one_tenant_and_names_it_in_the_commands_that_it_prints(pat
     found = CliRunner().invoke(cli, ["why", "--store", str(path), "--tenant", "ada", "heron"]).stdout
     assert "The word of ada is heron." in found
     assert f"everlong sessions --store {path} --tenant ada search " in found
+
+
+def test_a_tenant_may_be_named_behind_the_command_too(path: Path) -> None:
+    before = CliRunner().invoke(cli, ["sessions", "--store", str(path), "--tenant", "ada", "search", "heron"])
+    behind = CliRunner().invoke(cli, ["sessions", "search", "heron", "--store", str(path), "--tenant", "ada"])
+    assert behind.stdout == before.stdout
+    assert "The word of ada" in behind.stdout

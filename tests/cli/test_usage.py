@@ -65,6 +65,12 @@ def test_requests_without_a_reported_usage_are_told(usage: Run, store_file: Path
     assert "1 request failed; its cost is unknown" in shown
 
 
+def test_what_no_cache_has_saved_is_no_remark(usage: Run, store_file: Path) -> None:
+    with Store.open(store_file) as store:
+        asked(store, add_session(store, TALK, "Harbour"), input_tokens=10)
+    assert "caching" not in usage().out
+
+
 def test_a_compaction_without_a_call_is_no_row(usage: Run, store_file: Path) -> None:
     with Store.open(store_file) as store:
         made = add_session(store, [*TALK, {"role": "assistant", "content": "Berth 4."}] * 3, "Harbour")

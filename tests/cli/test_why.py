@@ -40,12 +40,12 @@ def why(run: Run, store_file: Path) -> Run:
     return lambda *arguments, **more: run("why", "--store", str(store_file), *arguments, **more)
 
 
-def compact(store: Store, session: Session, change: Any, reason: str = "threshold") -> Branch:
+def compact(store: Store, session: Session, change: Any) -> Branch:
     """Have a conversation compacted as a host does it, with a child session."""
     newest = store.sessions.resume(session.id)
     at = store.branch(newest.branch or 0)
     done = store.compact(
-        at, ScriptedEngine(change), Occasion(reason, newest.id), roll_over=newest.id, current_tokens=9_500
+        at, ScriptedEngine(change), Occasion("threshold", newest.id), roll_over=newest.id, current_tokens=9_500
     )
     assert done.outcome == "compacted"
     return at
@@ -55,27 +55,15 @@ def states(store: Store, words: str, **more: Any) -> list[tuple[str, str]]:
     return [(one.role, one.state) for one in find_whereabouts(store, words, **more)]
 
 
-def test_a_compaction_that_dropped_it_is_named_with_its_figures(store: Store, why: Run, store_file: Path) -> None:
+def test_words_that_a_summary_does_not_say_have_ways_back(store: Store, why: Run, store_file: Path) -> None:
     session = add_session(store, TALK, "Proxy")
-    compact(store, session, summarizing(0, 1, "a proxy"), "manual")  # the first one leaves it alone
     compact(store, session, summarizing(0, 4, "a proxy was wanted"))
     (one,) = [place for place in find_whereabouts(store, "port 8443") if place.role == "user"]
     assert one.state == "summarized"
-    (change,) = one.changes
-    assert change.compaction is not None
-    assert (change.became, change.number, change.compaction.reason, change.is_newest) == (
-        "summarized",
-        2,
-        "threshold",
-        True,
-    )
     shown = why("port", "8443").out
-    assert "now    summarized away by compaction #2 on " in shown
-    assert "(scripted, threshold, 9,500 → " not in shown  # this engine counts nothing afterwards
+    assert "now    summarized: the summary in its place does not say these words" in shown
     asked = f"--store {store_file}"
     assert f"everlong sessions {asked} show {session.id} --message " in shown
-    assert f"everlong inspect --web {asked}, then Undo this compaction" in shown
-    assert f"everlong chat {asked} --resume {session.id}, then /undo compaction" in shown
     assert f'read_turn(id="{one.id}")' in shown
 
 
@@ -123,3 +111,9 @@ def test_a_list_that_was_stored_without_a_session_was_not_taken_back(store: Stor
     store.record(TALK)
     assert {state for _, state in states(store, "port 8443")} == {"outside"}
     assert "in the store, and in no conversation" in why("port", "8443").out
+
+
+def test_a_conversation_without_a_title_is_named_by_its_id(store: Store, why: Run) -> None:
+    at = store.record(TALK)
+    session = store.sessions.start(at, from_depth=0)
+    assert why("port", "8443").out.startswith(f"  1  {session.id}, message ")

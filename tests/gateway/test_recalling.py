@@ -333,3 +333,32 @@ def test_packed_answers_and_refused_lookups_come_to_an_answer(
     results = [json.loads(one.body)["input"][-1] for one in upstream.requests[1:]]
     assert [one["type"] for one in results] == ["function_call_output"] * len(results)
     assert ["no room to look something up" in one["output"] for one in results] == [False, False, True][: len(results)]
+
+
+@pytest.mark.parametrize("second", ["hangs up", "refuses", "in one piece"])
+def test_a_stream_ends_amid_the_answer_where_the_upstream_gives_none_after_a_lookup(
+    second: str, upstream: Upstream, tmp_path: Path
+) -> None:
+    """Neither does another answer follow in the middle of it, nor does it seem complete."""
+
+    def script(exchange: Exchange) -> None:
+        if len(upstream.requests) == 1:
+            exchange.stream(streamed(answer_of(WORDS, CALL)))
+        elif second == "hangs up":
+            exchange.cut()
+        else:
+            exchange.answer(b"{}", "429 Too Many Requests" if second == "refuses" else "200 OK")
+
+    upstream.script = script
+    asked = [{"role": "user", "content": "Hi."}]
+    body = {"model": MODEL, "store": False, "stream": True, "tools": [WEATHER], "input": asked}
+    with run_gateway(upstream.url, str(tmp_path / "gateway.db"), SETTINGS) as running:
+        with running.raw() as raw:
+            raw.begin(json.dumps(body).encode(), "/v1/responses")
+            assert raw.head().status == 200
+            said = raw.rest()
+        (turn,) = running.store().turns.since()
+    assert b"Four." in said
+    assert b"HTTP/1.1" not in said
+    assert b"response.completed" not in said
+    assert turn.status == "failed"

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from sqlalchemy import Connection, update
 
-from everlong.inspector.rendering import format_seconds, format_short
+from everlong.inspector.rendering import format_seconds, format_short, render_markdown
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.conversations import ConversationLine
@@ -50,7 +50,25 @@ def test_now_shows_every_part_of_the_context_in_order(site: Site, ferry: Ferry) 
     assert "read_file" in page.words
     assert "You plan ferries." in page.words
     assert "TidesReader" in page.words
+    assert len(set(re.findall(r'Summary <span class="quiet">([\d,]+)</span>', page.text))) == 1
     assert re.search(r"compacted away\. messages \d+ to \d+ in the transcript", page.words)
+
+
+def test_the_tree_tells_what_each_conversation_cost_by_itself(site: Site, store: Store) -> None:
+    whole, part = (
+        store.sessions.start(store.record([user(title), assistant("done")]), title=title, from_depth=0).id
+        for title in ("Whole", "Part")
+    )
+    for ident, values in ((whole, {session.c.cost: 2.5}), (part, {session.c.cost: 0.5, session.c.works_for: whole})):
+        moved = update(session).where(session.c.id == ident).values(values)
+        store.database.write(partial(Connection.execute, statement=moved))
+    words = " ".join(site.get(f"/inspector/c/{whole}/tree").words.split())
+    assert re.findall(r"Messages 2 · (\$[\d.]+)", words) == ["$2.50", "$0.5000"]
+
+
+def test_names_with_underscores_are_shown_as_they_are() -> None:
+    assert "src/__init__.py and <strong>this</strong>" in render_markdown("src/__init__.py and **this**")
+    assert "<p>__main__.py</p>" in render_markdown("__main__.py")
 
 
 def test_now_tells_the_tokens_of_each_tool_and_of_each_file(site: Site, store: Store) -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
+import httpx
 import openai
 import pytest
 
 from everlong import ContextCompressor, LosslessEngine, Message, Store, wrap_client
+from everlong.gateway.formats import path_of_folder
 from everlong.testing import Answer, Ask, Call, ModelServer
 from tests.examples import length
 from tests.integrations import desk
@@ -305,6 +307,27 @@ def test_what_fits_goes_out_as_it_came_and_other_requests_are_left_alone() -> No
         assert copy.chat.completions.create(model="gpt-4o", messages=messages).choices
         with pytest.raises(openai.BadRequestError):
             client.chat.completions.create(model="gpt-4o", messages=[{"role": "nobody"}])  # type: ignore[typeddict-item]
+
+
+def test_under_everlong_wrap_the_gateway_alone_shortens(tmp_path: Path) -> None:
+    sent: list[Any] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.append(json.loads(request.content)["messages"])
+        said = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Good."}}
+        made = {"id": "1", "object": "chat.completion", "created": 0, "model": "gpt-4o", "choices": [said]}
+        return httpx.Response(200, json=made)
+
+    for path, is_whole in ((path_of_folder(tmp_path), True), ("", False)):
+        http: Any = httpx.Client(transport=httpx.MockTransport(answer))
+        own = openai.OpenAI(api_key="any", base_url=f"http://127.0.0.1:8642{path}/v1", http_client=http)
+        messages: Any = [
+            {"role": role, "content": f"{role} {number}: " + "a page of the ledger " * 200}
+            for number in range(20)
+            for role in ("user", "assistant")
+        ][:-1]
+        wrap_client(own, window=WINDOW).chat.completions.create(model="gpt-4o", messages=messages)
+        assert (sent[-1] == messages) is is_whole
 
 
 def test_markers_of_the_caller_never_become_too_many() -> None:

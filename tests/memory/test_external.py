@@ -71,7 +71,7 @@ def test_the_named_provider_is_used_with_its_own_settings(install: Install, fold
     manager = MemoryManager.from_settings(settings(provider="logbook"), folder, warnings.append)
     manager.start("s1")
     assert manager.prompt_block() == "The logbook is kept in Bergen."
-    assert manager.handles("memory_add")  # the built-in notes are there besides
+    assert "memory_add" in str(manager.tool_schemas())  # the built-in notes are there besides
     assert warnings == []
 
 
@@ -100,7 +100,7 @@ def test_a_broken_provider_is_a_warning_and_the_session_goes_on_without_it(
     install("ship_logbook", source, logbook=f"ship_logbook:{entry}")
     manager = MemoryManager.from_settings(settings(provider="logbook"), folder, warnings.append)
     manager.start("s1")
-    assert manager.handles("memory_add")
+    assert "memory_add" in str(manager.tool_schemas())
     assert len(warnings) == 1
     assert told in warnings[0]
     assert "'logbook'" in warnings[0]

@@ -1,20 +1,17 @@
-"""Embedding models: an endpoint through the official client, and a small ONNX model that the test makes itself."""
+"""Embedding models: an endpoint through the official client."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from everlong.config import ProviderSettings, SearchSettings, Settings
 from everlong.config.trust import may_set
-from everlong.errors import AuthenticationFailed, ProviderError
-from everlong.providers.embeddings import EndpointModel, OnnxModel, embedder_for, usable_embedder
+from everlong.errors import AuthenticationFailed, ConfigError, ProviderError
+from everlong.providers.embeddings import EndpointModel, embedder_for, usable_embedder
 from everlong.testing import Fault, ModelServer
-from tests.onnx_folder import SIZE, make_onnx_folder
 
 SECRET = "sk-" + "a1b2c3d4" * 5
 
@@ -65,14 +62,10 @@ def test_a_failure_of_the_endpoint_is_one_of_our_errors() -> None:
         assert len(model.embed(["rain"], is_query=False)) == 1
 
 
-def test_a_folder_gives_vectors_without_any_server(tmp_path: Path) -> None:
-    model = embedder_for(settings_for(str(make_onnx_folder(tmp_path / "words"))))
-    assert isinstance(model, OnnxModel)
-    vectors = model.embed(["the car is blue", "rain", "the car is blue", ""][:3], is_query=False)
-    assert vectors.shape == (3, SIZE)
-    assert np.allclose(vectors[0], vectors[2], atol=1e-6)
-    alone = model.embed(["rain"], is_query=True)
-    assert np.allclose(vectors[1], alone[0], atol=1e-6)  # padding does not count
+@pytest.mark.parametrize("name", ["minilm", "~/models/minilm", "anthropic:claude-haiku-5-5", "nobody:model"])
+def test_what_names_no_endpoint_is_refused_with_those_that_there_are(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"no PROVIDER:MODEL whose .* name a model of .*ollama.*, or off"):
+        embedder_for(settings_for(name))
 
 
 def test_a_missing_key_is_told_and_stops_nothing() -> None:

@@ -7,18 +7,13 @@ from __future__ import annotations
 
 import re
 
+from everlong.model.unseen import UNSEEN
+
 _UNSENDABLE = re.compile("[\ud800-\udfff]")
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
 )
 """Sequences that terminals obey rather than show: colours, titles, moves of the cursor."""
-
-_CONTROLS = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f"
-    "\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
-"""Control characters, and those that are invisible or change the order of others."""
 
 _DECEPTIVE = re.compile("[\xa0\u1680\u2000-\u200d\u202f\u205f\u2800\u3000\ufe0e\ufe0f]")
 """Spaces that a shell does not know as such, and joiners, which are invisible in a command."""
@@ -41,7 +36,7 @@ def plain(text: str) -> str:
 
 def visible(text: str) -> str:
     """Return the text for a person to read: no character in it hides, or changes others."""
-    return _CONTROLS.sub(_spell_out, text)
+    return UNSEEN.sub(_spell_out, text)
 
 
 def unmistakable(text: str) -> str:

@@ -85,7 +85,7 @@ def command(name: str, tenants: Literal["one", "each", "all"] = "one") -> Callab
 
     def decorate(function: Callable[..., Any]) -> click.Command:
         run = function if tenants == "all" else run_for_each_tenant(function, is_allowed=tenants == "each")
-        return click.command(name)(run)
+        return click.command(name)(store_option(tenant_option(all_tenants_option(run))))
 
     return decorate
 

@@ -325,8 +325,8 @@ def demo_command(web: bool, as_json: bool) -> None:
         else:
             _print_sizes(out, played, session)
             _print_table(out, played, answers)
-            _print_summary(out, played[-1], messages)
-            _print_next(out)
+            _print_summary(out, played[-1])
+            _print_next(out, web=web)
         if web:
             models = {MODEL: {"context_length": _WINDOW, **PRICES}}
             serve_inspector(store, "everlong demo", port=0, opens_browser=True, models=models)
@@ -352,10 +352,10 @@ def _print_heading(out: Console, text: str) -> None:
     out.print(Text(f"\n{text}", style="bold"))
 
 
-def _print_next(out: Console) -> None:
+def _print_next(out: Console, *, web: bool) -> None:
     _print_heading(out, "What to run next")
     is_apart = shutil.which("everlong") is None and Path(".venv/bin/activate").is_file()
-    for command, about in _NEXT if is_apart else _NEXT[1:]:
+    for command, about in _NEXT[not is_apart : len(_NEXT) - web]:
         out.print(Text.assemble("  ", (f"{command:<31}", "bold"), about))
 
 
@@ -395,15 +395,12 @@ def _print_table(out: Console, played: Sequence[Contender], answers: Sequence[Se
     out.print(Text(told, "dim"))
 
 
-def _print_summary(out: Console, held: Contender, messages: int) -> None:
+def _print_summary(out: Console, held: Contender) -> None:
     """Print the beginning of the newest summary's sections."""
     summary = next((one for one in held.messages if is_summary(one)), None)
     if summary is None:
         return
-    hidden, tokens = messages - len(held.messages) + 2, held.counter.count(summary)
-    _print_heading(
-        out, f"Everlong's summary: {tokens:,} tokens for {counted(hidden, 'message')} (one line of each part)"
-    )
+    _print_heading(out, f"Everlong's summary, {held.counter.count(summary):,} tokens (one line of each part)")
     # A line of letters of one cell each comes first, because it fits.
     sections = [(title, items) for title, items in _sections(text_of(summary)) if items]
     shown = [(title, min(items, key=lambda item: cell_len(item) > len(item))) for title, items in sections]

@@ -281,15 +281,14 @@ def check_disk(situation: DoctorSituation) -> Iterator[Finding]:
 
 
 def check_embeddings(situation: DoctorSituation) -> Iterator[Finding]:
-    """Check that the model for the search by meaning works; an endpoint only if calls are allowed."""
+    """Check that the model for the search by meaning works, if calls are allowed."""
     from everlong.providers.embeddings import embedder_for  # noqa: PLC0415 - may be broken
 
-    name = situation.settings.search.embeddings
-    embedder = None if name == "off" else embedder_for(situation.settings)
+    embedder = embedder_for(situation.settings)
     if embedder is None:
         yield Finding("ok", "search.embeddings is off: the search goes by words")
-    elif ":" in name and not situation.may_call:
-        yield Finding("ok", f"{name}, not asked; --call does that")
+    elif not situation.may_call:
+        yield Finding("ok", f"{embedder.model_id}, not asked; --call does that")
     else:
         size = embedder.embed(["Which port did we agree on?"], is_query=True).shape[1]
         yield Finding("ok", f"{embedder.model_id} gives vectors of {size} numbers")
@@ -349,7 +348,7 @@ _CHECKS: dict[str, tuple[Check, str]] = {
     "model": (check_model, "correct agent.model, the key or the address"),
     "store": (check_store, "restore a backup, or name another file: everlong config set store.url PATH"),
     "disk": (check_disk, "mend the folder, or name another place: everlong config set store.url PATH"),
-    "embeddings": (check_embeddings, "everlong config set search.embeddings PATH, PROVIDER:MODEL or off"),
+    "embeddings": (check_embeddings, "everlong config set search.embeddings PROVIDER:MODEL or off"),
     "channels": (check_channels, "set TELEGRAM_BOT_TOKEN or DISCORD_BOT_TOKEN"),
     "plugins": (check_plugins, "everlong plugins shows what is there"),
 }

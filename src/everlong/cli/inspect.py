@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -47,6 +48,8 @@ def inspect_command(
     or a store; without it, the page shows the configured store.
     """
     if file is not None and not (web and "://" in file):
+        if not web and file != "-" and not Path(file).exists():
+            raise click.UsageError(f"there is no file {file!r}; for a stored conversation: everlong inspect --web")
         click.Path(exists=True, dir_okay=False, allow_dash=True).convert(file, None, click.get_current_context())
     if web:
         from everlong.cli.inspect_web import show_web  # noqa: PLC0415 - keeps `--help` quick

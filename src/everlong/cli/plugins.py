@@ -150,6 +150,8 @@ def use_engine(plugins: Plugins, found: FoundPlugin, name: str) -> Iterator[str]
     own = config.user_config_path()
     config.set_value(own, "context.engine", engine)
     yield f"context.engine is now {engine} in {own}"
+    if found.problem:
+        yield f"but {found.problem}"
     yield from override_note("context.engine", own)
 
 

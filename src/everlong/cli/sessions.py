@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,7 +35,7 @@ from everlong.cli.picture import print_table
 from everlong.cli.screen import show_in_pager, styled
 from everlong.errors import NotStored
 from everlong.lossless.graph import describe
-from everlong.model import called_tools, typed_words, whole_text
+from everlong.model import called_tools, whole_text
 from everlong.store import Conversation
 from everlong.store.conversations import CompactionMark, ConversationLine
 from everlong.store.summaries import StoredGraph
@@ -112,7 +111,7 @@ def list_(limit: int, as_json: bool, side: bool, **given: Any) -> None:
         if as_json:
             print_json([one.to_dict() for one in found[:limit]])
             return
-        rows = [_conversation_row(store, one) for one in found[:limit]]
+        rows = [_conversation_row(one) for one in found[:limit]]
         elsewhere = "" if rows else other_tenants(store)
     _print_rows(rows, elsewhere, is_filtered=any(value is not None for value in given.values()))
     if len(found) > limit:
@@ -124,12 +123,12 @@ def _print_rows(rows: list[list[str]], elsewhere: str, *, is_filtered: bool) -> 
         nothing = f"no conversations yet; {elsewhere or '`everlong sessions import FILE` adds some'}"
         say("; ".join(filter(None, ("no conversation matches these options", elsewhere))) if is_filtered else nothing)
         return
-    heads = ["session", "active", "messages", "compactions", "model", "cost", "from", "title or first words"]
+    heads = ["session", "active", "messages", "compactions", "model", "cost", "from", "title"]
     print_table(heads, rows, right={2, 3, 5}, spare=(4, 5, 3, 6))
 
 
-def _conversation_row(store: Store, one: Conversation) -> list[str]:
-    name = one_line(one.title or "") or _first_words(store, one)
+def _conversation_row(one: Conversation) -> list[str]:
+    name = one_line(one.title or "")
     if one.kind != "main":
         whom = f" for {one.works_for}" if one.works_for else ""
         name = f"{name}  ↳ {'agent' if one.kind == 'agent' else 'on the side'}{whom}"
@@ -150,14 +149,6 @@ def _short_folder(folder: str) -> str:
     if folder == home or folder.startswith(f"{home}/"):
         folder = f"~{folder[len(home) :]}"
     return folder if len(folder) <= _FOLDER_CHARS else f"…{folder[1 - _FOLDER_CHARS :]}"
-
-
-def _first_words(store: Store, one: Conversation) -> str:
-    for line in islice(store.conversations.entries(one.id), 12):
-        words = one_line(typed_words(line.entry.message)[:400]) if isinstance(line, ConversationLine) else ""
-        if words:
-            return f"“{words[:80]}{'…' if len(words) > 80 else ''}”"
-    return ""
 
 
 # -- show --------------------------------------------------------------------------------------------------------------

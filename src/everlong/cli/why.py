@@ -1,10 +1,11 @@
-"""``everlong why WORDS``: where something was said, what has become of it, and how to get it back.
+"""``everlong why WORDS``: where something was said, whether the model still gets it, and how to get it back.
 
 `everlong.store.whereabouts` finds the answer; this module puts it into words.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,6 @@ import click
 from everlong.cli.chosen_store import (
     all_tenants_option,
     chosen_options,
-    chosen_tenant,
     find_conversation,
     index_pending,
     open_chosen_store,
@@ -23,25 +23,19 @@ from everlong.cli.chosen_store import (
     store_option,
     tenant_option,
 )
-from everlong.cli.output import counted, json_option, say
-from everlong.cli.screen import styled
+from everlong.cli.output import counted, fold, json_option, say
 from everlong.store.transcripts import one_line, plain
 from everlong.store.transcripts.parts import moment
 from everlong.store.whereabouts import count_forgotten, find_whereabouts
 
 if TYPE_CHECKING:
-    from everlong.store.whereabouts import Change, Whereabouts
+    from everlong.store.whereabouts import Whereabouts
 
 _INDEX_SECONDS = 2.0
-_BECAME = {
-    "stub": "shortened to a stub",
-    "shortened": "shortened",
-    "cleared": "cleared",
-    "summarized": "summarized away",
-}
 _EMPTY = "no conversations yet; `everlong sessions import ~/.claude/projects` brings those of Claude Code in"
 _STATES = {
     "in context": "in context: the model gets it word for word",
+    "summarized": "summarized: the summary in its place does not say these words",
     "ended": "was in context when the conversation ended: its last request had it word for word",
     "left out": "left out: its client no longer sends it",
     "taken back": "taken back: the conversation does not go on with it, and the store still has it",
@@ -99,45 +93,25 @@ def _not_found(asked: str, forgotten: int, *, is_narrow: bool) -> str:
 
 
 def _describe(number: int, one: Whereabouts, asked: str, *, has_ended: bool) -> Iterator[str]:
-    title = f"{one_line(one.title)} " if one.title else ""
-    where = f"{title}({one.conversation}), message {one.turn}" if one.conversation else "(in no conversation)"
-    role = styled(one_line(one.role), bold=True)
-    yield f"{number:>3}  {where}: {role}, {moment(one.at)}, id {one.id}"
+    name = f"{one_line(one.title)} ({one.conversation})" if one.title else one.conversation
+    where = f"{name}, message {one.turn}" if one.conversation else "in no conversation"
+    lines = [f"{number:>3}  {where}: {one_line(one.role)}, {moment(one.at)}, id {one.id}"]
     if one.text:
-        yield f"     said   {plain(one.text)}"
-    for place, line in enumerate(_now(one, has_ended=has_ended)):
-        yield f"     {'now' if place == 0 else '':<6} {line}"
+        lines.append(f"     said   {plain(one.text)}")
+    for line in (*lines, f"     now    {_now(one, has_ended=has_ended)}"):
+        yield fold(line, sys.stdout, " " * 12)
     for place, line in enumerate(_ways_back(one, asked)):
         yield f"     {'back' if place == 0 else '':<6} {line}"
 
 
-def _now(one: Whereabouts, *, has_ended: bool) -> Iterator[str]:
-    """Yield what has become of a message, compaction by compaction."""
+def _now(one: Whereabouts, *, has_ended: bool) -> str:
+    """Return what has become of a message."""
     if one.state in _STATES:
-        state = "ended" if has_ended and one.state == "in context" else one.state
-        yield _STATES[state]
-    elif one.state == "in summary":
-        yield f"in the summary: {plain(one.now or '')}"
-    elif not one.changes:
-        yield _BECAME[one.state]
-    elif one.state != "summarized":
-        yield f"{_BECAME[one.state]}, {'and still says it' if one.now else 'without these words'}"
-    for change in one.changes if one.state != "in context" else ():
-        yield _change_line(change)
-
-
-def _change_line(change: Change) -> str:
-    done = change.compaction
-    name = "a compaction" if change.number is None else f"compaction #{change.number}"
-    if done is None:
-        return f"{_BECAME[change.became]} by {name} that the history no longer has"
-    if change.number is None and done.session:
-        name += f" of {done.session}"
-    tokens = ""
-    if done.tokens_before is not None and done.tokens_after is not None:
-        tokens = f", {done.tokens_before:,} → {done.tokens_after:,} tokens"
-    about = f"{one_line(done.engine)}, {one_line(done.reason)}{tokens}"
-    return f"{_BECAME[change.became]} by {name} on {moment(done.at)} ({about})"
+        return _STATES["ended" if has_ended and one.state == "in context" else one.state]
+    if one.state == "in summary":
+        return f"in the summary: {plain(one.now or '')}"
+    became = "shortened to a stub" if one.state == "stub" else one.state
+    return f"{became}, {'and still says it' if one.now else 'without these words'}"
 
 
 def _ways_back(one: Whereabouts, asked: str) -> Iterator[str]:
@@ -150,10 +124,4 @@ def _ways_back(one: Whereabouts, asked: str) -> Iterator[str]:
     yield f"everlong sessions{chosen_options()} show {one.conversation} --message {one.turn}"
     if one.state == "in context":
         return
-    is_undoable = bool(one.changes and one.changes[-1].is_newest)
-    if is_undoable:
-        web = f"everlong inspect --web{chosen_options()}"
-        yield f"{web}, then Undo this compaction, on its page, takes that compaction back"
-    if is_undoable and chosen_tenant() == "local":  # the chat has conversations of its own only
-        yield f"with a model: everlong chat{chosen_options()} --resume {one.conversation}, then /undo compaction"
     yield f'the model: read_turn(id="{one.id}"), or everlong_read_turn in the gateway'

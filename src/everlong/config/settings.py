@@ -131,10 +131,6 @@ class Section(BaseModel):
 # -- sections -------------------------------------------------------------------------------------------------------
 
 
-def _off(value: object) -> object:
-    return "off" if value is False else value  # older versions of YAML read a bare off as false
-
-
 class AgentToolsSettings(Section):
     """Limits and environment of the agent's tools."""
 
@@ -493,10 +489,10 @@ class StoreSettings(Section):
 class SearchSettings(Section):
     """The search over all conversations."""
 
-    embeddings: Annotated[Name, BeforeValidator(_off)] = setting(
+    embeddings: Name = setting(
         "off",
-        "off, the path of a folder with an ONNX model, or an embedding model as provider:model",
-        "The model by which questions also find messages by meaning; an endpoint is sent the words of all messages.",
+        "off, or an embedding model as provider:model",
+        "The model by which questions also find messages by meaning; it is sent the words of all messages.",
     )
 
 

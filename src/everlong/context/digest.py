@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from everlong.context.text import TextCount, beginning, clip, gap, one_line, shorten_text, without_middle
 from everlong.model import Message, calls_of, is_image, parts_of, readable_text
+from everlong.model.unseen import LINE_ENDS, UNSEEN
 from everlong.redaction import redact
 
 SPOKEN_TOKENS = 2_000
@@ -36,9 +37,6 @@ _TAG = re.compile(
 )
 _HEADING = re.compile(r"\n[ \t>*-]*(?=#{1,6}[ \t])")
 """The place before a heading; it begins with a character that can be searched for at once."""
-_LINE_ENDS = re.compile("\r\n?|[\u2028\u2029\x85\x0b\x0c\x1c-\x1e]")
-# Zero-width characters, direction marks and tag characters: what a person cannot see, a model should not read.
-_INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]")
 # Control words of chat templates, and the words that announce a summary of ours.
 _SPECIAL = re.compile(r"<\|(?=\w)|(?<=\w)\|(?=>)")
 _ANNOUNCING = re.compile(r"\[(?=CONTEXT (?:COMPACTION|SUMMARY))")
@@ -65,9 +63,9 @@ def escaped(text: str) -> str:
 def without_marks(text: str) -> str:
     """Return text without invisible characters, and with the prompt's tags and control words defused."""
     if not text.isascii():
-        text = _LINE_ENDS.sub("\n", _INVISIBLE.sub("", text))
+        text = UNSEEN.sub("", LINE_ENDS.sub("\n", text))
     elif any(map(text.__contains__, _ODD_LINE_ENDS)):
-        text = _LINE_ENDS.sub("\n", text)
+        text = LINE_ENDS.sub("\n", text)
     return without_control_words(_TAG.sub("&lt;", text) if "<" in text else text)
 
 

@@ -292,7 +292,7 @@ def automatic_budgets(
     """
     usual = compute_budgets(settings, context_length)
     summary = usual.summary_cap if habits is None else habits.expected_summary(usual.summary_cap)
-    work = Workload(prefix_tokens, summary, 0, growth_per_call, tail_share=settings.target_ratio)
+    work = Workload(prefix_tokens, summary, growth_per_call, tail_share=settings.target_ratio)
     ceiling = context_length - int(min(_REPLY_RESERVE, context_length * _RESERVED_SHARE))
     sums = threshold_sums(work, prices, ceiling, usual=usual.threshold_tokens)
     threshold = sums.threshold
@@ -352,7 +352,7 @@ class Pace:
         """Return a line on why the threshold is not the usual one; none if it is."""
         if self.threshold == usual:
             return []
-        why = f"after a compaction {self.need:,} tokens are left, and a prompt may have {self.room:,}"
+        why = f"a compaction leaves up to {self.need:,} tokens, and no prompt may have more than {self.room:,}"
         return [f"for this conversation {self.threshold:,} instead of {usual:,}: {why}"]
 
     @property

@@ -491,7 +491,8 @@ def _too_dear(most: float, left: float, dollars: float, rest: float) -> Refused:
         return Refused(429, f"this key may spend {most:,.2f} US dollars a day (UTC), and has; try tomorrow", rest)
     return Refused(
         429,
-        f"this key may spend {most:,.2f} US dollars a day (UTC); {left:,.4f} are left or reserved for requests under "
-        f"way, and this one may cost {dollars:,.4f}: wait for others, allow a shorter answer, or try tomorrow",
+        f"this key may spend {most:,.2f} US dollars a day (UTC), and {left:,.4f} are left, with those reserved for "
+        f"requests under way; this one may cost {dollars:,.4f} if its answer is as long as it may be: allow a shorter "
+        "one (max_tokens), wait for others, or try tomorrow",
         rest,
     )

@@ -144,7 +144,7 @@ class Gateway:
         self.summaries = Summaries(settings, self._send_aside, windows, self.budget, summarizer)
         self._compactor = ConversationCompactor(settings, windows, self.summaries, self.metrics, self._earlier)
         self._client_compaction = ClientCompaction(settings)
-        self._journal = Journal(journal or journal_folder())
+        self._journal = Journal(journal or journal_folder(), database.backend.where)
         self._upkeep = GatewayUpkeep(self._journal, self._store_of, self._writer)
         refuses = settings.gateway.when_full == "refuse"
         self._backlog = Backlog(self._writer, self._journal, self._upkeep.wake, refuses=refuses)

@@ -27,6 +27,7 @@ from aiohttp import (
     ClientResponseError,
     ClientSession,
     ClientTimeout,
+    DummyCookieJar,
     ServerDisconnectedError,
     TCPConnector,
     web,
@@ -250,6 +251,7 @@ class Relay:
         self._session = ClientSession(
             connector=Pool(limit=self._limit, keepalive_timeout=60, ssl=self.network.ssl),
             timeout=ClientTimeout(total=None, sock_connect=20, sock_read=_RELAY_IDLE_SECONDS),
+            cookie_jar=DummyCookieJar(),  # what an upstream sets is one client's
             auto_decompress=False,
             skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
             max_line_size=MAX_HEADER_BYTES,

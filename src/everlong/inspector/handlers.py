@@ -182,9 +182,7 @@ class ConversationHandlers:
         """Show one compaction."""
         found = self._found(visit)
         page = self._compaction(visit, found)
-        turn = visit.number("turn")
-        focus = None if turn is None else transcript.message_at(visit.store, found.id, turn)
-        return self._tab(visit, found, "compaction.html", "compactions", page=page, focus=focus)
+        return self._tab(visit, found, "compaction.html", "compactions", page=page)
 
     def tree(self, visit: Visit) -> Answer:
         """Show sub-agents and forks."""

@@ -243,6 +243,9 @@ def render_markdown(text: str) -> Markup:
     for token in tokens:
         if token.type in {"heading_open", "heading_close"}:
             token.tag = "h5"  # the headings above belong to the page
+        for inner in token.children or ():
+            if inner.markup == "__":  # a name such as __init__.py, not bold words
+                inner.type, inner.content = "text", "__"
     made = _parser().renderer.render(tokens, _parser().options, {})
     cleaned = nh3.clean(
         made, tags=_TAGS, attributes=_ATTRIBUTES, url_schemes=_SCHEMES, link_rel="noopener noreferrer nofollow"

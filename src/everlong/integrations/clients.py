@@ -50,6 +50,7 @@ _RAW_HEADER = "x-stainless-raw-response"
 _SYNC, _ASYNC = "SyncAPIClient", "AsyncAPIClient"
 """The base classes of the clients, in both packages."""
 _PACKAGES = ("openai", "anthropic")
+_WRAPPED, _ENDLESS = "/folder/", 2**40
 
 
 def wrap_client(
@@ -87,6 +88,8 @@ def wrap_client(
     True
     """
     given: Any = client
+    if make_engine is None and _WRAPPED in str(getattr(given, "base_url", "")):
+        window = _ENDLESS  # the gateway of `everlong wrap` shortens it; a shortened one would be a new one to it
     bases = {base.__name__ for base in type(given).__mro__}
     homes = [base.__module__.partition(".")[0] for base in type(given).__mro__]
     package = next((home for home in homes if home in _PACKAGES), "")

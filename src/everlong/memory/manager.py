@@ -146,10 +146,6 @@ class MemoryManager:
 
     # ── what happens in a session ──────────────────────────────────────────────────────────────────────────────────
 
-    def handles(self, name: str) -> bool:
-        """Return whether a tool is one of memory's."""
-        return name in self._tools
-
     def only_reads(self, name: str) -> bool:
         """Return whether a tool only reads, so that its calls need no approval."""
         found = self._tools.get(name)

@@ -24,6 +24,7 @@ from everlong.context.text import clip, one_line
 from everlong.errors import NotesError
 from everlong.memory.provider import MemoryProvider
 from everlong.model import Message
+from everlong.model.unseen import LINE_ENDS, UNSEEN
 from everlong.redaction import REDACTED, redact
 from everlong.tokens import EstimatingCounter
 
@@ -297,14 +298,6 @@ def _text(args: dict[str, Any], name: str) -> str:
 # A note may come from a model that read a hostile page, or from anybody who can write the file. So invisible characters
 # are removed when it is saved, and anything that could pose as a part of a prompt is escaped when it is shown.
 
-_LINE_ENDS = re.compile("\r\n?|[\u2028\u2029\x85\x0b\x0c\x1c-\x1e]")
-# Controls, zero-width characters, direction marks, fillers, tags, variation selectors that no emoji needs, half
-# characters: nothing that a person cannot see in the file may reach a model.
-_UNSEEN = re.compile(
-    "[\x00-\x08\x0e-\x1b\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b\u200e\u200f\u202a-\u202e"
-    "\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\ud800-\udfff"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
 # Joiners belong to many scripts and to emoji, but stand there alone or in pairs, between letters that are not ASCII.
 _JOINERS = re.compile("([\u200c\u200d\ufe0e\ufe0f]{2})[\u200c\u200d\ufe0e\ufe0f]+")
 _STRAY_JOINER = re.compile("(?<![^\x00-\x7f])[\u200c\u200d]|[\u200c\u200d](?![^\x00-\x7f])")
@@ -313,9 +306,9 @@ _BLANK_LINES = re.compile("\n{3,}")
 
 def remove_unseen(text: str) -> str:
     """Return the text without invisible characters, with plain line ends and single blank lines."""
-    text = _LINE_ENDS.sub("\n", text)
+    text = LINE_ENDS.sub("\n", text)
     if not text.isascii() or not text.isprintable():
-        text = _STRAY_JOINER.sub("", _JOINERS.sub(r"\1", _UNSEEN.sub("", text)))
+        text = _STRAY_JOINER.sub("", _JOINERS.sub(r"\1", UNSEEN.sub("", text)))
     return _BLANK_LINES.sub("\n\n", "\n".join(line.rstrip() for line in text.split("\n"))).strip()
 
 

@@ -250,6 +250,8 @@ class Importer:
         columns = self._columns(facts, origin, key, times, usage)
         first = next((n for n, one in enumerate(said[lead:]) if one.get("role") == "assistant"), len(trace.ends))
         columns["opened"] = trace.ends[first - 1] if first else 0
+        opening_title = store.title_for(said[lead : lead + first])
+        columns["title"] = columns["title"] or opening_title
         if named is not None:
             columns["works_for"] = columns["works_for"] or named.conversation
         prompt = "\n\n".join(filter(None, map(text_of, said[:lead])))
@@ -265,7 +267,7 @@ class Importer:
 
         done = self._give_session(at, key, columns, prompt_blob(store, prompt or None), None, find=find)
         if done.outcome in {"known", "grown"}:
-            self._update(at, done, facts, usage, max(times))
+            self._update(at, done, facts, usage, max(times), opening_title)
         return done
 
     def _columns(
@@ -353,7 +355,9 @@ class Importer:
         folder = clean_title(facts.folder)
         self._store.database.write(lambda connection: connection.execute(learned.values(folder=folder)).rowcount)
 
-    def _update(self, at: Branch, found: Imported, facts: LogFacts, usage: LogUsage, end: float) -> None:
+    def _update(
+        self, at: Branch, found: Imported, facts: LogFacts, usage: LogUsage, end: float, opening_title: str | None
+    ) -> None:
         """Bring an imported session up to date; one of the gateway only learns where it ends."""
 
         def work(connection: Connection) -> None:
@@ -364,7 +368,7 @@ class Importer:
             if end > row.active:
                 values["active"] = end
             if key_of(row) is not None:
-                values |= self._stated_columns(row, facts, usage, end)
+                values |= self._stated_columns(row, facts, usage, end, opening_title)
             elif row.folder is None:
                 values["folder"] = clean_title(facts.folder)
             changed = {name: value for name, value in values.items() if getattr(row, name) != value}
@@ -373,13 +377,15 @@ class Importer:
 
         self._store.database.write(work)
 
-    def _stated_columns(self, row: Row[Any], facts: LogFacts, usage: LogUsage, end: float) -> dict[str, Any]:
+    def _stated_columns(
+        self, row: Row[Any], facts: LogFacts, usage: LogUsage, end: float, opening_title: str | None
+    ) -> dict[str, Any]:
         values: dict[str, Any] = {"model": clean_title(facts.model) or row.model, "ended": max(end, row.ended or 0.0)}
         values["folder"] = clean_title(facts.folder) or row.folder
         if usage.is_stated:
             values |= {name: getattr(usage, name) for name in (*TOTALS, "cost")}
         about = json.loads(row.origin or "{}")
-        if facts.title is not None and (row.title is None or about.get("titled")):
+        if facts.title is not None and (row.title in {None, opening_title} or about.get("titled")):
             values["title"] = clean_title(self._store.cleaned_text(facts.title))
             about["titled"] = True
         if facts.git_branch is not None:

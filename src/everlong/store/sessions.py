@@ -22,6 +22,7 @@ from sqlalchemy import Connection, Row, select, update
 from sqlalchemy.exc import IntegrityError
 
 from everlong.errors import NotStored, StoreError
+from everlong.model.unseen import UNSEEN
 from everlong.store.content import Blob, blob, encoded
 from everlong.store.paths import Entry
 from everlong.store.schema import branch, compaction, session
@@ -128,7 +129,6 @@ def usage_totals(usage: Mapping[str, Any]) -> dict[str, int]:
 TITLE_LENGTH = 200
 
 _NUMBERED = re.compile(r"(.*\S)\s+#(\d+)", re.DOTALL)
-_INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff\ud800-\udfff]+")
 
 
 def new_session_id(when: float) -> str:
@@ -145,7 +145,7 @@ def clean_title(title: str | None) -> str | None:
     """Return a title on one line without invisible characters; None if nothing is left."""
     if title is None:
         return None
-    return " ".join(_INVISIBLE.sub(" ", title).split())[:TITLE_LENGTH].strip() or None
+    return " ".join(UNSEEN.sub(" ", title).split())[:TITLE_LENGTH].strip() or None
 
 
 def title_base(title: str) -> str:

@@ -1,26 +1,25 @@
-"""Whereabouts: where something was said, what has become of it since, and what a compaction covered.
+"""Whereabouts: where something was said, whether the model still gets it, and what a compaction covered.
 
-For each message with the words: the conversation and the turn, whether the model still gets it, and otherwise which
-compactions changed it, from the oldest view on. For a compaction: its summary, the messages that it tells of, and those
-that stayed. Reads only.
+For each message with the words: the conversation, the turn, and what the model gets in its place. For a compaction: its
+summary, the messages that it tells of, and those that stayed. Reads only.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Row, func, select
+from sqlalchemy import func, select
 
 from everlong.context.literals import is_summary, summary_body
 from everlong.context.oversized import is_stub
 from everlong.errors import NotStored
 from everlong.model import CLEARED_RESULT, Message, text_of, whole_text
-from everlong.store.compaction import Compaction, SeenContext, compaction_of, see, view_at
+from everlong.store.compaction import SeenContext, see, view_at
 from everlong.store.paths import Entry, leads_through, message_of, segments_to
-from everlong.store.schema import branch, compaction, content, node, view
+from everlong.store.schema import branch, content, node, view
 from everlong.store.search import Filters
 from everlong.store.search.query import normal
 from everlong.store.shown_path import SHORTEST, ShownPath, count_messages, find_message
@@ -53,39 +52,10 @@ summary in its place still says the words. ``left out``: its client no longer se
 no longer shows it. ``outside``: no conversation shows it. ``broken off``: a reply that the conversation does not go on
 with."""
 
-Became = Literal["stub", "shortened", "cleared", "summarized"]
-
 _QUOTES = dict.fromkeys(map(ord, '"“”„«»'), " ")
 _MORE = 4
 """Hits that are read for each that is wanted, because summaries are found too."""
 _LINE = 160
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One compaction that changed how a message is sent."""
-
-    became: Became
-    view_id: int
-    compaction: Compaction | None
-    """Its entry of the history; None if that is gone."""
-    number: int | None
-    """Its number in the history of the conversation, from 1; None if it is another conversation's."""
-    is_newest: bool
-    """True if its view is in force, so that undoing the newest compaction brings the message back."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        done = self.compaction
-        names = ("reason", "engine", "model", "summarizer", "tokens_before", "tokens_after", "at", "session")
-        told = {name: getattr(done, name) for name in names} if done is not None else {}
-        return {
-            "became": self.became,
-            "number": self.number,
-            "view": self.view_id,
-            "is_newest": self.is_newest,
-            "compaction": told or None,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +74,6 @@ class Whereabouts:
     state: State
     now: str | None = None
     """The line that the model gets in its place, if that still says the words."""
-    changes: tuple[Change, ...] = field(default=())
-    """The compactions that changed it, oldest first."""
 
     @property
     def id(self) -> str:
@@ -125,7 +93,6 @@ class Whereabouts:
             "text": self.text,
             "state": self.state,
             "now": self.now,
-            "changes": [change.to_dict() for change in self.changes],
         }
 
 
@@ -218,10 +185,6 @@ class _Current(NamedTuple):
     path: ShownPath
     seen: SeenContext | None
     """The context; None if no view is in force, because then every message is sent word for word."""
-    views: list[tuple[Row[Any], list[ViewItem]]]
-    """The views up to the one in force, oldest first, with their items."""
-    history: dict[int, int]
-    """The numbers of its compactions, by their ids."""
 
 
 class _Reader:
@@ -251,11 +214,10 @@ class _Reader:
             if not leads_through(last.path, row.branch, row.depth):
                 state: State = "taken back" if current.path.run_of(row.branch, row.depth) is None else "left out"
                 return Whereabouts(*told, state=state)
-            if current.seen is None:
-                return Whereabouts(*told, state="in context")
-            changes = tuple(self._changes(connection, current, row.depth))
+        if current.seen is None:
+            return Whereabouts(*told, state="in context")
         state, now = self._state(current.seen, place.node, row.depth)
-        return Whereabouts(*told, state=state, now=now, changes=changes)
+        return Whereabouts(*told, state=state, now=now)
 
     def _current(self, conversation: str) -> _Current | None:
         if conversation not in self._known:
@@ -271,13 +233,7 @@ class _Reader:
         at: Branch = store.branch(last.branch, last.high)
         with store.database.read() as connection:
             is_raw = view_at(connection, at) is None
-        if is_raw:
-            return _Current(path, None, [], {})
-        seen = see(store, at)
-        with store.database.read() as connection:
-            views = [(row, items_of(connection, store.reader, row.id)) for row in _views_to(connection, seen.view_id)]
-        history = {one.id: number for number, one in enumerate(store.conversations.compactions(conversation), 1)}
-        return _Current(path, seen, views, history)
+        return _Current(path, None if is_raw else see(store, at))
 
     def _state(self, seen: SeenContext, ident: bytes, depth: int) -> tuple[State, str | None]:
         """Return what the model gets in the place of a message, and the line of it that says the words."""
@@ -286,7 +242,7 @@ class _Reader:
             return "in context", None
         own = next((one for one in seen.pieces if one.from_depth < depth <= one.to_depth and not one.is_raw), None)
         if own is not None and own.kind == "edit" and own.message is not None:
-            return _became_of(own), self._line_in(own.message, self._words)
+            return _became_of(own.message), self._line_in(own.message, self._words)
         said = self._store.read(ident, 1, 1_000_000).text
         literals = [piece.message for piece in seen.pieces if piece.kind == "new" and piece.message is not None]
         if any(said and said in text_of(message) for message in literals):
@@ -303,56 +259,17 @@ class _Reader:
                 return _clip(line)
         return None
 
-    def _changes(self, connection: Connection, current: _Current, depth: int) -> Iterator[Change]:
-        """Yield the compactions that changed how the message at a depth is sent."""
-        before: Became | None = None
-        for row, items in current.views:
-            item = next((one for one in items if one.from_depth < depth <= one.to_depth), None)
-            became = None if item is None or item.kind == "keep" else _became_of(item)
-            if became is not None and became != before:
-                done = _compaction_behind(connection, row)
-                number = None if done is None else current.history.get(done.id)
-                is_newest = current.seen is not None and row.id == current.seen.view_id
-                yield Change(became, row.id, done, number, is_newest)
-            before = became
-
 
 def _has(text: str, words: str) -> bool:
     """Return whether a text has the words, and not as a part of longer ones: "day 5" is not in "day 53"."""
     return re.search(rf"(?<![0-9a-z]){re.escape(words)}(?![0-9a-z])", text) is not None
 
 
-def _became_of(item: Any) -> Became:
-    """Return what an item or piece of a view makes of a message."""
-    if item.kind != "edit" or item.message is None:
-        return "summarized"
-    if is_stub(item.message):
+def _became_of(message: Message) -> State:
+    """Return what a message became that an edit of a view put in its place."""
+    if is_stub(message):
         return "stub"
-    return "cleared" if text_of(item.message) == CLEARED_RESULT else "shortened"
-
-
-def _views_to(connection: Connection, view_id: int | None) -> list[Row[Any]]:
-    """Return the chain of views that ends with one, oldest first."""
-    found: list[Row[Any]] = []
-    while view_id is not None:
-        row = connection.execute(select(view).where(view.c.id == view_id)).one()
-        found.append(row)
-        view_id = row.prev
-    return found[::-1]
-
-
-def _compaction_behind(connection: Connection, made: Row[Any]) -> Compaction | None:
-    """Return the compaction that made a view, or the view that it repeats on another branch."""
-    while True:
-        row = connection.execute(select(compaction).where(compaction.c.view_id == made.id)).first()
-        if row is not None:
-            return compaction_of(row)
-        if made.origin is None:
-            return None
-        above = connection.execute(select(view).where(view.c.id == made.origin)).first()
-        if above is None:
-            return None
-        made = above
+    return "cleared" if text_of(message) == CLEARED_RESULT else "shortened"
 
 
 def _clip(text: str) -> str:

@@ -13,7 +13,6 @@ from everlong.tokens.prices import (
     Prices,
     ThresholdSums,
     Workload,
-    cheapest_threshold,
     cost_per_call,
     threshold_sums,
 )
@@ -29,7 +28,6 @@ __all__ = [
     "ThresholdSums",
     "TokenCounter",
     "Workload",
-    "cheapest_threshold",
     "cost_per_call",
     "counter_for",
     "threshold_sums",

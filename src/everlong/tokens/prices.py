@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-__all__ = ["Prices", "ThresholdSums", "Workload", "cheapest_threshold", "cost_per_call", "threshold_sums"]
+__all__ = ["Prices", "ThresholdSums", "Workload", "cost_per_call", "threshold_sums"]
 
 _LEAST_SAVING = 0.05
 """The saving from which on the usual threshold is left for a cheaper one: the figures behind it are estimates."""
@@ -38,16 +38,10 @@ class Workload:
     """Tokens of every request that no compaction touches: system prompt, tools, first exchange."""
     summary: int
     """Tokens of the summary that a compaction writes."""
-    tail: int
-    """Tokens that a compaction keeps unmodified, unless ``tail_share`` is set."""
     growth: float
     """Tokens that one call adds."""
     tail_share: float = 0.0
-    """The tail as a share of the threshold; 0 for a fixed ``tail``."""
-
-    def tail_at(self, threshold: float) -> float:
-        """Return the tail that a compaction at this threshold keeps."""
-        return self.tail_share * threshold if self.tail_share else self.tail
+    """The share of the threshold that a compaction keeps unmodified."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +68,7 @@ class ThresholdSums:
 
 def cost_per_call(work: Workload, prices: Prices, threshold: float) -> float:
     """Return the average cost of a call, without its new tokens, if history is compacted at this threshold."""
-    after = work.prefix + work.summary + work.tail_at(threshold)
+    after = work.prefix + work.summary + work.tail_share * threshold
     calls = max(1.0, (threshold - after) / max(work.growth, 1.0))
     return _effective_read(prices) * (after + threshold) / 2 + _compaction_cost(work, prices, threshold) / calls
 
@@ -86,30 +80,25 @@ def _effective_read(prices: Prices) -> float:
 
 def _compaction_cost(work: Workload, prices: Prices, threshold: float) -> float:
     """Return the cost of one compaction: reading all, writing the summary, and caching the moved tokens again."""
-    moved = work.summary + work.tail_at(threshold)
+    moved = work.summary + work.tail_share * threshold
     return (
         prices.cache_read * threshold + prices.output * work.summary + (prices.cache_write - prices.cache_read) * moved
     )
 
 
-def cheapest_threshold(work: Workload, prices: Prices, ceiling: int, usual: int | None = None) -> int:
-    """Return the threshold at which a cached conversation costs least, as an absolute number of tokens.
+def threshold_sums(work: Workload, prices: Prices, ceiling: int, usual: int | None = None) -> ThresholdSums:
+    """Return the threshold at which a cached conversation costs least, with the figures that lead to it.
 
     A late compaction pays for reading a long prefix again and again, an early one pays for many summaries; the optimum
     is ``B + sqrt(2·F·g / r)`` with B the tokens after a compaction, F the cost of one compaction, g the growth per call
-    and r the effective price of reading. If the tail is a share of the threshold, B and F grow with it, which moves
+    and r the effective price of reading. The tail is a share of the threshold, so B and F grow with it, which moves
     the optimum a little. ``ceiling`` is the room of the window beside the reply; a step in the price of long prompts
     lowers it. A ``usual`` threshold stays if the cheapest one is hardly better.
     """
-    return threshold_sums(work, prices, ceiling, usual).threshold
-
-
-def threshold_sums(work: Workload, prices: Prices, ceiling: int, usual: int | None = None) -> ThresholdSums:
-    """Return the cheapest threshold with the figures that lead to it; see `cheapest_threshold`."""
     if prices.dearer_above is not None:
         ceiling = min(ceiling, prices.dearer_above)
     share = work.tail_share
-    base = work.prefix + work.summary + work.tail_at(0)
+    base = work.prefix + work.summary
     fixed = _compaction_cost(work, prices, 0)
     rising = _compaction_cost(work, prices, 1) - fixed  # additional cost of a compaction per token of the threshold
     read = _effective_read(prices)

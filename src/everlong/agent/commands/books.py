@@ -63,8 +63,7 @@ def _book_remarks(books: Books) -> list[str]:
         if name in _SIDE_CALLS and kind.calls
     ]
     lines = [f"on the side, in these figures: {', '.join(side)}"] if side else []
-    if total.uncached_cost:
-        saved = total.uncached_cost - total.cost
+    if total.uncached_cost and (saved := total.uncached_cost - total.cost):
         word = "saved" if saved >= 0 else "cost"
         lines.append(
             f"caching {word} {money(abs(saved))}, {abs(saved) / total.uncached_cost:.0%} of the price without it"

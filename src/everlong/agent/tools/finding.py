@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections.abc import Iterator
@@ -19,21 +18,27 @@ from everlong.agent.tools.files import looks_binary
 from everlong.agent.tools.workspace import OpenFolder, Workspace
 from everlong.errors import ToolError, ToolInterrupted
 
-_BRACES = re.compile(r"\{([^{}]*)\}")
 _MOST_ALTERNATIVES = 64
 
 
 @lru_cache(maxsize=64)
 def glob_pattern(glob: str) -> Any:
     """Return a regular expression for a glob; one without a slash matches names in any folder."""
-    import regex  # noqa: PLC0415 - slow to load, and many sessions look for no file
+    import bracex  # noqa: PLC0415 - slow to load, and many sessions look for no file
+    import regex  # noqa: PLC0415 - as above
+    from wcmatch.glob import DOTGLOB, FORCEUNIX, GLOBSTAR, translate  # noqa: PLC0415 - as above
 
     wanted = glob.strip().replace("\\", "/").removeprefix("./")
     if not wanted:
         raise ToolError("the pattern of file names is empty; give one such as *.py or src/**/*.md")
-    if "/" not in wanted:
-        wanted = f"**/{wanted}"
-    return regex.compile("|".join(f"(?:{_translate(one)})" for one in _expand_braces(wanted.lstrip("/"))))
+    wanted = wanted.lstrip("/") if "/" in wanted else f"**/{wanted}"
+    try:
+        expanded = bracex.expand(wanted, limit=_MOST_ALTERNATIVES)
+    except bracex.ExpansionLimitException as error:
+        raise ToolError(
+            f"the pattern {glob!r} stands for more than {_MOST_ALTERNATIVES} others; use a simpler one"
+        ) from error
+    return regex.compile("|".join(translate(expanded, flags=DOTGLOB | FORCEUNIX | GLOBSTAR)[0]))
 
 
 def _is_wanted(path: str, wanted: Any) -> bool:
@@ -42,39 +47,6 @@ def _is_wanted(path: str, wanted: Any) -> bool:
         return wanted.fullmatch(path, timeout=LINE_SECONDS) is not None
     except TimeoutError as error:
         raise ToolError("the pattern of file names takes too long; use one with fewer stars") from error
-
-
-def _expand_braces(glob: str) -> list[str]:
-    found = [glob]
-    while any(_BRACES.search(one) for one in found):
-        found = [
-            one[: inner.start()] + choice + one[inner.end() :] if inner else one
-            for one in found
-            for inner in [_BRACES.search(one)]
-            for choice in (inner[1].split(",") if inner else [""])
-        ]
-        if len(found) > _MOST_ALTERNATIVES:
-            raise ToolError(f"the pattern {glob!r} stands for more than {_MOST_ALTERNATIVES} others; use a simpler one")
-    return found
-
-
-def _translate(glob: str) -> str:
-    pieces, at = [], 0
-    while at < len(glob):
-        if glob.startswith("**/", at):
-            pieces.append("(?:.*/)?")
-            at += 3
-        elif glob.startswith("**", at):
-            pieces.append(".*")
-            at += 2
-        elif glob[at] == "[" and (end := glob.find("]", at + 2)) > 0:
-            inside = glob[at + 1 : end].replace("\\", r"\\").replace("[", r"\[")
-            pieces.append(f"[{'^' + inside[1:] if inside.startswith('!') else inside}]")
-            at = end + 1
-        else:
-            pieces.append({"*": "[^/]*", "?": "[^/]"}.get(glob[at], re.escape(glob[at])))
-            at += 1
-    return "".join(pieces)
 
 
 SKIPPED = frozenset(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import nullcontext, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -137,13 +137,15 @@ class _Talk:
             enable_open_in_editor=True,
         )
         self._session.app.min_redraw_interval = _REDRAW_SECONDS
+        # While something is printed above the prompt, too, Enter and Ctrl-D are keys and no business of the terminal's.
+        self._session.app.input.cooked_mode = nullcontext  # type: ignore[method-assign]
         self._session.app.after_render += self._begin
         self._session.default_buffer.on_text_changed += lambda _: self._open_question()
 
     async def talk(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._state.changed = self._changed
-        # Between two prompts too: otherwise an Enter pressed there would arrive as a line break.
+        # Between two prompts, too.
         with self._session.input.raw_mode():
             while not self._state.is_over:
                 try:

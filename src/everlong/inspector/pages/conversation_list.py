@@ -40,11 +40,6 @@ class ConversationRow:
     is_live: bool = False
 
     @property
-    def title(self) -> str:
-        """Its title, or the name of the file that it came from."""
-        return self.of.title or str((self.of.origin or {}).get("file") or "")
-
-    @property
     def tokens(self) -> int:
         """All tokens of its requests and answers."""
         one = self.of
@@ -167,11 +162,6 @@ class FamilyMember:
 
     row: ConversationRow
     children: tuple[FamilyMember, ...]
-
-    @property
-    def cost(self) -> float:
-        """US dollars for it and all below it."""
-        return self.row.of.cost + sum(child.cost for child in self.children)
 
 
 @dataclass(frozen=True, slots=True)

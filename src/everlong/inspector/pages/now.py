@@ -195,15 +195,11 @@ def _view_parts(
             continue
         else:
             kind: PartKind = "edited" if item.kind == "edit" else "summary" if is_summary(item.message) else "told"
-            words = () if kind == "edited" or is_acknowledgement(item.message) else _words(item.message, counter)
-            made = ContextPart(kind, counter.count(item.message), 1, *turns, words)
+            tokens, text = counter.count(item.message), text_of(item.message)[:_LONGEST]
+            is_shown = kind != "edited" and not is_acknowledgement(item.message)
+            made = ContextPart(kind, tokens, 1, *turns, (PartText("", text, tokens),) if is_shown else ())
         parts = _joined(parts, made)
     return parts
-
-
-def _words(message: Any, counter: MessageCounter) -> tuple[PartText, ...]:
-    text = text_of(message)
-    return (PartText("", text[:_LONGEST], counter.count_text(text)),)
 
 
 def _joined(parts: list[ContextPart], made: ContextPart) -> list[ContextPart]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from everlong.store import Store
     from everlong.store.transcripts import TranscriptPiece
 
-__all__ = ["TURNS", "DiffLine", "find_diff", "message_at", "page_of_turn", "read_message_page", "read_transcript"]
+__all__ = ["TURNS", "DiffLine", "find_diff", "page_of_turn", "read_message_page", "read_transcript"]
 
 TURNS = 200
 """The turns of one page."""
@@ -190,8 +190,6 @@ def tools_before(store: Store, ident: str, turn: int) -> dict[str, str]:
 
 LONGEST = 400_000
 """Characters of a piece that the page of a message shows."""
-_SHORT = 1_500
-"""Characters of a piece that is shown beside something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,13 +217,6 @@ def read_message_page(store: Store, ident: str) -> MessagePage:
         title=fate[0].title or "",
         fate=fate[0],
     )
-
-
-def message_at(store: Store, conversation: str, turn: int) -> ShownMessage | None:
-    """Return the message of a turn, of a long one its beginning; None if there is none."""
-    lines = (one for one in _lines_at(store, conversation, turn) if one.status is None)
-    line = next(lines, None)
-    return None if line is None else shown_message(line, tools_before(store, conversation, turn), most=_SHORT)
 
 
 def _lines_at(store: Store, conversation: str, turn: int) -> Iterator[ConversationLine]:

@@ -17,7 +17,6 @@ import numpy as np
 from sqlalchemy import Connection, select
 
 from everlong.errors import EverlongError, RequestRefused
-from everlong.model import answered_calls
 from everlong.store import leases
 from everlong.store.database import Database, ask
 from everlong.store.schema import vector as vector_table, vector_state
@@ -36,9 +35,6 @@ _log = logging.getLogger("everlong.store")
 
 WEIGHT = 0.3
 """The score of a message that is one standard deviation closer than the average; the best one by words has 1."""
-
-PERSON = 0.1
-"""The score of a person's words beside those of an assistant or a tool."""
 
 PREVIOUS, NEXT = 0.7, 0.4
 """Shares of their similarity that the turns before and after lend to a short turn."""
@@ -227,7 +223,7 @@ class Meaning:
                 before, after = beside.get(seq, (None, None))
                 lent = PREVIOUS * _above(similar, before, average) + NEXT * _above(similar, after, average)
                 lent *= min(1.0, SHORT / max(1, len(document.own_text)))
-                found[seq] = WEIGHT * (similar[seq] - average + lent) / spread + PERSON * _is_person(document)
+                found[seq] = WEIGHT * (similar[seq] - average + lent) / spread
         return found
 
     def _question_vector(self, text: str) -> Floats:
@@ -251,11 +247,6 @@ def _spoken(document: SearchDocument) -> str:
     text = document.own_text
     head, colon, rest = text.partition(": ")
     return rest if colon and document.speaker and document.speaker in head else text
-
-
-def _is_person(document: SearchDocument) -> bool:
-    """Return whether a person said a message to an assistant; in a dialogue of people with names, all are alike."""
-    return document.role == "user" and not document.speaker and not answered_calls(document.message)
 
 
 def _row(vector: Floats) -> VectorRow:

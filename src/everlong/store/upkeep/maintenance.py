@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, func, select, text, union
 
 from everlong.errors import NotStored, StoreError, StoreUnavailable
-from everlong.store.database import ShortWrites, in_batches
+from everlong.store.database import Counts, ShortWrites, in_batches
 from everlong.store.schema import (
     branch,
     compaction,
@@ -33,7 +33,7 @@ from everlong.store.schema import (
     view,
 )
 from everlong.store.sessions import Session, Sessions
-from everlong.store.sqlite import copy_file
+from everlong.store.sqlite import WriteCounter, copy_file
 from everlong.store.upkeep.garbage import DAY, CollectedGarbage, collect_garbage
 
 if TYPE_CHECKING:
@@ -81,7 +81,12 @@ def backup(core: StoreCore, path: Path) -> None:
     if path.exists():
         raise StoreError(f"{path} is there already; name a new file for the backup")
     try:
+        with core.database.read() as connection:
+            written = core.database.backend.counts(connection)
         copy_file(core.database.engine, path)
+        counter = WriteCounter(path)
+        counter.reset()
+        counter.note(written or Counts(0, 0))
     except (OSError, sqlite3.Error) as error:
         raise StoreUnavailable(f"the backup to {path} failed: {error}; the store itself is untouched") from error
 
