@@ -241,7 +241,8 @@ def lookup_entries(api: str, answer: Mapping[str, Any], results: Mapping[str, st
         blocks = [{"type": "tool_result", "tool_use_id": ident, "content": text} for ident, text in results.items()]
         entries.append({"role": "user", "content": blocks})
     elif api == RESPONSES:
-        entries += [item for item in _mappings(answer.get("output")) if item.get("type") != "reasoning" or item.get("encrypted_content")]
+        said = _mappings(answer.get("output"))
+        entries += [item for item in said if item.get("type") != "reasoning" or item.get("encrypted_content")]
         entries += [
             {"type": "function_call_output", "call_id": ident, "output": text} for ident, text in results.items()
         ]
