@@ -72,18 +72,21 @@ async def test_only_people_who_are_let_in_by_name_choose_the_model_of_a_group(
         assert "now with" in await say("/model other:custom-model", member)
 
 
+@pytest.mark.parametrize("engine", ["compressor", "lcm"])
 async def test_nobody_finds_or_resumes_the_conversation_of_another_chat(
-    opened: Opened, platform: RecordingPlatform, serve: Any
+    engine: str, opened: Opened, platform: RecordingPlatform, serve: Any
 ) -> None:
+    tool = "lcm_grep" if engine == "lcm" else "search_sessions"
+
     def say(ask: Ask) -> Answer | str:
         if ask.results:
             return ask.results[-1][1]
         if "look up" in ask.last_user:
-            return Answer("", [Call("search_sessions", {"query": "treasure island"})])
+            return Answer("", [Call(tool, {"query": "treasure", **({"scope": "all"} if engine == "lcm" else {})})])
         return words(ask)
 
     server = serve(ScriptedModel(say))
-    async with opened(server, platform) as channel:
+    async with opened(server, platform, context={"engine": engine}) as channel:
         await hear(channel, platform.message("The treasure is on Mauritius", "20"))
         secret = channel.places.get(Place("telegram", "20")).conversation
         for text in (

@@ -127,7 +127,8 @@ def test_a_compaction_at_the_threshold_leaves_about_half_of_it_in_whole_groups(w
             break
         session += step(number, output(words))
     result = engine.compress(session)
-    assert 0.45 <= engine.estimate_tokens(result) / engine.threshold_tokens <= 0.60
+    # Each request pays for what is left.
+    assert 0.45 <= engine.estimate_tokens(result) / engine.threshold_tokens <= 0.53
     kept = [message for message in result if message in session[5:]]
     assert kept == session[-len(kept) :]
 

@@ -12,7 +12,15 @@ import anthropic
 import openai
 import pytest
 
-from everlong.agent.tools.hidden_tools import MOST_LOOKUPS, NO_ROOM, ROUNDS, RecallLookup, look_up_all
+from everlong.agent.tools.hidden_tools import (
+    MOST_LOOKUPS,
+    NO_ROOM,
+    ROUNDS,
+    RecallLookup,
+    find_lookups,
+    hide_lookups,
+    look_up_all,
+)
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.tokens import counter_for
 from tests.gateway.running import Running, run_gateway
@@ -333,3 +341,71 @@ def test_packed_answers_and_refused_lookups_come_to_an_answer(
     results = [json.loads(one.body)["input"][-1] for one in upstream.requests[1:]]
     assert [one["type"] for one in results] == ["function_call_output"] * len(results)
     assert ["no room to look something up" in one["output"] for one in results] == [False, False, True][: len(results)]
+
+
+@pytest.mark.parametrize("second", ["hangs up", "refuses", "in one piece"])
+def test_a_stream_ends_amid_the_answer_where_the_upstream_gives_none_after_a_lookup(
+    second: str, upstream: Upstream, tmp_path: Path
+) -> None:
+    """Neither does another answer follow in the middle of it, nor does it seem complete."""
+
+    def script(exchange: Exchange) -> None:
+        if len(upstream.requests) == 1:
+            exchange.stream(streamed(answer_of(WORDS, CALL)))
+        elif second == "hangs up":
+            exchange.cut()
+        else:
+            exchange.answer(b"{}", "429 Too Many Requests" if second == "refuses" else "200 OK")
+
+    upstream.script = script
+    asked = [{"role": "user", "content": "Hi."}]
+    body = {"model": MODEL, "store": False, "stream": True, "tools": [WEATHER], "input": asked}
+    with run_gateway(upstream.url, str(tmp_path / "gateway.db"), SETTINGS) as running:
+        with running.raw() as raw:
+            raw.begin(json.dumps(body).encode(), "/v1/responses")
+            assert raw.head().status == 200
+            said = raw.rest()
+        (turn,) = running.store().turns.since()
+    assert b"Four." in said
+    assert b"HTTP/1.1" not in said
+    assert b"response.completed" not in said
+    assert turn.status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("api", "answer"),
+    [
+        (
+            "anthropic",
+            {
+                "content": [
+                    "odd",
+                    {"type": "tool_use", "id": "c1", "name": "everlong_recall", "input": '{"query": "fog"}'},
+                ]
+            },
+        ),
+        (
+            "openai",
+            {
+                "choices": [
+                    {
+                        "message": {
+                            "tool_calls": [
+                                "odd",
+                                {"id": "c1", "function": {"name": "everlong_recall", "arguments": {"query": "fog"}}},
+                            ]
+                        }
+                    }
+                ]
+            },
+        ),
+        (
+            "openai-responses",
+            {"output": ["odd", {"call_id": "c1", "name": "everlong_recall", "arguments": {"query": "fog"}}]},
+        ),
+    ],
+)
+def test_calls_in_an_odd_form_are_read_and_hidden(api: str, answer: dict[str, Any]) -> None:
+    found, _ = find_lookups(api, answer)
+    assert found == [RecallLookup("c1", "everlong_recall", {"query": "fog"})]
+    assert "everlong_recall" not in str(hide_lookups(api, answer))

@@ -76,6 +76,19 @@ def test_what_was_left_behind_is_stored_before_what_came_later(tmp_path: Path) -
     assert kept_in(journal) == [entry(1), entry(2), entry(3)]
 
 
+def test_what_was_left_behind_for_another_store_is_left_alone(tmp_path: Path) -> None:
+    """A gateway that is tried out beside one with a database of its own takes none of its conversations."""
+    left = Journal(tmp_path / FOLDER, "/srv/team.db")
+    left.put(entry(1))
+    left.close()
+    tried_out, next_one = Journal(tmp_path / FOLDER, "/srv/try.db"), Journal(tmp_path / FOLDER, "/srv/team.db")
+    assert tried_out.take_over() == 0
+    with Store.open(tmp_path / "other.db") as other:
+        assert store_left_behind(lambda _: other, tmp_path / FOLDER, "/srv/try.db") == 0
+    assert next_one.take_over() == 1
+    assert kept_in(next_one) == [entry(1)]
+
+
 def test_a_large_entry_stands_in_a_file_of_its_own_and_in_its_turn(tmp_path: Path) -> None:
     left = Journal(tmp_path / FOLDER)
     large = entry(2)._replace(body="x" * 5_000_000)

@@ -80,6 +80,16 @@ def test_a_window_that_a_client_has_the_upstream_name_is_that_of_nobody_else(
         assert json.loads(upstream.last.body)["messages"] == asked["messages"]
 
 
+def test_a_cookie_that_an_upstream_sets_for_one_key_is_sent_for_no_other(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.script = lambda exchange: exchange.answer(headers=[("Set-Cookie", "session=ada; Path=/")])
+    named = upstream.url.replace("127.0.0.1", "localhost")  # of an address no cookies are kept
+    body = json.dumps({"model": "m", "messages": talk(1)}).encode()
+    with serving(named, tmp_path, {"keys": KEYS}) as hosted, raw(hosted.address) as client:
+        given = [client.ask(body, CHAT, own(key)).header("set-cookie") for key in (ADA, BOB)]
+    assert given == ["session=ada; Path=/"] * 2
+    assert [one.header("cookie") for one in upstream.requests] == [None, None]
+
+
 def test_an_upstream_that_quotes_a_client_is_asked_for_the_usage_of_others(upstream: Upstream, tmp_path: Path) -> None:
     upstream.script = answer
     with serving(upstream.url, tmp_path, {"keys": KEYS}) as hosted, raw(hosted.address) as client:

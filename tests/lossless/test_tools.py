@@ -105,11 +105,13 @@ def test_grep_finds_by_mode_role_tool_and_time(spoken: Spoken) -> None:
     assert at.depth
 
 
-def test_grep_stays_in_the_conversation_unless_it_is_told_otherwise(spoken: Spoken) -> None:
+def test_grep_stays_in_the_conversation_whatever_it_is_told(spoken: Spoken) -> None:
+    """Whoever talks elsewhere may be somebody else: another chat of a channel, another user of one application."""
     store, engine, _ = spoken
     store.record([{"role": "user", "content": "The heron nests at Quibblemere."}], conversation="another")
-    assert ask(engine, "lcm_grep", query="Quibblemere")["hits"] == []
-    assert ask(engine, "lcm_grep", query="Quibblemere", scope="all")["hits"]
+    for one in (engine, make(store.graph(lambda: None))):
+        assert ask(one, "lcm_grep", query="Quibblemere")["hits"] == []
+        assert ask(one, "lcm_grep", query="Quibblemere", scope="all")["hits"] == []
 
 
 class Answering(Model):
@@ -144,7 +146,7 @@ ODD: tuple[Any, ...] = (
     *("9999-12-31", "0001-01-01", "2026-13-45", ["x"] * 3_000, [HUGE]),
 )
 ARGUMENTS = {
-    "lcm_grep": ("query", "mode", "scope", "role", "tool", "since", "before", "page"),
+    "lcm_grep": ("query", "mode", "role", "tool", "since", "before", "page"),
     "lcm_describe": ("id",),
     "lcm_expand": ("ids", "id", "page"),
     "lcm_expand_query": ("question",),
@@ -182,8 +184,8 @@ def test_another_tenants_ids_open_nothing(spoken: Spoken, database: Database) ->
     assert "error" in ask(stranger, "lcm_describe", id=nodes[0].id)
     for ident in (nodes[0].id, nodes[0].made.last):
         assert "error" in ask(stranger, "lcm_expand", ids=[ident])["opened"][0]
-    assert ask(stranger, "lcm_grep", query="8017", scope="all")["hits"] == []
-    assert ask(stranger, "lcm_grep", query="src", scope="all", role="summary")["hits"] == []
+    assert ask(stranger, "lcm_grep", query="8017")["hits"] == []
+    assert ask(stranger, "lcm_grep", query="src", role="summary")["hits"] == []
 
 
 # -- forged headings ---------------------------------------------------------------------------------------------------

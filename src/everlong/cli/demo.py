@@ -325,7 +325,7 @@ def demo_command(web: bool, as_json: bool) -> None:
         else:
             _print_sizes(out, played, session)
             _print_table(out, played, answers)
-            _print_summary(out, played[-1], messages)
+            _print_summary(out, played[-1])
             _print_next(out, web=web)
         if web:
             models = {MODEL: {"context_length": _WINDOW, **PRICES}}
@@ -395,15 +395,12 @@ def _print_table(out: Console, played: Sequence[Contender], answers: Sequence[Se
     out.print(Text(told, "dim"))
 
 
-def _print_summary(out: Console, held: Contender, messages: int) -> None:
+def _print_summary(out: Console, held: Contender) -> None:
     """Print the beginning of the newest summary's sections."""
     summary = next((one for one in held.messages if is_summary(one)), None)
     if summary is None:
         return
-    hidden, tokens = messages - len(held.messages) + 2, held.counter.count(summary)
-    _print_heading(
-        out, f"Everlong's summary: {tokens:,} tokens for {counted(hidden, 'message')} (one line of each part)"
-    )
+    _print_heading(out, f"Everlong's summary, {held.counter.count(summary):,} tokens (one line of each part)")
     # A line of letters of one cell each comes first, because it fits.
     sections = [(title, items) for title, items in _sections(text_of(summary)) if items]
     shown = [(title, min(items, key=lambda item: cell_len(item) > len(item))) for title, items in sections]

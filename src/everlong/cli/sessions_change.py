@@ -187,7 +187,8 @@ def _store_journals(store: Store) -> None:
     """Store the journals of gateways that no longer run, so that their messages can be found and forgotten."""
     from everlong.gateway.upkeep import journal_folder, store_left_behind  # noqa: PLC0415 - only `forget` needs it
 
-    store_left_behind(lambda tenant: Store(store.database, tenant), journal_folder())
+    where = store.database.backend.where
+    store_left_behind(lambda tenant: Store(store.database, tenant), journal_folder(), where)
 
 
 def _clean_traces(store: Store, text: str | None = None) -> None:

@@ -70,7 +70,7 @@ class BoundaryLimits(NamedTuple):
     summary: Callable[[int], int]
     """The tokens that the summary of so much content may take."""
     fills: bool = False
-    """True to lengthen the tail as far as ``total`` allows."""
+    """True to lengthen the tail until the result has its ``least`` size: each request pays for what is left."""
     summary_takes_rest: bool = False
     rules: int = 0
     """The tokens of the frame for the user's standing rules."""
@@ -233,7 +233,8 @@ class _Planner:
         for exchange in (self.head.exchange, 0):
             fitting = [cut for cut in cuts if self._size(cut, exchange, wanted) <= limits.total]
             if fitting:
-                cut = max(fitting[-1], usual)
+                filling = (cut for cut in cuts if self._size(cut, exchange, wanted) >= limits.least)
+                cut = max(fitting[-1], next(filling, usual) if limits.fills else usual)
                 return self._lengthened(cuts, cut, exchange, wanted) or self._plan(cut, exchange, wanted)
         newest = layout.newest_start
         half = max(LEAST_SUMMARY, wanted // 2)

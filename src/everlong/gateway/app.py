@@ -105,6 +105,8 @@ class Front:
                 account.sent = _length(response)
                 if not response.prepared:
                     response.headers[REQUEST_ID] = account.id
+                    if request.writer.output_size and request.transport is not None:
+                        request.transport.close()  # in the middle of another answer, of which this would seem a part
             except asyncio.CancelledError:
                 account.status = _HUNG_UP
                 raise

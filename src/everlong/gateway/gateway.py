@@ -67,7 +67,6 @@ from everlong.gateway.turn_queue import Backlog, ConversationTurn, EndedRequest
 from everlong.gateway.upkeep import GatewayUpkeep, journal_folder
 from everlong.gateway.upstream import (
     ClientGone,
-    Network,
     ReadAnswer,
     Relay,
     failure,
@@ -137,14 +136,14 @@ class Gateway:
         self.database = database
         self._embedder = usable_embedder(settings, _log.warning)
         self.metrics = Metrics()
-        self.relay = Relay(Network())
+        self.relay = Relay()
         self._writer = Writer(database) if writer is None else writer
         windows = Windows(settings)
         self.budget = Budget(database, windows)
         self.summaries = Summaries(settings, self._send_aside, windows, self.budget, summarizer)
         self._compactor = ConversationCompactor(settings, windows, self.summaries, self.metrics, self._earlier)
         self._client_compaction = ClientCompaction(settings)
-        self._journal = Journal(journal or journal_folder())
+        self._journal = Journal(journal or journal_folder(), database.backend.where)
         self._upkeep = GatewayUpkeep(self._journal, self._store_of, self._writer)
         refuses = settings.gateway.when_full == "refuse"
         self._backlog = Backlog(self._writer, self._journal, self._upkeep.wake, refuses=refuses)

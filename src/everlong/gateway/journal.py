@@ -165,10 +165,11 @@ class _Place(NamedTuple):
 
 
 class Journal:
-    """The journal of one gateway, in a folder with those of others."""
+    """The journal of one gateway, in a folder with those of others; those for another ``store`` are left alone."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: str = "") -> None:
         self._folder = folder
+        self._ending = f"-{sha256(store.encode()).hexdigest()[:12]}.jsonl" if store else ".jsonl"
         self._file: _JournalFile | None = None
         """The file that is written to."""
         self._places: dict[int, _Place] = {}
@@ -363,7 +364,7 @@ class Journal:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         while True:
             self._stamp = max(time.time_ns(), self._stamp + 1)  # names in order, also if the clock is set back
-            path = self._folder / f"{self._stamp}-{os.getpid()}-{uuid.uuid4().hex[:6]}.jsonl"
+            path = self._folder / f"{self._stamp}-{os.getpid()}-{uuid.uuid4().hex[:6]}{self._ending}"
             # Another gateway may take it for one that was left behind, before it is locked; then it is made anew.
             if (handle := _open_locked(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND)) is not None:
                 return _JournalFile(path, handle)
@@ -486,14 +487,20 @@ class Journal:
             try:
                 handle = _open_locked(path, os.O_RDWR)
             except _ForeignFileError as error:
-                if path.name not in self._foreign:
-                    self._foreign.add(path.name)
-                    _log.warning("a name in the journal is left alone: %s", error)
+                self._leave_alone(path, str(error))
                 continue
             except OSError:
                 continue  # another process was quicker, or files cannot be locked here: then nobody's are touched
-            if handle is not None:
+            if handle is not None and path.name.count("-") > 2 and not path.name.endswith(self._ending):
+                os.close(handle)
+                self._leave_alone(path, f"{path.name} is for another store; see everlong serve --drain")
+            elif handle is not None:
                 yield path, handle
+
+    def _leave_alone(self, path: Path, why: str) -> None:
+        if path.name not in self._foreign:
+            self._foreign.add(path.name)
+            _log.warning("a name in the journal is left alone: %s", why)
 
     # -- forgetting ----------------------------------------------------------------------------------------------------
 

@@ -443,12 +443,13 @@ class Answering:
             whole, lookups, others = await read_apart(self._lookups_in, hiding.whole)
             if not lookups or others or not left:
                 break
+            hiding.again()
             upstream = await self._again(whole, lookups, is_last=left == 1)
             if upstream.status != 200 or is_whole(upstream):
                 upstream.release()
+                stream.is_cut = True  # a client that has seen the beginning takes its end for that of the answer
                 break
             ahead, unpacking = b"", Unpacking(encoding_of(upstream.headers))
-            hiding.again()
         last = hiding.end(has_calls=others)
         await tap.take(last)
         await self.finish(await tap.end(self.used))

@@ -227,9 +227,9 @@ def journal_folder() -> Path:
     return data_home() / "gateway-spool"
 
 
-def store_left_behind(store_of: Callable[[str], Store], folder: Path) -> int:
-    """Store the entries that gateways left in a folder of journals; return how many."""
-    journal, recorders, stored = Journal(folder), Recorders(store_of), 0
+def store_left_behind(store_of: Callable[[str], Store], folder: Path, store: str = "") -> int:
+    """Store the entries that gateways left in a folder of journals, all or those for a store; return how many."""
+    journal, recorders, stored = Journal(folder, store), Recorders(store_of), 0
     try:
         while journal.take_over():
             for batch in journal.batches():

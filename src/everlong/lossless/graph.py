@@ -105,8 +105,6 @@ class SearchWish(NamedTuple):
     tool: str | None = None
     since: float | None = None
     before: float | None = None
-    everywhere: bool = False
-    """True to search all conversations."""
     page: int = 1
     limit: int = 8
     room: int = 900

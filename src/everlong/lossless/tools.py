@@ -54,7 +54,6 @@ SCHEMAS = (
         ["query"],
         query={"type": "string", "description": "Words, a phrase, a part of a word, or a regular expression."},
         mode={"type": "string", "enum": ["auto", "phrase", "substring", "regex"], "description": "How to match."},
-        scope={"type": "string", "enum": ["conversation", "all"], "description": "This conversation, or all."},
         role={"type": "string", "enum": ["user", "assistant", "tool", "summary"], "description": "Only this role."},
         tool={"type": "string", "description": "Only calls of this tool and their results."},
         since={"type": "string", "description": "Only from this time on, such as 2026-03-01 or 2026-03-01T14:30."},
@@ -128,7 +127,6 @@ def _grep(args: Mapping[str, Any], graph: SummaryGraph) -> dict[str, Any]:
         _word(args, "tool"),
         _time(args.get("since")),
         _time(args.get("before")),
-        args.get("scope") == "all",
         _page(args),
         room=_PASSAGE_CHARS,
     )

@@ -174,9 +174,9 @@ class StoredGraph:
 
         if wish.role == "summary":
             return search_texts(wish, ((one.id, "summary", one.ended, one.made.text) for one in self.all()))
-        at = self._at()
-        path = None if wish.everywhere or at is None else (at.id, at.depth)
-        filters = Filters(path=path, role=wish.role, tool=wish.tool, since=wish.since, before=wish.before)
+        if (at := self._at()) is None:
+            return [], False
+        filters = Filters(path=(at.id, at.depth), role=wish.role, tool=wish.tool, since=wish.since, before=wish.before)
         start, stop = (wish.page - 1) * wish.limit, wish.page * wish.limit
         mode: Mode = cast("Mode", wish.mode) if wish.mode in get_args(Mode) else "auto"
         searcher = Searcher(self._core.database, self._core.tenant) if self._searcher is None else self._searcher()

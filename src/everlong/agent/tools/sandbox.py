@@ -143,6 +143,7 @@ _TOOLCHAINS = (
 _BESIDE_PROGRAMS = ("lib", "lib64", "libexec", "include", "pyvenv.cfg")
 """What programs in a folder ``bin`` need from the folder around it."""
 
+_TEMPORARY = (Path("/tmp"), Path("/run"))  # noqa: S108 - made anew for each command
 _SYSTEM_SWITCHES = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus", "/proc/fs", "/proc/acpi")
 
 
@@ -194,7 +195,8 @@ class Sandbox:
         # If the user is root, these are writable even without capabilities, and change the whole machine.
         line += [part for path in _SYSTEM_SWITCHES for part in ("--ro-bind-try", path, path)]
         # Sockets in these lead to programs outside: an agent with keys, a desktop, a container engine that is root.
-        line += ["--tmpfs", "/tmp", "--tmpfs", "/run"]  # noqa: S108 - made anew for each command
+        line += [part for path in _TEMPORARY for part in ("--tmpfs", str(path))]
+        line += [part for path in _sockets([*_TEMPORARY, *unseen, *folders]) for part in _cover(path)]
         # The later option wins: what is hidden, what is shown inside of it, and what is hidden inside of that.
         again = [path for path in unseen if _is_inside(path, [*folders, *seen])]
         line += [part for path in unseen if path not in again for part in _cover(path)]
@@ -239,6 +241,16 @@ def _guarded(folder: Path) -> list[Path]:
 
 def _is_inside(path: Path, others: Iterable[Path]) -> bool:
     return any(path != other and path.is_relative_to(other) for other in others)
+
+
+def _sockets(others: Sequence[Path]) -> list[Path]:
+    """Return the sockets of programs that listen, but for those inside of other folders."""
+    found: set[Path] = set()
+    with suppress(OSError):
+        lines = Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
+        named = {path for line in lines for path in line.split(maxsplit=7)[7:] if path.startswith("/")}
+        found = {Path(os.path.realpath(path)) for path in named if os.path.exists(path)}  # noqa: PTH110 - never fails
+    return sorted(path for path in found if not _is_inside(path, others))
 
 
 def _cover(path: Path) -> list[str]:
