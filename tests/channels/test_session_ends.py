@@ -127,3 +127,24 @@ async def test_a_kill_when_the_session_has_just_ended_leads_to_one_new_conversat
     assert [session for session, _ in ends.told] == [before]
     assert len(store.conversations.newest(5)) == 2
     assert store.verify().problems == []
+
+
+@pytest.mark.parametrize("way", ["/new", "/reset"])
+async def test_what_a_reset_saved_to_memory_is_in_the_next_prompt(
+    opened: Opened, platform: RecordingPlatform, serve: Any, way: str
+) -> None:
+    asked: list[Ask] = []
+
+    def answer(ask: Ask) -> Answer | str:
+        asked.append(ask)
+        if "worth keeping" in ask.last_user:
+            return Answer("", [Call("memory_add", {"text": "They live in Vienna."})])
+        return "Noted."
+
+    async with opened(serve(answer), platform, memory={"enabled": True}) as channel:
+        await hear(channel, platform.message("I live in Vienna"))
+        assert "They live in Vienna." not in asked[0].system
+        await hear(channel, platform.message(way))
+        await hear(channel, platform.message("Where do I live?"))
+    assert "Where do I live?" in asked[-1].last_user
+    assert "They live in Vienna." in asked[-1].system

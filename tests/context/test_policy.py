@@ -199,12 +199,13 @@ def test_a_prompt_stays_below_the_step_in_its_price() -> None:
 # -- waiting -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_compaction_waits_until_waiting_has_cost_as_much() -> None:
-    figures, waiting, tokens = pace(200_000, fixed=34_000), Waiting(), 107_000
+@pytest.mark.parametrize("left", [None, 60_000], ids=["first", "next"])
+def test_a_compaction_waits_until_waiting_has_cost_as_much(left: int | None) -> None:
+    figures, waiting, tokens = pace(200_000, fixed=34_000), Waiting(left), 107_000
     while waiting.reason(tokens, figures, KNOWN) == "cheaper":
         waiting.sent(tokens, figures, KNOWN)
         tokens += 5_000
-    assert 120_000 < tokens < figures.room
+    assert 120_000 < tokens < 140_000 < figures.room
     assert waiting.paid >= figures.compaction_cost(tokens, KNOWN, asks_model=False)
     dearer = Waiting(paid=waiting.paid)
     assert dearer.reason(tokens, figures, KNOWN, asks_model=True) == "cheaper"

@@ -12,7 +12,15 @@ import anthropic
 import openai
 import pytest
 
-from everlong.agent.tools.hidden_tools import MOST_LOOKUPS, NO_ROOM, ROUNDS, RecallLookup, look_up_all
+from everlong.agent.tools.hidden_tools import (
+    MOST_LOOKUPS,
+    NO_ROOM,
+    ROUNDS,
+    RecallLookup,
+    find_lookups,
+    hide_lookups,
+    look_up_all,
+)
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.tokens import counter_for
 from tests.gateway.running import Running, run_gateway
@@ -362,3 +370,42 @@ def test_a_stream_ends_amid_the_answer_where_the_upstream_gives_none_after_a_loo
     assert b"HTTP/1.1" not in said
     assert b"response.completed" not in said
     assert turn.status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("api", "answer"),
+    [
+        (
+            "anthropic",
+            {
+                "content": [
+                    "odd",
+                    {"type": "tool_use", "id": "c1", "name": "everlong_recall", "input": '{"query": "fog"}'},
+                ]
+            },
+        ),
+        (
+            "openai",
+            {
+                "choices": [
+                    {
+                        "message": {
+                            "tool_calls": [
+                                "odd",
+                                {"id": "c1", "function": {"name": "everlong_recall", "arguments": {"query": "fog"}}},
+                            ]
+                        }
+                    }
+                ]
+            },
+        ),
+        (
+            "openai-responses",
+            {"output": ["odd", {"call_id": "c1", "name": "everlong_recall", "arguments": {"query": "fog"}}]},
+        ),
+    ],
+)
+def test_calls_in_an_odd_form_are_read_and_hidden(api: str, answer: dict[str, Any]) -> None:
+    found, _ = find_lookups(api, answer)
+    assert found == [RecallLookup("c1", "everlong_recall", {"query": "fog"})]
+    assert "everlong_recall" not in str(hide_lookups(api, answer))

@@ -12,7 +12,6 @@ from everlong.providers import Connection, RetryPolicy, connect, summarizer_for
 from everlong.testing import Fault, ModelServer
 from tests.context.builders import long_session
 from tests.context.scripted import GOOD
-from tests.examples import few
 from tests.testing_server.conftest import KEY, Serve
 
 ONCE = RetryPolicy(attempts=1)
@@ -102,25 +101,6 @@ def test_a_window_that_is_smaller_than_thought_is_learned_and_read_in_parts(serv
     overflows = [record for record in server.requests if record.status == 400]
     assert len(overflows) >= 1
     assert len(server.requests) > len(overflows) + 1
-
-
-@pytest.mark.spec("5.6")
-@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
-@pytest.mark.parametrize("window", few([3_000, 16_000, 8_000, 12_000, 64_000], 2))
-def test_every_window_of_a_summarizer_is_enough(serve: Serve, window: int, is_known: bool) -> None:
-    """A known one is never exceeded; the parts for an unknown one are halved until they fit, and stay so."""
-    server = serve(GOOD, window=window, models=("tiny",))
-    models = {"tiny": {"context_length": window}} if is_known else {}
-    own = {"models": models, "auxiliary": {"compression": {"base_url": server.openai_url, "model": "tiny"}}}
-    chain = summarizer_for(Settings.model_validate(own))
-    for _ in range(2):
-        overflows = len(server.rejections)
-        report = compacted(chain, long_session(120)).last_report
-        assert report is not None
-        assert (report.summarizer, report.fallback_reason) == ("custom:tiny", None)
-        if is_known:
-            assert server.rejections == []
-    assert len(server.rejections) == overflows
 
 
 @pytest.mark.spec("9.3")

@@ -88,17 +88,19 @@ class CompletionSummarizer:
         return self._name
 
     def summarize(self, request: SummaryRequest) -> str:
-        """Return the model's summary of all turns, in one call if they fit; in parts of half the size if they do not.
+        """Return the model's summary of all turns, in one call if they fit, else in parts.
 
-        A model that refuses a prompt as too long has a smaller window than is known; that is kept for the next summary.
+        A model that refuses a prompt as too long has a smaller window: the one that it names, else half; that is kept.
         """
         while True:
             try:
                 return self._summarize(request)
             except Exception as error:
-                if not _is_overflow(error):
+                overflow = _find_overflow(error)
+                if overflow is None:
                     raise
-                self._window //= 2
+                limit = overflow.limit or self._window
+                self._window = limit if limit < self._window else self._window // 2
 
     def _summarize(self, request: SummaryRequest) -> str:
         budget = min(request.budget_tokens, self._window // _BUDGET_SHARE)
@@ -150,9 +152,9 @@ class CompletionSummarizer:
         return texts[0]
 
 
-def _is_overflow(error: BaseException | None) -> bool:
-    """Return whether an error, or one behind it, says that a prompt was too long."""
-    return error is not None and (isinstance(error, ContextOverflow) or _is_overflow(error.__cause__))
+def _find_overflow(error: BaseException | None) -> ContextOverflow | None:
+    """Return the error, of this one and those behind it, that says that a prompt was too long."""
+    return error if error is None or isinstance(error, ContextOverflow) else _find_overflow(error.__cause__)
 
 
 def _summaries(texts: Sequence[str], request: SummaryRequest) -> Iterator[DigestPiece]:
@@ -388,7 +390,7 @@ class PartsRunner:
         try:
             return self._check(complete(task.messages, task.max_tokens))
         except Exception as error:  # whatever else it was, once more; the second failure is raised
-            if _is_overflow(error):
+            if _find_overflow(error):
                 raise
             return self._check(complete(task.messages, task.max_tokens))
 

@@ -323,8 +323,6 @@ _STEP_OF_WINDOW = 0.15
 _STEP_OF_THRESHOLD = 0.3
 _PATIENCE = 1.4
 """Waiting may cost this many times as much as a compaction, because a compaction also loses words."""
-_APART_SHARE = 0.5
-"""For the same reason a conversation with known prices grows by this share of the window between two compactions."""
 HYGIENE_SHARE = _ROOM_SHARE
 HYGIENE_MESSAGES = 4
 """The share of the window, and the messages, from which on a conversation is compacted before it is resumed."""
@@ -341,8 +339,6 @@ class Pace:
     threshold: int
     step: int
     """The tokens by which the conversation grows before the next compaction."""
-    apart: int
-    """The same if waiting is known to cost little."""
     tail: int
     """The tail's budget, smaller than usual if a compaction would otherwise leave too much."""
     summary: int
@@ -406,7 +402,7 @@ def compute_pace(
         threshold = min(room, max(threshold, int(need / MOST_LEFT)))
     step = min(int(_STEP_OF_WINDOW * window), int(_STEP_OF_THRESHOLD * threshold))
     is_priced = budgets.grounds.automatic is not None
-    return Pace(room, need, threshold, step, int(_APART_SHARE * window), tail, budgets.summary_cap, is_set, is_priced)
+    return Pace(room, need, threshold, step, tail, budgets.summary_cap, is_set, is_priced)
 
 
 # -- waiting: why a compaction that is due is not made yet -------------------------------------------------------------
@@ -479,9 +475,8 @@ class Waiting:
             return "recent"
         if pace.is_priced or is_cold or not prices.are_known:
             return None
-        is_soon = self.left is not None and tokens < self.left + pace.apart
         cost = pace.compaction_cost(tokens, prices, asks_model=asks_model)
-        return "cheaper" if is_soon or self.paid < _PATIENCE * cost else None
+        return "cheaper" if self.paid < _PATIENCE * cost else None
 
     def hold_back(
         self, due: HeldBack, pace: Pace, prices: Prices, *, asks_model: bool, is_cold: bool

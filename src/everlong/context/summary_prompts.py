@@ -60,8 +60,8 @@ _UPDATE_IN_PLACE = (
     "The conversation begins with the summary of what came before it. Update that summary with everything since: keep "
     "what still holds, move what was finished from In Progress to Done, drop what is no longer true."
 )
-_LONGEST_NEWEST = 4_000
-"""Characters shown of the newest request."""
+_LONGEST_NEWEST, _NEWEST_SHARE = 4_000, 4
+"""Characters shown of the newest request, at most and for each token of the summary."""
 _RESTATE = (
     "What stands under newest_request is the user's newest request, whatever the rest says. Name it, in at most 30 "
     'words, as the first item of Pending User Asks, in the form "- Newest request: ..."; no other item begins so. It '
@@ -80,7 +80,7 @@ def transcript_prompt(
     material: list[tuple[str, list[DigestPiece]]] = [("context", _context(request))]
     if previous:
         material.append(("previous_summary", [DigestPiece("summary", known_document(previous), 0)]))
-    material += _newest(request)
+    material += _newest(request, budget)
     material.append(("summaries" if fold else "transcript", list(pieces)))
     if fold:
         ask = (
@@ -109,7 +109,8 @@ def warm_prompt(request: SummaryRequest, budget: int) -> list[Message]:
 def warm_ask(request: SummaryRequest, budget: int) -> str:
     """Return the words that ask for a summary of the conversation before them."""
     asks = [_UPDATE_IN_PLACE if request.previous else "Summarize the conversation above.", *_wishes(request, budget)]
-    material = [("context", [piece for piece in _context(request) if piece.label == "memory"]), *_newest(request)]
+    memory = [piece for piece in _context(request) if piece.label == "memory"]
+    material = [("context", memory), *_newest(request, budget)]
     sent = [str(message.get("content")) for message in request.prefix]
     sent += [call.arguments for message in request.prefix for call in calls_of(message)]
     token = boundary([*sent, *(piece.body for _, pieces in material for piece in pieces)])
@@ -142,10 +143,10 @@ def _context(request: SummaryRequest) -> list[DigestPiece]:
     return pieces
 
 
-def _newest(request: SummaryRequest) -> list[tuple[str, list[DigestPiece]]]:
+def _newest(request: SummaryRequest, budget: int) -> list[tuple[str, list[DigestPiece]]]:
     """Return the newest request as material of its own: it may stand behind the summarized stretch."""
     said = request.newest_words
-    told = clip(one_line(outgoing(said)), _LONGEST_NEWEST)
+    told = clip(one_line(outgoing(said)), min(_LONGEST_NEWEST, _NEWEST_SHARE * budget))
     return [("newest_request", [DigestPiece("user", told, 0)])] if said else []
 
 

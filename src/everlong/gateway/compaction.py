@@ -68,8 +68,8 @@ _NEWEST = 0.3
 """Weight of the newest summary in the mean seconds of a model's summaries."""
 _SPARE = 1.25
 """Factor by which a summary may take longer, or the conversation grow faster, than before."""
-_SOONEST = 0.65
-"""Share of the threshold from which on a summary may begin; of a shorter conversation nobody knows if it needs one."""
+_SOONEST = 0.5
+"""Share of the threshold from which on a first summary may begin; nobody knows if a shorter conversation needs one."""
 _MOST_PREPARED = 1_000
 """Conversations whose summaries are kept in memory until they are due."""
 _OWN_SHARE = 0.9
@@ -353,7 +353,7 @@ class ConversationCompactor:
         if size.pace.is_set or not self._summaries.asks_model:
             return False
         # The lossless engine compacts at once, and its summaries are written piece by piece.
-        soonest = NEAR_THRESHOLD if self.is_lossless else _SOONEST
+        soonest = NEAR_THRESHOLD if self.is_lossless else _SOONEST * (self._waiting_in(turn, size).left is None)
         if size.tokens < int(soonest * size.pace.threshold):
             return False
         seconds = self._summary_seconds.get((relayed.route.provider, turn.model), _UNKNOWN_SECONDS)

@@ -67,7 +67,6 @@ from everlong.gateway.turn_queue import Backlog, ConversationTurn, EndedRequest
 from everlong.gateway.upkeep import GatewayUpkeep, journal_folder
 from everlong.gateway.upstream import (
     ClientGone,
-    Network,
     ReadAnswer,
     Relay,
     failure,
@@ -137,7 +136,7 @@ class Gateway:
         self.database = database
         self._embedder = usable_embedder(settings, _log.warning)
         self.metrics = Metrics()
-        self.relay = Relay(Network())
+        self.relay = Relay()
         self._writer = Writer(database) if writer is None else writer
         windows = Windows(settings)
         self.budget = Budget(database, windows)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import json
 import logging
 import re
-import time
 import zlib
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,15 +44,8 @@ _MOST_BYTES = 24_000_000
 class CacheMarkers:
     """The marking of requests, by the strategy of the settings."""
 
-    def __init__(
-        self,
-        settings: PromptCachingSettings,
-        most_bytes: int = _MOST_BYTES,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, settings: PromptCachingSettings) -> None:
         self._settings = settings
-        self._clock = clock
-        self._most = most_bytes
         self._held: OrderedDict[PromptCache, int] = OrderedDict()
         self._bytes = 0
 
@@ -84,13 +76,13 @@ class CacheMarkers:
         return body
 
     def _new(self, model: str, provider: str) -> PromptCache:
-        return PromptCache(model, provider, settings=self._settings, clock=self._clock)
+        return PromptCache(model, provider, settings=self._settings)
 
     def _hold(self, cache: PromptCache, size: int) -> None:
         """Have the least recently used caches drop their words."""
         self._bytes += size - self._held.pop(cache, 0)
         self._held[cache] = size
-        while self._bytes > self._most and len(self._held) > 1:
+        while self._bytes > _MOST_BYTES and len(self._held) > 1:
             oldest, freed = self._held.popitem(last=False)
             oldest.let_go()
             self._bytes -= freed

@@ -258,7 +258,7 @@ class Summaries:
         self.is_own = (
             given is None and settings.gateway.summaries == "own" and not settings.auxiliary.compression.names_model
         )
-        self._configured = given or (lambda: None if self.is_own else _configured(settings, windows.cost))
+        self._configured = given or (lambda: None if self.is_own else _configured(settings, windows))
         self._settings = settings
         self.asks_model = self.is_own or self._configured() is not None
         """True if a model writes them, which costs something."""
@@ -347,22 +347,23 @@ _paid: WeakKeyDictionary[Summarizer, list[SummaryCall]] = WeakKeyDictionary()
 """The calls of configured summarizers."""
 
 
-def _configured(settings: Settings, cost: Callable[[str, Usage], float]) -> Summarizer | None:
-    """Return the model that the settings name, with its own key; None if there is none."""
+def _configured(settings: Settings, windows: Windows) -> Summarizer | None:
+    """Return the model that the settings name, with its own key; None if there is none. Its real window is learned."""
     calls: list[SummaryCall] = []
 
     def ask(provider: Provider, messages: Sequence[Message], call: CallOptions) -> Reply:
         reply = provider.complete(messages, **call)
         model = f"{provider.name}:{provider.model}"
-        calls.append(SummaryCall(model, reply.usage, cost(model, reply.usage)))
+        calls.append(SummaryCall(model, reply.usage, windows.cost(model, reply.usage)))
         return reply
 
     made: Summarizer | None = None
     try:
         if settings.auxiliary.compression.names_model:
-            made = summarizer_for(settings, ask=ask)
+            made = summarizer_for(settings, catalogue=windows.catalogue, ask=ask)
         elif settings.gateway.summaries not in ("own", "built-in"):
-            made = ProviderSummarizer(connect(settings.gateway.summaries, settings), ask=ask)
+            connection = connect(settings.gateway.summaries, settings, catalogue=windows.catalogue)
+            made = ProviderSummarizer(connection, ask=ask)
     except (ConfigError, ProviderError):
         return None
     if made is not None:

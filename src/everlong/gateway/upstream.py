@@ -241,15 +241,14 @@ class ClientGone(Exception):  # noqa: N818 - what has happened, not whose fault 
 class Relay:
     """The connections to upstreams."""
 
-    def __init__(self, network: Network | None = None, limit: int = 0) -> None:
+    def __init__(self) -> None:
         self._session: ClientSession | None = None
-        self.network = network or Network()
-        self._limit = limit
+        self.network = Network()
 
     async def start(self) -> None:
         """Open the pool of connections."""
         self._session = ClientSession(
-            connector=Pool(limit=self._limit, keepalive_timeout=60, ssl=self.network.ssl),
+            connector=Pool(limit=0, keepalive_timeout=60, ssl=self.network.ssl),
             timeout=ClientTimeout(total=None, sock_connect=20, sock_read=_RELAY_IDLE_SECONDS),
             cookie_jar=DummyCookieJar(),  # what an upstream sets is one client's
             auto_decompress=False,

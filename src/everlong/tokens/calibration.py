@@ -34,7 +34,6 @@ _HIDDEN_TOKENS = 5_000  # instructions that a provider may add in front and coun
 class _Report(NamedTuple):
     reported: int
     counted: int
-    tools: int
 
 
 @dataclass
@@ -61,22 +60,15 @@ class Calibration:
         self._models: dict[str, _Learned] = {}
         self._lock = Lock()
 
-    def observe(
-        self,
-        messages: Sequence[Message],
-        prompt_tokens: int | None,
-        model: str = "",
-        tools: Sequence[dict[str, Any]] | None = None,
-    ) -> None:
+    def observe(self, messages: Sequence[Message], prompt_tokens: int | None, model: str = "") -> None:
         """Learn from the prompt tokens that an API reported for a request; ignore impossible figures."""
         if isinstance(prompt_tokens, bool) or not isinstance(prompt_tokens, int | float):
             return
-        schema = self.counter.count_tools(tools)
         walk = self._beginnings.walk(messages)
-        counted = walk.tokens + schema + REPLY_PRIMING
+        counted = walk.tokens + REPLY_PRIMING
         if not LEAST_SCALE * counted <= prompt_tokens <= GREATEST_SCALE * counted + _HIDDEN_TOKENS:
             return
-        report = _Report(int(prompt_tokens), counted, schema)
+        report = _Report(int(prompt_tokens), counted)
         prints = walk.prints
         with self._lock:
             learned = self._models.setdefault(model, _Learned())
@@ -90,7 +82,7 @@ class Calibration:
     @staticmethod
     def _learn(learned: _Learned, before: _Report | None, now: _Report) -> None:
         reported, counted = now.reported, now.counted
-        if before is not None and before.tools == now.tools:
+        if before is not None:
             # The added messages resemble the next ones, and leave out the provider's own instructions.
             reported -= before.reported
             counted -= before.counted
@@ -110,19 +102,16 @@ class Calibration:
             learned = self._models.get(model)
             return learned.scale() if learned else 1.0
 
-    def estimate(
-        self, messages: Sequence[Message], model: str = "", tools: Sequence[dict[str, Any]] | None = None
-    ) -> int:
+    def estimate(self, messages: Sequence[Message], model: str = "") -> int:
         """Return the best estimate of a request's prompt tokens: the last report, plus a count of newer messages."""
-        schema = self.counter.count_tools(tools)
         walk = self._beginnings.walk(messages)
         with self._lock:
             learned = self._models.get(model)
             scale = learned.scale() if learned else 1.0
             length, report = _latest(learned, walk.prints) if learned else (0, None)
         if report is None:
-            return round((walk.tokens + schema + REPLY_PRIMING) * scale)
-        added = walk.tokens - walk.counted[length - 1] + schema - report.tools
+            return round((walk.tokens + REPLY_PRIMING) * scale)
+        added = walk.tokens - walk.counted[length - 1]
         return max(1, report.reported + round(added * scale))
 
 

@@ -215,22 +215,21 @@ def find_lookups(api: str, answer: Mapping[str, Any], names: Set[str] = NAMES) -
 
 def _calls(api: str, answer: Mapping[str, Any]) -> list[tuple[str, str, Mapping[str, Any]]]:
     if api == ANTHROPIC:
-        blocks = [block for block in answer.get("content") or () if isinstance(block, dict)]
         return [
-            (str(block.get("id")), str(block.get("name")), block.get("input") or {})
-            for block in blocks
+            (str(block.get("id")), str(block.get("name")), _arguments(block.get("input")))
+            for block in _mappings(answer.get("content"))
             if block.get("type") == "tool_use"
         ]
     if api == RESPONSES:
         return [
-            (str(item.get("call_id")), str(item.get("name")), _arguments(item))
-            for item in _items(answer)
+            (str(item.get("call_id")), str(item.get("name")), _arguments(item.get("arguments")))
+            for item in _mappings(answer.get("output"))
             if isinstance(item.get("call_id"), str) or item.get("type") == "mcp_approval_request"
         ]
     found: list[tuple[str, str, Mapping[str, Any]]] = []
-    for call in _message(answer).get("tool_calls") or ():
+    for call in _mappings(_message(answer).get("tool_calls")):
         function = call.get("function") or {}
-        found.append((str(call.get("id")), str(function.get("name")), _arguments(function)))
+        found.append((str(call.get("id")), str(function.get("name")), _arguments(function.get("arguments"))))
     return found
 
 
@@ -242,7 +241,8 @@ def lookup_entries(api: str, answer: Mapping[str, Any], results: Mapping[str, st
         blocks = [{"type": "tool_result", "tool_use_id": ident, "content": text} for ident, text in results.items()]
         entries.append({"role": "user", "content": blocks})
     elif api == RESPONSES:
-        entries += [item for item in _items(answer) if item.get("type") != "reasoning" or item.get("encrypted_content")]
+        said = _mappings(answer.get("output"))
+        entries += [item for item in said if item.get("type") != "reasoning" or item.get("encrypted_content")]
         entries += [
             {"type": "function_call_output", "call_id": ident, "output": text} for ident, text in results.items()
         ]
@@ -255,13 +255,13 @@ def lookup_entries(api: str, answer: Mapping[str, Any], results: Mapping[str, st
 def hide_lookups(api: str, answer: dict[str, Any], names: Set[str] = NAMES) -> dict[str, Any]:
     """Return a whole answer without the calls of hidden tools, of which the client knows nothing."""
     if api == ANTHROPIC:
-        kept = [block for block in answer["content"] if block.get("name") not in names]
+        kept = [block for block in _mappings(answer["content"]) if block.get("name") not in names]
         is_over = answer.get("stop_reason") == "tool_use" and not any(one.get("type") == "tool_use" for one in kept)
         return {**answer, "content": kept, **({"stop_reason": "end_turn"} if is_over else {})}
     if api == RESPONSES:
-        return {**answer, "output": _visible_items(_items(answer), names)}
+        return {**answer, "output": _visible_items(_mappings(answer.get("output")), names)}
     message = _message(answer)
-    calls = [call for call in message["tool_calls"] if (call.get("function") or {}).get("name") not in names]
+    calls = [call for call in _mappings(message["tool_calls"]) if (call.get("function") or {}).get("name") not in names]
     choice = {**answer["choices"][0], "message": {**message, "tool_calls": calls}}
     if not calls:
         del choice["message"]["tool_calls"]
@@ -282,13 +282,12 @@ def _visible_items(items: list[dict[str, Any]], names: Set[str]) -> list[dict[st
     return shown if items and items[-1].get("name") in names else [*shown, *held]
 
 
-def _items(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    output = answer.get("output")
-    return [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
+def _mappings(given: object) -> list[dict[str, Any]]:
+    return [item for item in given if isinstance(item, dict)] if isinstance(given, list) else []
 
 
-def _arguments(call: Mapping[str, Any]) -> dict[str, Any]:
-    return _read(str(call.get("arguments") or "{}").encode()) or {}
+def _arguments(given: object) -> dict[str, Any]:
+    return given if isinstance(given, dict) else _read(str(given or "{}").encode()) or {}
 
 
 def _message(answer: Mapping[str, Any]) -> dict[str, Any]:
