@@ -200,10 +200,9 @@ class Machine:
 
     def fill_disk(self) -> None:
         """Leave no byte on the disk."""
-        with (self.disk / "filler").open("wb") as file, suppress(OSError):
+        with (self.disk / "filler").open("wb", buffering=0) as file, suppress(OSError):
             while True:
                 file.write(bytes(1 << 16))
-                file.flush()
 
     def clear_disk(self) -> None:
         """Take away what filled it."""

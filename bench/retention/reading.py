@@ -6,7 +6,7 @@ The labels were made by reading the built-in summaries of thirty cuts line by li
 conversations: of each summary its digest, how many lines each section has, and the numbers of those that are wrong,
 each with a word why. A line is wrong where it stands in the wrong section, says nothing by itself, is a piece of code
 or data outside of Critical Context, repeats another, or was overtaken by a later turn. The lines of Critical Context
-were read in thirty other cuts.
+were also read in thirty other cuts.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def main() -> int:
         print(f"\n{kind}: goal right in {goals} of {len(chosen)}, newest request in {newest} of {len(chosen)}")
         for section, (right, of) in shares(chosen).items():
             print(f"  {section:<28}{right:>4} of {of:>4}  {right / of:.2f}")
-        quoted, bare = sum(label["quoted"] for label in chosen), sum(label["without_source"] for label in chosen)
-        print(f"  {'Critical Context':<28}{quoted} lines under a source, {bare} without")
+        bare = sum(label["without_source"] for label in chosen)
+        print(f"  {'Critical Context':<28}{quoted_lines(chosen)}; {bare} lines without a source")
     print("\nwhy lines are wrong: " + ", ".join(f"{why} {count}" for why, count in reasons(labels).most_common()))
     later = read_labels(QUOTED)
     print(f"\nlines of Critical Context, in {len(later)} summaries read later: {quoted_lines(later)}")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 import uuid
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from threading import Event
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, event, text
 
 from everlong.errors import MessageError, NotStored, StoreFull
 from everlong.model import Message
@@ -16,7 +19,7 @@ from everlong.store import Store
 from everlong.store.database import Database
 from everlong.testing.strategies import conversations
 from tests.examples import examples
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 
 def talk(number: int, length: int = 3) -> list[Message]:
@@ -132,3 +135,27 @@ def test_a_batch_stores_what_single_writes_store(database: Database, talks: list
     assert [one.depth for one in found] == [one.depth for one in places]
     assert grouped.verify()[:4] == single.verify()[:4]
     assert grouped.verify().problems == []
+
+
+def test_a_batch_lets_go_of_what_a_rival_waits_for(schema_url: str) -> None:
+    with Store.open(schema_url) as ours, Store.open(schema_url) as theirs, ThreadPoolExecutor(1) as pool:
+        lock, holds = ours.database.backend.lock_name, Event()
+        first, second = uuid.uuid4().bytes, uuid.uuid4().bytes
+
+        def cross() -> None:
+            with theirs.database.engine.begin() as connection:
+                lock(connection, second)
+                holds.set()
+                lock(connection, first)
+
+        def is_waiting() -> bool:
+            with theirs.database.read() as connection:
+                return bool(connection.execute(text("SELECT 1 FROM pg_locks WHERE NOT granted")).first())
+
+        with ours.database.batch():
+            ours.database.write(partial(lock, name=first))
+            rival = pool.submit(cross)
+            holds.wait(PATIENCE)
+            until(is_waiting)
+            ours.database.write(partial(lock, name=second))
+        rival.result(PATIENCE)  # where each waited for the other, the server ended it

@@ -69,8 +69,8 @@ class BoundaryLimits(NamedTuple):
     acknowledgement: int
     summary: Callable[[int], int]
     """The tokens that the summary of so much content may take."""
-    fills: bool = False
-    """True to lengthen the tail until the result has its ``least`` size: each request pays for what is left."""
+    fill: int = 0
+    """The size up to which the tail takes the room that is left; 0 for none."""
     summary_takes_rest: bool = False
     rules: int = 0
     """The tokens of the frame for the user's standing rules."""
@@ -225,7 +225,7 @@ class _Planner:
         """Return the cuts and budgets."""
         layout, limits = self.layout, self.limits
         cuts = self._cuts()
-        usual = cuts[-1] if limits.fills else self._usual_cut(cuts)
+        usual = cuts[-1] if limits.fill else self._usual_cut(cuts)
         if usual <= layout.body_start and self._before[-1] <= limits.total:
             return self._plan(usual, self.head.exchange, LEAST_SUMMARY)  # everything new is in the tail and fits
         content = self._before[max(usual, layout.exchange_end)] - self._before[layout.exchange_end]
@@ -233,8 +233,8 @@ class _Planner:
         for exchange in (self.head.exchange, 0):
             fitting = [cut for cut in cuts if self._size(cut, exchange, wanted) <= limits.total]
             if fitting:
-                filling = (cut for cut in cuts if self._size(cut, exchange, wanted) >= limits.least)
-                cut = max(fitting[-1], next(filling, usual) if limits.fills else usual)
+                filling = (cut for cut in cuts if self._size(cut, exchange, wanted) >= limits.fill)
+                cut = max(fitting[-1], next(filling, usual) if limits.fill else usual)
                 return self._lengthened(cuts, cut, exchange, wanted) or self._plan(cut, exchange, wanted)
         newest = layout.newest_start
         half = max(LEAST_SUMMARY, wanted // 2)
@@ -273,7 +273,7 @@ class _Planner:
     def _lengthened(self, cuts: Sequence[int], cut: int, exchange: int, summary: int) -> Plan | None:
         """Return a plan with one group more, which is shortened, if the tail would be too short without it."""
         place = cuts.index(cut) + 1
-        if not self.limits.fills or place >= len(cuts) or self._size(cut, exchange, summary) >= self.limits.least:
+        if not self.limits.fill or place >= len(cuts) or self._size(cut, exchange, summary) >= self.limits.least:
             return None
         longer = cuts[place]
         room = self.limits.total - self.rest(longer, exchange, summary)

@@ -92,6 +92,8 @@ class CompactionRequest:
     """The digests of the summaries that this engine wrote before, with the chronicles behind them."""
     originals: Callable[[], Sequence[Message]] | None = None
     """Returns the messages that the summary in the list stands for, with the head; None if nobody has them."""
+    is_priced: bool = False
+    """True if what is left costs something in each later request; then no more than the least is left."""
     tail_share: float = _TAIL_SHARE_OF_TARGET
     """Under a target, the tail's share of the room that head and latest request leave; the summary gets the rest."""
     written: WrittenSummary | None = None
@@ -511,7 +513,9 @@ class CompactionSituation:
                 frame=frame + reserve,
                 acknowledgement=acknowledgement,
                 summary=summary,
-                fills=request.least_tokens > 0,
+                fill=self.units(request.least_tokens if request.is_priced else request.limit_tokens)
+                if request.least_tokens
+                else 0,
                 rules=reserve,
             )
         total = self.units(request.target_tokens)

@@ -366,6 +366,7 @@ class ContextCompressor(ContextEngine):
             counter=self._counter,
             writer=self._writer,
             emitted=self._summaries,
+            is_priced=self.prices.are_known,
             **wishes,
         )
 

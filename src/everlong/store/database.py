@@ -142,6 +142,9 @@ class Backend:
     def lock_name(self, connection: Connection, name: bytes) -> None:
         """Lock a name until the transaction ends, if a writing transaction is not alone."""
 
+    def give_way(self, connection: Connection) -> None:
+        """Have the rest of a transaction, which holds locks by now, wait for others only shortly."""
+
     def now(self, connection: Connection) -> float:
         """Return the time on the clock that all processes of this database share."""
         del connection
@@ -311,6 +314,7 @@ class Batch:
         self._wait = wait
         self._transaction: RootTransaction | None = None
         self._since = 0.0
+        self._works = 0
         self._lost: StoreError | None = None
 
     @property
@@ -327,19 +331,23 @@ class Batch:
             attempt += 1
             connection = self._connect()
             try:
+                if self._works == 1:
+                    backend.give_way(connection)
                 backend.run(connection, f"SAVEPOINT {_SAVEPOINT}")  # in plain SQL: one for each small conversation
                 result = work(connection)
                 backend.run(connection, f"RELEASE SAVEPOINT {_SAVEPOINT}")
             except _DRIVER_ERRORS as error:
                 told = _as_dbapi_error(error)
                 self._back_to_savepoint(connection, told)
-                if attempt >= attempts or not backend.is_passing(told):
+                is_in_rivals_way = self._works > 0 and isinstance(backend.translated(told), StoreBusy)
+                if attempt >= attempts or not (is_in_rivals_way or backend.is_passing(told)):
                     raise backend.translated(told) from error
                 self.commit()  # lets go of the rows that another process may be waiting for
             except BaseException as error:
                 self._back_to_savepoint(connection, error)
                 raise
             else:
+                self._works += 1
                 if time.monotonic() - self._since > STEP_SECONDS:
                     self.commit()
                 return result
@@ -395,7 +403,7 @@ class Batch:
             except BaseException:
                 backend.end_writing()
                 raise
-            self._since = time.monotonic()
+            self._since, self._works = time.monotonic(), 0
         return self._transaction.connection
 
     def _begin(self, wait: float | None) -> RootTransaction:

@@ -120,6 +120,10 @@ class PostgreSQL(Backend):
         key = int.from_bytes(name[:8].ljust(8, b"\0"), "big", signed=True)
         connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (key,))
 
+    def give_way(self, connection: Connection) -> None:
+        """Give up on a lock long before the server looks for a deadlock."""
+        connection.exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
+
     def now(self, connection: Connection) -> float:
         """Return the server's time, which all replicas share."""
         return float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
