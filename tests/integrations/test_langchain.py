@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
@@ -162,3 +164,42 @@ def test_the_model_looks_up_what_was_compacted_away(
         assert done["messages"][-1].content == f"Looked up: {FACT}."
         assert small.rejections == []
         assert store.compactions()
+
+
+class Scripted(GenericFakeChatModel):
+    """A model that says what it is told to."""
+
+    def bind_tools(self, *_: Any, **__: Any) -> Any:
+        """Take any tools."""
+        return self
+
+
+class Between(AgentMiddleware[Any, Any, Any]):
+    """Does something once, between a model's answer and the tools that it calls."""
+
+    def __init__(self, act: Callable[[], Any]) -> None:
+        super().__init__()
+        self._left = [act]
+
+    def after_model(self, state: Any, runtime: Any) -> None:  # noqa: ARG002 - the framework's
+        """Do it."""
+        while self._left:
+            self._left.pop()()
+
+
+def test_calls_that_are_named_alike_look_up_in_their_own_conversations(tmp_path: Path) -> None:
+    """Models name calls by number, and without a checkpointer no thread tells two people apart."""
+
+    def ask(word: str, *between: AgentMiddleware[Any, Any, Any]) -> str:
+        call = {"name": "everlong_recall", "args": {"query": "code word"}, "id": "functions.everlong_recall:0"}
+        model = Scripted(messages=iter([AIMessage("", tool_calls=[call]), AIMessage("Found.")]))
+        clerk: Any = create_agent(model, middleware=[keep, *between])
+        said = [HumanMessage(f"My code word is {word}."), AIMessage("Noted."), HumanMessage("Which code word?")]
+        (found,) = (one for one in clerk.invoke({"messages": said})["messages"] if isinstance(one, ToolMessage))
+        return str(found.content)
+
+    with Store.open(tmp_path / "talk.db") as store:
+        keep = EverlongMiddleware(Engines(), store=store, recall=True)
+        found = ask("heron", Between(lambda: ask("walrus")))
+    assert "heron" in found
+    assert "walrus" not in found

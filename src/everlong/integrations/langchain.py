@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["EverlongMiddleware"]
 
 _CALLS = 2_000
-"""The number of calls of its tools whose requests a middleware remembers."""
+"""The number of answers with calls of its tools whose requests a middleware remembers."""
 
 
 class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
@@ -56,14 +56,14 @@ class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
         self.tools: Sequence[BaseTool] = [self._tool(tool) for tool in self._offered.of(make_engine())]
         self._counter = MessageCounter()
         self._calls: Newest[Fitted] = Newest(_CALLS)
-        """By thread and id of a call, the request whose answer made the call."""
+        """By the id of an answer with calls of its tools, the request that it answers; calls may be just numbered."""
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
     ) -> ModelResponse[Any]:
         """Send a request that fits; if the provider refuses it as too long, compact and send it again."""
         response, (_, fitted) = send_fitting(partial(self._fit, request), lambda sent: handler(sent[0]))
-        self._take_answer(request, fitted, response)
+        self._take_answer(fitted, response)
         return response
 
     async def awrap_model_call(
@@ -71,7 +71,7 @@ class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> ModelResponse[Any]:
         """Do the same for asynchronous agents; compacting, which may ask a model, runs in a thread."""
         response, (_, fitted) = await send_fitting_async(partial(self._fit, request), lambda sent: handler(sent[0]))
-        self._take_answer(request, fitted, response)
+        self._take_answer(fitted, response)
         return response
 
     def _fit(self, request: ModelRequest[Any], rescue: OverflowRescue) -> tuple[ModelRequest[Any], Fitted]:
@@ -80,7 +80,7 @@ class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
         fitted = self._keeper.fit(
             [message for message, _ in pairs],
             model=str(getattr(request.model, "model_name", None) or getattr(request.model, "model", "")),
-            conversation=_thread(request.runtime),
+            conversation=(info.thread_id or "") if (info := request.runtime.execution_info) is not None else "",
             overhead=self._counter.count_tools([convert_to_openai_tool(tool) for tool in request.tools]),
             rescue=rescue,
         )
@@ -91,25 +91,20 @@ class EverlongMiddleware(AgentMiddleware[Any, Any, Any]):
             system, sent = sent[0], sent[1:]
         return request.override(messages=sent, system_message=system), fitted
 
-    def _take_answer(self, request: ModelRequest[Any], fitted: Fitted, response: ModelResponse[Any]) -> None:
+    def _take_answer(self, fitted: Fitted, response: ModelResponse[Any]) -> None:
         """Report the provider's count to the engine, which calibrates by it, and remember calls of its tools."""
         answers = [message for message in response.result if isinstance(message, AIMessage)]
         usage = next((answer.usage_metadata for answer in answers if answer.usage_metadata), None)
         if usage is not None:
             fitted.report(usage["input_tokens"], usage["output_tokens"])
         names = {tool.name for tool in self.tools}
-        for call in (call for answer in answers for call in answer.tool_calls if call["name"] in names):
-            self._calls.put((_thread(request.runtime), call["id"] or ""), fitted)
+        for answer in answers:
+            if any(call["name"] in names for call in answer.tool_calls):
+                self._calls.put(answer.id, fitted)
 
     def _tool(self, tool: HiddenTool) -> BaseTool:
         def call(runtime: ToolRuntime[Any, Any], **arguments: Any) -> str:
-            fitted = self._calls.get((_thread(runtime), runtime.tool_call_id or ""))
-            return self._offered.call(fitted, tool.name, arguments)
+            answer = next(one for one in reversed(runtime.state["messages"]) if isinstance(one, AIMessage))
+            return self._offered.call(self._calls.get(answer.id), tool.name, arguments)
 
         return StructuredTool(name=tool.name, description=tool.about, args_schema=dict(tool.takes), func=call)
-
-
-def _thread(runtime: Any) -> str:
-    """Return the name of a thread; none without a checkpointer."""
-    info = runtime.execution_info
-    return (info.thread_id or "") if info is not None else ""
