@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from everlong.errors import RequestRefused
 from everlong.model import EPHEMERAL, Message, parts_of
@@ -27,12 +27,9 @@ from everlong.providers.base import (
     tokens_in,
     weigh,
 )
-from everlong.providers.client import MOST_CLIENTS, ClientProvider, StreamAssembler, listed_window, need
+from everlong.providers.client import ClientProvider, StreamAssembler, listed_window, need, official_client
 from everlong.wire import sendable, to_anthropic, to_openai
 from everlong.wire.anthropic import INVALID
-
-if TYPE_CHECKING:
-    from anthropic import Anthropic
 
 __all__ = ["AnthropicProvider", "anthropic_body", "anthropic_reply", "anthropic_usage"]
 
@@ -72,7 +69,7 @@ class AnthropicProvider(ClientProvider):
     ) -> None:
         need("anthropic", "Claude")
 
-        super().__init__(model, name, partial(_client, api_key, base_url, timeout))
+        super().__init__(model, name, partial(official_client, "Anthropic", api_key, base_url, timeout))
 
     def served_context_length(self) -> int | None:
         """Return the model's window as the API, or another server that speaks its format, lists it."""
@@ -110,13 +107,6 @@ class AnthropicProvider(ClientProvider):
 
     def _gathering(self) -> StreamAssembler:
         return AnthropicAssembler()
-
-
-@lru_cache(maxsize=MOST_CLIENTS)
-def _client(api_key: str, base_url: str | None, timeout: float) -> Anthropic:
-    import anthropic  # noqa: PLC0415 - an optional package, and slow to load
-
-    return anthropic.Anthropic(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout)
 
 
 # -- requests -------------------------------------------------------------------------------------------------------

@@ -8,8 +8,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
+from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Literal, Unpack
+from weakref import finalize
 
 from everlong.errors import ConfigError, MalformedReply
 from everlong.extras import install_command
@@ -17,11 +20,26 @@ from everlong.model import EPHEMERAL, Message
 from everlong.providers.base import CallOptions, Done, Event, Reply, UsageReported
 from everlong.providers.failures import classify
 
-__all__ = ["MOST_CLIENTS", "ClientProvider", "StreamAssembler", "listed_window", "need"]
+__all__ = ["ClientProvider", "StreamAssembler", "listed_window", "need", "official_client"]
 
 _SPOKEN = ("system", "messages")
-MOST_CLIENTS = 32
-"""Official clients of one API that are kept, by endpoint and key."""
+_HERE = ("all://localhost", "all://127.0.0.1", "all://[::1]")
+
+
+@lru_cache(maxsize=64)
+def official_client(name: Literal["Anthropic", "OpenAI"], key: str, base_url: str | None, timeout: float) -> Any:
+    """Return an API's official client; it follows no redirect, and no proxy hears what stays on this machine.
+
+    The headers that the environment names, often keys, go to no address but the client's own.
+    """
+    library = import_module(name.lower())  # optional, and slow to load
+    web = library.DefaultHttpxClient(timeout=timeout, follow_redirects=False, mounts=dict.fromkeys(_HERE))
+    client = getattr(library, name)(api_key=key, base_url=base_url, max_retries=0, timeout=timeout, http_client=web)
+    finalize(client, web.close)
+    if base_url is not None:
+        absent = library.Omit()
+        client._custom_headers = {"OpenAI-Organization": absent, "OpenAI-Project": absent}  # noqa: SLF001
+    return client
 
 
 class StreamAssembler(ABC):

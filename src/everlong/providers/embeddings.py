@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING
 
 from everlong.errors import ConfigError, EverlongError, MalformedReply
 from everlong.extras import install_command
-from everlong.providers.client import need
+from everlong.providers.client import need, official_client
 from everlong.providers.endpoints import ENDPOINTS, NO_KEY, Endpoint, ModelName, endpoint_for, find_key
 from everlong.providers.failures import classify
-from everlong.providers.openai_api import openai_client
 from everlong.redaction import redact
 
 if TYPE_CHECKING:
@@ -96,7 +95,7 @@ class EndpointModel:
 
     def _ask(self, texts: list[str], seconds: float) -> list[list[float]]:
         try:
-            client = openai_client(self._key or NO_KEY, self._endpoint.base_url, seconds)
+            client = official_client("OpenAI", self._key or NO_KEY, self._endpoint.base_url, seconds)
             answer = client.embeddings.create(model=self._name.model, input=texts, encoding_format="float")
             found = {one.index: list(one.embedding) for one in answer.data}
         except Exception as error:

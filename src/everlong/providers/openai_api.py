@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 from everlong.model import Message, calls_of
 from everlong.providers.base import (
@@ -24,11 +24,8 @@ from everlong.providers.base import (
     tokens_in,
     weigh,
 )
-from everlong.providers.client import MOST_CLIENTS, ClientProvider, StreamAssembler, listed_window, need
+from everlong.providers.client import ClientProvider, StreamAssembler, listed_window, need, official_client
 from everlong.wire import message_of_answer, sendable
-
-if TYPE_CHECKING:
-    from openai import OpenAI
 
 __all__ = ["OpenAIProvider", "ResponsesAssembler", "openai_body", "openai_reply", "openai_usage", "responses_reply"]
 
@@ -76,7 +73,7 @@ class OpenAIProvider(ClientProvider):
     ) -> None:
         need("openai", "this provider")
 
-        super().__init__(model, name, partial(openai_client, api_key, base_url, timeout))
+        super().__init__(model, name, partial(official_client, "OpenAI", api_key, base_url, timeout))
         self.takes_markers = takes_markers
         self._strict = name == "openai" if strict is None else strict
 
@@ -111,14 +108,6 @@ class OpenAIProvider(ClientProvider):
 
     def _gathering(self) -> StreamAssembler:
         return OpenAIAssembler()
-
-
-@lru_cache(maxsize=MOST_CLIENTS)
-def openai_client(api_key: str, base_url: str | None, timeout: float) -> OpenAI:
-    """Return the official client of an endpoint."""
-    import openai  # noqa: PLC0415 - an optional package, and slow to load
-
-    return openai.OpenAI(api_key=api_key, base_url=base_url, max_retries=0, timeout=timeout)
 
 
 _REASONING = re.compile(r"(?:.*/)?(?:gpt-?[5-9]|o[1-9])(?![a-z0-9])")
