@@ -26,13 +26,11 @@ _PATH_KEYS = ("path", "file_path", "filePath", "filename", "file", "filepath", "
 _LOOK_AT = 600
 """Characters at each end of a result in which a harness tells how a call ended."""
 _LOOK_AT_LINES = 6_000
-_TITLE_LENGTH = 160
+_TITLE_LENGTH = 100
 _OUTCOME_LENGTH = 200
 _ERROR_LINES = 3
 _LAST_LINES = 20
 """Lines at the end of a result among which its outcome is looked for."""
-_LONG_QUOTE = 60
-"""A quotation of this length on a command line is a program."""
 
 _EXIT_CODE = re.compile(
     r"(?:<(?:returncode|exit_code)>|\"exit_code\": ?|^(?:\w+ )?(?:process |command )?exit(?:ed with)?"
@@ -56,7 +54,6 @@ _SAYS_NOTHING = re.compile(
 )
 _SPEAKS_OF_ERROR = re.compile(r"\b(?:error|fail(?:ed|ure)?|exception)\b|\w(?:Error|Exception)\b", re.IGNORECASE)
 _HEREDOC = re.compile(r"<<-?\s*+(['\"]?)(\w++)\1")
-_QUOTED = re.compile(r"'[^']*(?:'|$)|\"[^\"]*(?:\"|$)")
 _PATCHED = re.compile(r"^\*\*\* (Add|Update|Delete) File: (.*\S)\s*$", re.MULTILINE)
 _LOOKING_TOOL = re.compile(
     r"(?:^|_)(?:get|list|search|read|find|fetch|view|query|think|calculate|glob|grep|ls|web)|todo|plan", re.IGNORECASE
@@ -133,8 +130,7 @@ class Step:
     def title(self) -> str:
         """The call in one line."""
         if self.command:
-            bare = _QUOTED.sub(_without_program, without_heredocs(self.command))
-            return beginning(bare.replace("\n", " "), _TITLE_LENGTH).replace("`", "'")
+            return beginning(without_heredocs(self.command).replace("\n", " "), _TITLE_LENGTH).replace("`", "'")
         if self.path:
             return f"{self.call.name} {self.path}"
         shown = ", ".join(f"{key}={beginning(str(value), 60)}" for key, value in list(self.arguments.items())[:4])
@@ -294,10 +290,6 @@ def without_heredocs(command: str) -> str:
         kept.append(line if opened is None else line[: opened.start()] + line[opened.end() :])
         end = opened[2] if opened is not None else ""
     return "\n".join(kept)
-
-
-def _without_program(quoted: re.Match[str]) -> str:
-    return quoted[0] if len(quoted[0]) < _LONG_QUOTE else "'…'"
 
 
 # -- shell commands ----------------------------------------------------------------------------------------------------
