@@ -52,7 +52,9 @@ def test_another_folder_does_not_exist(said: Said) -> None:
     shown = [history.search("password port"), history.recall("password?"), history.list_conversations()]
     assert not any(word in text for text in shown for word in ("kelp", "dulse", "Kelp", "Dulse", hidden, nowhere))
     unknown = _refusal(history, "20200101_000000_abcdef")
-    for ident in (hidden, nowhere, "Kelp", "Dulse"):
+    for _ in range(2):
+        said.talk("The locker is 12.", "Noted.", folder=THERE, title="Wrack")
+    for ident in (hidden, nowhere, "Kelp", "Dulse", "Wrack"):
         assert _refusal(history, ident).replace(ident, "X") == unknown.replace("20200101_000000_abcdef", "X")
     for ident in secret:
         assert _refusal(history, ident) == f'there is no message "{ident}" in this folder'

@@ -174,7 +174,7 @@ class History:
         except AmbiguousName as error:
             among = [one for one in self.newest() if one.title == name.strip() or one.id.startswith(name.strip())]
             if len(among) != 1:
-                raise ToolError(f"{unknown}; several may be meant, so name its id") from error
+                raise ToolError(f"{unknown}; several are meant, so name its id" if among else unknown) from error
             found = among[0]
         except NotStored as error:
             raise ToolError(unknown) from error
