@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from everlong import ContextEngine, Message, MessageCounter, Store
 from everlong.context.invariants import check_all
 from everlong.context.oversized import is_stub
 from everlong.integrations.history import HistoryKeeper, OverflowRescue, refused_window
+from everlong.store import Branch
 from tests.context.builders import assistant, long_session, summaries, system, user
 from tests.integrations.desk import Engines
 
@@ -184,3 +186,28 @@ def test_with_a_store_a_message_larger_than_the_window_becomes_a_stub_that_stays
         (whole,) = [entry for entry in store.entries(store.record(history)) if entry.message["content"] == text]
         assert whole.id is not None
         assert whole.id.hex()[:12] in sent[-1]["content"]
+
+
+class Shared(Store):
+    """A store in which somebody else says the same words right after the next record."""
+
+    others: list[Message] = []  # noqa: RUF012 - set by the test
+
+    def record(self, messages: Iterable[Message], **options: Any) -> Branch:
+        """Record messages, and those of somebody else."""
+        made = super().record(messages, **options)
+        others, self.others = self.others, []
+        if others:
+            super().record(others, **options)
+        return made
+
+
+def test_two_who_say_the_same_at_once_are_each_sent_under_their_own_system_prompt(tmp_path: Path) -> None:
+    with Shared.open(tmp_path / "talk.db") as store:
+        assert isinstance(store, Shared)
+        keeper = HistoryKeeper(Engines(8_000), store=store)
+        store.others = [system("You help Ada, who owes 4,000 dollars."), user("Hello")]
+        sent = keeper.fit([system("You help Bob."), user("Hello")]).messages
+        without = keeper.fit([user("Hello")]).messages
+    assert sent == [system("You help Bob."), user("Hello")]
+    assert without == [user("Hello")]

@@ -255,9 +255,13 @@ class HistoryKeeper:
 
     def _current(self, line: _HistoryLine, request: _Request) -> list[Message]:
         """Return the present form of a history: the view, and all messages after it."""
-        if self._store is not None and request.at is not None:
-            return self._store.context(request.at)
         history, start = request.history, request.start
+        if self._store is not None and request.at is not None:
+            from everlong.store.compaction import see  # noqa: PLC0415 - only those with a store load it
+
+            seen = see(self._store, request.at)  # others who said the same have system prompts of their own
+            system = seen.system._replace(given=history[:start]).messages()
+            return [*system, *(one.message for one in seen.sent if one.message is not None)]
         return [*_add_note(history[:start], line.note), *line.view, *history[start + line.covered :]]
 
     def _shorten(self, line: _HistoryLine, request: _Request, refusals: int) -> _HistoryLine:
