@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from everlong import ContextEngine, Message, MessageCounter, Store
+from everlong import ContextEngine, LosslessEngine, Message, MessageCounter, Store
+from everlong.agent.tools.hidden_tools import RecallLookup
 from everlong.context.invariants import check_all
 from everlong.context.oversized import is_stub
-from everlong.integrations.history import HistoryKeeper, OverflowRescue, refused_window
+from everlong.integrations.history import HistoryKeeper, OfferedTools, OverflowRescue, refused_window
 from everlong.store import Branch
 from tests.context.builders import assistant, long_session, summaries, system, user
 from tests.integrations.desk import Engines
@@ -211,3 +212,15 @@ def test_two_who_say_the_same_at_once_are_each_sent_under_their_own_system_promp
         without = keeper.fit([user("Hello")]).messages
     assert sent == [system("You help Bob."), user("Hello")]
     assert without == [user("Hello")]
+
+
+def test_a_look_up_sees_nothing_of_another_who_began_with_the_same_words(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "talk.db") as store:
+        keeper, tools = HistoryKeeper(lambda: LosslessEngine(8_000), store=store), OfferedTools(store)
+        waiting, same = keeper.fit([user("Hello")]), keeper.fit([user("Hello")])
+        other = keeper.fit([user("Hello"), assistant("Hi."), user("My password is heron.")])
+        assert waiting.at == same.at
+        found = tools.answer(waiting, [RecallLookup("call", "lcm_grep", {"query": "password"})])["call"]
+        own = tools.answer(other, [RecallLookup("call", "lcm_grep", {"query": "password"})])["call"]
+    assert "heron" not in found
+    assert "heron" in own

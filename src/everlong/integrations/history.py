@@ -13,6 +13,7 @@ import json
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from itertools import takewhile
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -370,6 +371,10 @@ class OfferedTools:
         from everlong.agent.tools.hidden_tools import look_up_all  # noqa: PLC0415 - as above
 
         engine = fitted.engine
+        if self._store is not None and fitted.at is not None and hasattr(engine, "attach"):
+            own: Any = copy(engine)  # others who said the same so far may have gone on with the engine
+            own.attach(self._store.graph(fitted.at))
+            engine = own
 
         def call(name: str, arguments: Mapping[str, Any]) -> str:
             return engine.handle_tool_call(name, dict(arguments), messages=fitted.messages)
