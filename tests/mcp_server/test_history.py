@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
+from everlong.agent.tools.context import ToolContext
+from everlong.agent.tools.history import recall
+from everlong.agent.tools.workspace import Workspace
 from everlong.errors import ToolError
 from everlong.mcp.history import History
 from everlong.store import Store
@@ -89,6 +93,24 @@ def test_a_beginning_that_two_folders_share_shows_nothing_of_the_other_one(store
     assert "7431" in text
     assert "kelp" not in text
     assert hidden.id not in text
+
+
+@pytest.mark.spec("12.4")
+def test_a_question_that_two_asked_is_shown_with_the_answer_of_its_own_conversation(store: Store) -> None:
+    question = {"role": "user", "content": "Which password has the crane?"}
+    there = store.record([question, {"role": "assistant", "content": "It is kelp."}])
+    here = store.record(
+        [question, {"role": "assistant", "content": "It is dulse."}, {"role": "user", "content": "Ah."}]
+    )
+    store.sessions.start(here, platform="gateway", folder=HERE, from_depth=0, started=1.0)
+    store.sessions.start(there, platform="gateway", folder=THERE, from_depth=0, started=2.0)
+    text = History(store, [HERE]).recall("which password has the crane?")
+    assert "dulse" in text
+    assert "kelp" not in text
+    context = ToolContext(Workspace(Path.cwd(), ()), store, "", upto=here)
+    text = recall("which password has the crane?", context)
+    assert "dulse" in text
+    assert "kelp" not in text
 
 
 def test_no_line_of_a_conversation_passes_for_a_line_of_the_answer(said: Said) -> None:

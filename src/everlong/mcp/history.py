@@ -138,7 +138,7 @@ class History:
             return quotes
         known.add(hit.node)
         if hit.role == "user" and "?" in one.text and len(one.text) < room:
-            after = message_after(self.store, hit.node)
+            after = message_after(self.store, hit.node, hit.session or "")
             if after is not None and after not in known:  # the question is found, but not its answer
                 known.add(after)
                 reply = passages(plain(self.store.read(after, 1, _READ).text), query, _REPLY)

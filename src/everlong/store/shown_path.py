@@ -27,6 +27,7 @@ from everlong.store.sessions import Sessions, title_base
 
 if TYPE_CHECKING:
     from everlong.store.core import StoreCore
+    from everlong.store.tree import Branch
 
 CLEARED = "cleared"
 """The end reason of a part whose client goes on without old tool results, on another branch."""
@@ -423,15 +424,14 @@ def latest_request(core: StoreCore, session: str) -> bytes | None:
     return None if found is None else bytes(found)
 
 
-def message_after(core: StoreCore, ident: bytes) -> bytes | None:
-    """Return the message that follows another one, on the same branch if it goes on there."""
-    above = node.alias()
-    query = (
-        select(node.c.id)
-        .join(above, above.c.id == node.c.parent)
-        .where(above.c.id == ident, node.c.tenant == core.tenant)
-        .order_by((node.c.branch == above.c.branch).desc(), node.c.seq)
-    )
+def message_after(core: StoreCore, ident: bytes, within: Branch | str) -> bytes | None:
+    """Return the message that follows another one on the way to a place, or in the conversation of an id."""
+    following = select(node).where(node.c.parent == ident, node.c.tenant == core.tenant)
     with core.database.read() as connection:
-        found = connection.execute(query.limit(1)).scalar()
-    return None if found is None else bytes(found)
+        if isinstance(within, str):
+            paths = shown_paths(connection, core.tenant, parts_of(connection, core.tenant, [within]))
+            path = [part for one in paths.values() for part in one.stretches()]
+        else:
+            path = segments_to(connection, within.id, within.depth)
+        found = connection.execute(following).all()
+    return next((bytes(row.id) for row in found if leads_through(path, row.branch, row.depth)), None)

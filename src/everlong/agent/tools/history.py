@@ -164,17 +164,17 @@ def show_passages(context: ToolContext, query: str, found: Iterator[Passage], pa
     room = min(PASSAGE, max(200, (context.output_chars - 400) // len(shown) - 200))
     heading = f"{FOUND}{query!r}" + (f" (page={page + 1} has more)" if has_more else "") + ":"
     known = {one.hit.node for one in shown}
-    return "\n\n".join([heading, *(_entry(context.store, one, query, room, known) for one in shown)])
+    return "\n\n".join([heading, *(_entry(context, one, query, room, known) for one in shown)])
 
 
-def _entry(store: Store, one: Passage, query: str, room: int, known: set[bytes | None]) -> str:
-    hit = one.hit
+def _entry(context: ToolContext, one: Passage, query: str, room: int, known: set[bytes | None]) -> str:
+    hit, store = one.hit, context.store
     lines = [f"[{_place(store, hit.role, hit.at, hit.session, hit.turn, hit.title)}{_ident(hit.node)}]"]
     lines.append(passages(one.text, query, room))
     if hit.node is not None and len(one.text) > room:
         lines.append(f"[{len(one.text):,} characters in all; read_turn gives the rest]")
     elif hit.node is not None and hit.role == "user" and "?" in one.text and room - len(one.text) >= LEAST_REPLY:
-        after = message_after(store, hit.node)
+        after = message_after(store, hit.node, context.upto or hit.session or "")
         if after is not None and after not in known:  # the question is found, but not its answer
             reply = passages(store.read(after, 1, _READ).text, query, min(REPLY, room - len(one.text)))
             lines.append(f"[and then{_ident(after)}]\n{reply}")
