@@ -20,6 +20,7 @@ from tests.context.scripted import GOOD
 from tests.examples import few
 from tests.gateway.running import run_gateway
 from tests.testing_server.conftest import KEY, Serve
+from tests.waiting import until
 
 PROMPT_SHARE = 0.6
 MAIN = "custom-model"
@@ -56,6 +57,7 @@ def in_gateway(settings: Settings, main: ModelServer, folder: Path) -> list[tupl
             history.append({"role": "user", "content": f"Boat {number}: {SAID}"})
             reply = client.chat.completions.create(model=MAIN, messages=history, max_tokens=200)
             history.append({"role": "assistant", "content": reply.choices[0].message.content})
+            until(lambda: not running.gateway._compactor._ahead)  # or lines take the place of a summary under way
         return [(one.summarizer, one.fallback) for one in running.store().compactions()]
 
 
