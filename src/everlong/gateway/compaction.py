@@ -81,6 +81,9 @@ _UNWIELDY_SENT = 3_000_000
 _MOST_KEPT = 0.9
 """Share of the room that is given to what a compaction leaves, however large that is."""
 _MOST_MADE = 10_000
+_MOMENT = 0.5
+"""Seconds for which a compaction ahead waits for the request that follows an answer at once, so that the view reaches
+it; the first one under the view is a step larger than the view then, and not two."""
 _LONG_KEPT_SECONDS = 3_600.0
 """Seconds that providers keep a prompt in their cache, by default and if a client asks for an hour."""
 
@@ -466,6 +469,7 @@ class ConversationCompactor:
                     self._prepared[ident] = prepared
                 return
             self._prepared.pop(ident, None)
+            await asyncio.sleep(_MOMENT if is_ahead and summarizer is None else 0)
             newest = self._due.get(ident, (relayed, turn, size)) if is_ahead else (relayed, turn, size)
             await newest[0].wait_until_stored(newest[1])
             await self._compact(*newest[:2], reason, newest[2], summarizer, target=target, prepared=prepared)
@@ -596,13 +600,13 @@ class ConversationCompactor:
         engine = self._compressor(relayed, turn, size)
         self._prepare(engine, turn, size, summarizer, messages)
         options: dict[str, Any] = {"current_tokens": size.tokens, "force": reason == "overflow"}
-        options["spent"] = partial(spent_by, summarizer)
-        if prepared is not None:
-            engine.prepared = prepared.written
-            options["spent"] = lambda: prepared.spent
+        engine.prepared = None if prepared is None else prepared.written
+        options["spent"] = partial(spent_by, summarizer) if prepared is None else lambda: prepared.spent
         if target is not None:
             options["target_tokens"] = max(1, target - engine.overhead_tokens)
         options |= _place_options(recorder, conversation, engine, reason)
+        growth = conversation.growth
+        engine.coming_tokens = int(growth.tokens / max(1.0, growth.steps)) if reason == "threshold" else 0
         try:
             return recorder.compact(conversation, engine, occasion, **options).outcome
         except TargetUnreachable as unreachable:  # the part that has to stay is larger
