@@ -321,8 +321,6 @@ _USUAL_SUMMARY = 3_000
 """The usual size of a summary; few reach their cap."""
 _STEP_OF_WINDOW = 0.15
 _STEP_OF_THRESHOLD = 0.3
-_PATIENCE = 1.4
-"""Waiting may cost this many times as much as a compaction, because a compaction also loses words."""
 HYGIENE_SHARE = _ROOM_SHARE
 HYGIENE_MESSAGES = 4
 """The share of the window, and the messages, from which on a conversation is compacted before it is resumed."""
@@ -361,13 +359,13 @@ class Pace:
         return min(self.summary, _USUAL_SUMMARY)
 
     @property
-    def usual_need(self) -> int:
+    def usual_rest(self) -> int:
         """The tokens that a compaction usually leaves."""
-        return self.need - self.summary + self.usual_summary
+        return max(self.need - self.summary + self.usual_summary, int(LEAST_LEFT * self.threshold))
 
     def compaction_cost(self, tokens: int, prices: Prices, *, asks_model: bool) -> float:
         """Return the cost of compacting a prompt of ``tokens``, in fresh input tokens."""
-        rewritten = (prices.cache_write - prices.cache_read) * (self.usual_summary + self.tail)
+        rewritten = (prices.cache_write - prices.cache_read) * (self.usual_rest - self.need + self.summary + self.tail)
         asked = prices.cache_read * tokens + prices.output * self.usual_summary if asks_model else 0.0
         return rewritten + asked
 
@@ -420,15 +418,15 @@ WaitReason = Literal["recent", "cheaper"]
 class Waiting:
     """The state of one conversation since its last compaction.
 
-    Every request pays for tokens that a compaction would have removed. Once they have cost somewhat more than the
-    compaction itself, it is made. So waiting never costs much more than twice the best that was possible, and in a
-    conversation that grows evenly it is nearly the best.
+    Every request pays for tokens that a compaction would have removed. Once they have cost as much as the compaction
+    itself, it is made. So waiting never costs more than twice the best that was possible, and in a conversation that
+    grows evenly it is the best.
     """
 
     left: int | None = None
     """The tokens that the last compaction left; None before the first one."""
     paid: float = 0.0
-    """The cost of all tokens above `Pace.usual_need` since the last compaction, in fresh input tokens."""
+    """The cost of all tokens above `Pace.usual_rest` since the last compaction, in fresh input tokens."""
     unhelpful: tuple[float, ...] = ()
     """The shares that the last compactions saved, as far as each saved too little."""
     stuck_at: int = 0
@@ -436,7 +434,7 @@ class Waiting:
 
     def sent(self, tokens: int, pace: Pace, prices: Prices, requests: float = 1) -> None:
         """Take in a request of ``tokens`` that was sent, or several of that size."""
-        self.paid += requests * prices.cache_read * max(0, tokens - pace.usual_need)
+        self.paid += requests * prices.cache_read * max(0, tokens - pace.usual_rest)
 
     def compacted(self, tokens: int, saved_share: float = 1.0) -> None:
         """Take in a compaction that left ``tokens`` and saved a share of them."""
@@ -476,7 +474,7 @@ class Waiting:
         if pace.is_priced or is_cold or not prices.are_known:
             return None
         cost = pace.compaction_cost(tokens, prices, asks_model=asks_model)
-        return "cheaper" if self.paid < _PATIENCE * cost else None
+        return "cheaper" if self.paid < cost else None
 
     def hold_back(
         self, due: HeldBack, pace: Pace, prices: Prices, *, asks_model: bool, is_cold: bool
@@ -529,7 +527,7 @@ class HeldBack:
         if self.cost:
             return (
                 f"{due}it would cost as much as {self.cost:,.0f} fresh tokens, and waiting has cost {self.paid:,.0f}; "
-                f"it is made once waiting has clearly cost more, or at {self.room:,}"
+                f"it is made once waiting has cost more, or at {self.room:,}"
             )
         if not self.saved:
             return f"{due}there was nothing to compact, all of it is recent or protected"
