@@ -341,8 +341,10 @@ class Pace:
     """The tokens by which the conversation grows before the next compaction."""
     tail: int
     """The tail's budget, smaller than usual if a compaction would otherwise leave too much."""
-    summary: int
-    """The most tokens that a summary takes."""
+    usual_summary: int
+    """The tokens that a summary usually takes."""
+    usual_need: int
+    """The tokens that a compaction usually leaves."""
     is_set: bool = False
     """True if the user set the threshold; it is then obeyed as it stands."""
     is_priced: bool = False
@@ -354,16 +356,6 @@ class Pace:
             return []
         why = f"a compaction leaves up to {self.need:,} tokens, and no prompt may have more than {self.room:,}"
         return [f"for this conversation {self.threshold:,} instead of {usual:,}: {why}"]
-
-    @property
-    def usual_summary(self) -> int:
-        """The tokens that a summary usually takes."""
-        return min(self.summary, _USUAL_SUMMARY)
-
-    @property
-    def usual_need(self) -> int:
-        """The tokens that a compaction usually leaves."""
-        return self.need - self.summary + self.usual_summary
 
     def compaction_cost(self, tokens: int, prices: Prices, *, asks_model: bool) -> float:
         """Return the cost of compacting a prompt of ``tokens``, in fresh input tokens."""
@@ -402,7 +394,8 @@ def compute_pace(
         threshold = min(room, max(threshold, int(need / MOST_LEFT)))
     step = min(int(_STEP_OF_WINDOW * window), int(_STEP_OF_THRESHOLD * threshold))
     is_priced = budgets.grounds.automatic is not None
-    return Pace(room, need, threshold, step, tail, budgets.summary_cap, is_set, is_priced)
+    usual = min(budgets.summary_cap, _USUAL_SUMMARY)
+    return Pace(room, need, threshold, step, tail, usual, need - budgets.summary_cap + usual, is_set, is_priced)
 
 
 # -- waiting: why a compaction that is due is not made yet -------------------------------------------------------------
