@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import orjson
 from sqlalchemy import ColumnElement, Connection, func, select, text
 
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message, Node, Trace, checked_messages
-from everlong.store.content import Blob, blob, encoded
+from everlong.store.content import encoded
 from everlong.store.database import TryAgain, in_batches
 from everlong.store.identity.placing import ATTEMPTS_IN_PLACE, StoredReply
 from everlong.store.identity.rewrites import ReplyLinker
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 
 TurnEnd = Literal["done", "failed", "cancelled"]
 """The end of a turn."""
-
-Held: TypeAlias = list[tuple[Blob, Sequence[bytes]]]
-"""A reply as it is stored, with the hashes of its blocks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +102,7 @@ class Turns:
 
     def __init__(self, core: StoreCore, identity: Identity) -> None:
         self._core = core
+        self._replies = identity.replies
         self._identity = identity
         self._database = core.database
         self._run = core.database.backend.run
@@ -176,20 +174,20 @@ class Turns:
         if status not in get_args(TurnEnd):
             raise StoreError(f"a turn cannot end as {status!r}; allowed are {', '.join(get_args(TurnEnd))}")
         checked = None if reply is None else checked_messages([reply])[0]
-        past = FinishedTurn(checked, usage=usage, cost=cost, status=status, error=error, names=names)
-        held = self._held(checked)
-        digest, key = _digest_and_key(held)
+        digest, key = self._digest_and_key(checked)
 
         def work(attempt: int, connection: Connection) -> Turn:
             row = self._row(connection, ident, lock=True)
             if row.status != "open":
                 _check_same_end(row, digest, status)
                 return row
-            self._core.recorder.add_contents(connection, self._core.tenant, held)
-            at, ended = Branch(row.branch, row.node, row.depth), replace(past, session=row.session)
+            contents = self._replies.content(checked)
+            self._core.recorder.add_contents(connection, self._core.tenant, contents)
+            at = Branch(row.branch, row.node, row.depth)
+            past = FinishedTurn(checked, session=row.session, status=status)
             answered = StoredReply(at, echo_node, row.session)
             if echo_node is None:
-                answered = self._add_reply(connection, at, ended, attempt)
+                answered = self._add_reply(connection, at, past, attempt)
             told = None if usage is None else json.dumps(dict(usage), default=str)
             place, session = answered.at, answered.session
             values = (
@@ -197,7 +195,9 @@ class Turns:
                 *(digest, key, answered.node, time.time(), ident),
             )
             self._run(connection, self._finish_sql, values)
-            self._settle(connection, ident, ended, session)
+            self._add_names(connection, ident, names)
+            self._add_totals(connection, session, usage, cost)
+            self._drop_if_left(connection, row.session, session)
             return self._row(connection, ident)
 
         return self._database.retry(lambda attempt: self._database.write(partial(work, attempt)))
@@ -208,20 +208,19 @@ class Turns:
         Where it is tried ``is_again``, a turn that began at the same moment is this one: whoever lost the connection
         cannot know whether the server went on to commit.
         """
-        held = self._held(past.reply)
 
         def work(attempt: int, connection: Connection) -> int:
             row = self._run(connection, self._branch, (at.id, self._core.tenant)).fetchone()
             if row is None:
                 raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
             self._linker.link(connection, at)
-            self._core.recorder.add_contents(connection, self._core.tenant, held)
+            self._core.recorder.add_contents(connection, self._core.tenant, self._replies.content(past.reply))
             answered = self._add_reply(connection, at, past, attempt)
             # Asked once the reply is there: it waits for the locks of a transaction that is under way.
             moment = (self._core.tenant, past.status, past.began)
             if is_again and (stored := self._run(connection, self._began, moment).fetchone()) is not None:
                 return int(stored[0])
-            return self._insert_row(connection, answered, past, held, *row)
+            return self._insert_row(connection, answered, past, *row)
 
         return self._database.retry(lambda attempt: self._database.write(partial(work, attempt)))
 
@@ -243,7 +242,6 @@ class Turns:
         core, now = self._core, time.time()
         reply = past.reply if past.status == "done" else None
         request, count = self._request_after(at, new, reply)
-        held = self._held(past.reply)
         match = Match(at.id, at.head, at.depth)
 
         def work(connection: Connection) -> tuple[Branch, int] | None:
@@ -255,13 +253,14 @@ class Turns:
                 return None
             if place == match and new.messages:
                 self._linker.link_next(connection, at, request.trace.ids[request.trace.ends[0] - 1])
+            held = self._replies.content(past.reply)
             additions = list(request.additions(place.depth))
             end = core.recorder.add_at(branch, request, place, additions, now, connection, held)
             depth = request.trace.ends[count - 1] if count else 0
             asked = Branch(end.id, request.trace.ids[depth - 1] if depth else at.head, at.depth + depth)
             node = end.head if reply is not None and end.depth > asked.depth else None
             answered = StoredReply(asked, node, past.session)
-            return asked, self._insert_row(connection, answered, past, held, branch.view_id, branch.preamble)
+            return asked, self._insert_row(connection, answered, past, branch.view_id, branch.preamble)
 
         try:
             return self._database.write(work)
@@ -339,7 +338,7 @@ class Turns:
 
     def _add_reply(self, connection: Connection, at: Branch, past: FinishedTurn, attempt: int) -> StoredReply:
         """Store a reply in its conversation; beside it if it broke off, or if that fails again and again."""
-        replies = self._identity.replies
+        replies = self._replies
         if past.reply is None:
             return StoredReply(at, None, past.session)
         if past.status == "done":
@@ -351,41 +350,47 @@ class Turns:
         connection: Connection,
         answered: StoredReply,
         past: FinishedTurn,
-        held: Held,
         view_id: int | None,
         preamble: bytes | None,
     ) -> int:
         now, (at, node, session) = time.time(), answered
         shown = inherited_view(connection, view_id, at.depth)
         told = None if past.usage is None else encoded(dict(past.usage)).decode()
-        digest, key = _digest_and_key(held)
+        digest, key = self._digest_and_key(past.reply)
         values = (
             *(self._core.tenant, session, at.id, at.head, at.depth, shown),
             *(preamble, storable(past.model), past.status, self._told_error(past.error), told, past.cost),
             *(digest, key, node, now if past.began is None else past.began, now),
         )
         ident = int(self._run(connection, self._insert_sql, values).fetchone()[0])
-        self._settle(connection, ident, past, session)
+        self._add_names(connection, ident, past.names)
+        self._add_totals(connection, session, past.usage, past.cost)
+        self._drop_if_left(connection, past.session, session)
         return ident
 
-    def _held(self, reply: Message | None) -> Held:
-        """Return a reply as it is stored, with the hashes of its blocks; empty if there is none."""
-        if reply is None:
-            return []
-        said = self._core.cleaned(reply)
-        return [(blob(self._core.tenant, encoded(said)), self._core.chain.trace([said]).blocks)]
+    def _drop_if_left(self, connection: Connection, before: str | None, session: str | None) -> None:
+        """Clear up after a turn whose reply showed that it belongs to another session."""
+        if before is not None and session != before:
+            self._identity.drop_if_empty(connection, before)
 
-    def _settle(self, connection: Connection, ident: int, past: FinishedTurn, session: str | None) -> None:
-        """Add a turn's names, and what it used to its session; clear up if that turned out to be another one."""
-        names = [(self._core.tenant, name, ident) for name in sorted(set(past.names)) if is_name(name)]
-        if names:
-            self._run(connection, self._name_sql, names)
+    def _digest_and_key(self, reply: Message | None) -> tuple[bytes | None, bytes | None]:
+        """Return the name of a reply's content, and the hash of its first block."""
+        for made, blocks in self._replies.content(reply):
+            return made.digest, blocks[0] if blocks else None
+        return None, None
+
+    def _add_names(self, connection: Connection, ident: int, names: Iterable[str]) -> None:
+        rows = [(self._core.tenant, name, ident) for name in sorted(set(names)) if is_name(name)]
+        if rows:
+            self._run(connection, self._name_sql, rows)
+
+    def _add_totals(
+        self, connection: Connection, session: str | None, usage: Mapping[str, Any] | None, cost: float
+    ) -> None:
         if session is not None:
-            added = usage_totals(past.usage or {}) | {"api_calls": 1}
+            added = usage_totals(usage or {}) | {"api_calls": 1}
             totals = [added[name] for name in TOTALS]
-            self._run(connection, self._totals_sql, (*totals, past.cost, time.time(), session, self._core.tenant))
-        if past.session is not None and session != past.session:
-            self._identity.drop_if_empty(connection, past.session)
+            self._run(connection, self._totals_sql, (*totals, cost, time.time(), session, self._core.tenant))
 
     def _row(self, connection: Connection, ident: int, *, lock: bool = False) -> Turn:
         values = (ident, self._core.tenant)
@@ -393,13 +398,6 @@ class Turns:
         if row is None:
             raise NotStored(f"there is no turn {ident} in {self._database.backend.where}")
         return _turn(row)
-
-
-def _digest_and_key(held: Held) -> tuple[bytes | None, bytes | None]:
-    """Return the name of a reply's content, and the hash of its first block."""
-    for made, blocks in held:
-        return made.digest, blocks[0] if blocks else None
-    return None, None
 
 
 def _end_in(request: RecordRequest, count: int, head: bytes, match: Match) -> Match | None:
