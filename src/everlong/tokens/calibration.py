@@ -195,12 +195,6 @@ def _count_same(kept: _KeptCounts, messages: Sequence[Message], contents: list[A
         return 0
 
 
-def _text_or_words(message: Any) -> Any:
-    """Return a message's text, or the words of its parts."""
-    content = message.get("content")
-    return content if type(content) is str else _words(content)
-
-
 def _fingerprints(messages: Sequence[Message], rolling: int) -> list[int]:
     """Return a number for each beginning of a list that depends only on the words and calls in it.
 
@@ -211,8 +205,9 @@ def _fingerprints(messages: Sequence[Message], rolling: int) -> list[int]:
         if type(message) is not dict:
             rolling = hash((rolling, repr(message)))
         else:
-            calls = message.get("tool_calls")
-            rolling = hash((rolling, str(message.get("role")), _text_or_words(message), repr(calls) if calls else None))
+            content, calls = message.get("content"), message.get("tool_calls")
+            said = content if type(content) is str else _words(content)
+            rolling = hash((rolling, str(message.get("role")), said, repr(calls) if calls else None))
         found.append(rolling)
     return found
 

@@ -289,7 +289,7 @@ def to_openai(
     result = _system_messages(system)
     for message in messages:
         if message["role"] == "assistant":
-            result.append(_from_assistant(message))
+            result.append(from_assistant(message))
         elif message["role"] == "user":
             result.extend(_from_user(message, result[-1] if result else before))
         elif is_system(message) or message["role"] == "tool":  # newer models take instructions amid the conversation
@@ -400,7 +400,8 @@ def _extra_fields(notes: dict[str, Any]) -> dict[str, Any]:
     return rest_of(extra, {"role"}) if isinstance(extra, dict) else {}
 
 
-def _from_assistant(message: dict[str, Any]) -> Message:
+def from_assistant(message: dict[str, Any]) -> Message:
+    """Return the OpenAI form of an assistant message."""
     notes = notes_of(message, OPENAI)
     result: Message = {"role": "assistant", "content": message.get("content")}
     if isinstance(message.get("content"), list):
