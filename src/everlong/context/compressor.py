@@ -170,7 +170,7 @@ class ContextCompressor(ContextEngine):
     def _use_model(self, model: str) -> None:
         """Count tokens with a model's vocabulary; nothing is calibrated yet."""
         self._model = model
-        self._counter = MessageCounter(counter_for(model or None))
+        self._counter = MessageCounter(counter_for(model) if model else None)
         self._calibration = Calibration(self._counter)
         self._checked = None
         note: Message = {"role": "system", "content": COMPACTION_NOTE}

@@ -150,7 +150,8 @@ def summary_indices(
     start = leading_system_count(messages)
     places = range(start, min(len(messages), _furthest(messages, start, protect_first_n) + 1))
     found = [at for at in places if is_summary(messages[at]) and _is_witnessed(messages, start, at, emitted)]
-    return tuple(sorted(found, key=lambda at: messages[at]["role"] != "user")[:1])  # a model could write one too
+    by_user = [at for at in found if messages[at]["role"] == "user"]  # a model could write one too
+    return tuple((by_user or found)[:1])
 
 
 def _furthest(messages: Sequence[Message], start: int, protect_first_n: int) -> int:

@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from operator import methodcaller
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -126,19 +125,14 @@ def _latest(learned: _Learned, prints: Sequence[int]) -> tuple[int, _Report | No
 
 # -- beginnings of lists -----------------------------------------------------------------------------------------------
 
-_CONTENT = methodcaller("get", "content")
-
 
 class BeginningsWalk(NamedTuple):
     """The fingerprint and the tokens of each beginning of a list."""
 
     prints: list[int]
     counted: list[int]
-
-    @property
-    def tokens(self) -> int:
-        """The tokens of the whole list."""
-        return self.counted[-1] if self.counted else 0
+    tokens: int
+    """The tokens of the whole list."""
 
 
 class _KeptCounts(NamedTuple):
@@ -155,11 +149,11 @@ class Beginnings:
 
     def __init__(self, counter: MessageCounter) -> None:
         self._counter = counter
-        self._last = _KeptCounts([], [], [], BeginningsWalk([], []))
+        self._last = _KeptCounts([], [], [], BeginningsWalk([], [], 0))
 
     def walk(self, messages: Sequence[Message]) -> BeginningsWalk:
         """Return the beginnings of a list."""
-        contents = _contents(messages)
+        contents = [message.get("content") if type(message) is dict else None for message in messages]
         kept = self._last  # read once: another thread may replace it
         size = _count_same(kept, messages, contents)
         if size == len(messages) == len(kept.messages):
@@ -170,17 +164,9 @@ class Beginnings:
         counted += list(accumulate(self._counter.counts(added), initial=counted[-1] if counted else 0))[1:]
         parts = [(at, says) for at, says in kept.parts if at < size]
         parts += [(at, _words(held)) for at, held in enumerate(contents[size:], size) if type(held) is not str]
-        walk = BeginningsWalk(prints, counted)
+        walk = BeginningsWalk(prints, counted, counted[-1] if counted else 0)
         self._last = _KeptCounts(list(messages), contents, parts, walk)
         return walk
-
-
-def _contents(messages: Sequence[Message]) -> list[Any]:
-    """Return the content of each message; fast, because it runs over whole conversations at every request."""
-    try:
-        return list(map(_CONTENT, messages))
-    except AttributeError:  # not all are messages
-        return [message.get("content") if type(message) is dict else None for message in messages]
 
 
 def _count_same(kept: _KeptCounts, messages: Sequence[Message], contents: list[Any]) -> int:

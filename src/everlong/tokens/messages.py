@@ -184,7 +184,7 @@ class MessageCounter:
         kind = part.get("type")
         if not isinstance(kind, str):
             kind = ""
-        media = media_tokens(part) if kind else None
+        media = media_tokens(part) if kind and kind != "text" else None
         if media is not None:
             return media
         if kind == "tool_use":
