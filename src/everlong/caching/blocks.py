@@ -12,7 +12,7 @@ a host must not change a message that it has sent in place.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -419,12 +419,11 @@ def link(before: bytes, data: bytes) -> bytes:
 
 def switches_of(body: Mapping[str, Any]) -> tuple[str, str]:
     """Return the fields that invalidate a cached system prompt, and those that invalidate messages, as text."""
-    return _fields_as_text(body, _SYSTEM_SWITCHES), _fields_as_text(body, _MESSAGE_SWITCHES)
-
-
-def _fields_as_text(body: Mapping[str, Any], names: Sequence[str]) -> str:
-    found = {name: body[name] for name in names if body.get(name) is not None}
-    return json.dumps(found, sort_keys=True, default=str) if found else ""
+    told: list[str] = []
+    for names in (_SYSTEM_SWITCHES, _MESSAGE_SWITCHES):
+        found = {name: body[name] for name in names if body.get(name) is not None}
+        told.append(json.dumps(found, sort_keys=True, default=str) if found else "")
+    return told[0], told[1]
 
 
 def _equal(left: list[Any], right: list[Any]) -> bool:
