@@ -90,11 +90,6 @@ def is_acknowledgement(message: Message) -> bool:
 
 
 def has_note(message: Message) -> bool:
-    """Return whether a system message already carries the note of the first compaction."""
-    return COMPACTION_NOTE in text_of(message)
-
-
-def has_any_note(message: Message) -> bool:
     """Return whether a system message carries the note of a compaction, in our words or those of an older host."""
     return _NOTE_START in text_of(message)
 
@@ -166,7 +161,7 @@ def _furthest(messages: Sequence[Message], start: int, protect_first_n: int) -> 
 
 
 def _is_witnessed(messages: Sequence[Message], start: int, index: int, emitted: Collection[str]) -> bool:
-    if any(map(has_any_note, messages[:start])) or (emitted and digest_of(messages[index]) in emitted):
+    if any(map(has_note, messages[:start])) or (emitted and digest_of(messages[index]) in emitted):
         return True
     if messages[index]["role"] != "user":
         return False

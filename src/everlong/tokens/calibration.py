@@ -7,7 +7,7 @@ far. Reports are kept as fingerprints and numbers, never as messages.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -18,7 +18,7 @@ from everlong.model.content import part_text
 from everlong.model.message import Message
 from everlong.tokens.messages import REPLY_PRIMING, MessageCounter
 
-__all__ = ["Beginnings", "BeginningsWalk", "Calibration"]
+__all__ = ["Calibration"]
 
 LEAST_SCALE = 0.3
 GREATEST_SCALE = 3.5
@@ -51,26 +51,26 @@ class _Learned:
 
 
 class Calibration:
-    """Learns from reported usage, per model, and estimates the prompt tokens of the next request."""
+    """Learns from reported usage, per model, and estimates the prompt tokens of the next request; safe for threads."""
 
     def __init__(self, counter: MessageCounter | None = None) -> None:
         self.counter = counter if counter is not None else MessageCounter()
-        self._beginnings = Beginnings(self.counter)
-        self._models: dict[str, _Learned] = {}
+        self._models: defaultdict[str, _Learned] = defaultdict(_Learned)
+        self._last = _KeptCounts([], [], [], _Beginnings([], [], 0))
         self._lock = Lock()
 
     def observe(self, messages: Sequence[Message], prompt_tokens: int | None, model: str = "") -> None:
         """Learn from the prompt tokens that an API reported for a request; ignore impossible figures."""
         if isinstance(prompt_tokens, bool) or not isinstance(prompt_tokens, int | float):
             return
-        walk = self._beginnings.walk(messages)
+        walk = self._walk(messages)
         counted = walk.tokens + REPLY_PRIMING
         if not LEAST_SCALE * counted <= prompt_tokens <= GREATEST_SCALE * counted + _HIDDEN_TOKENS:
             return
         report = _Report(int(prompt_tokens), counted)
         prints = walk.prints
         with self._lock:
-            learned = self._models.setdefault(model, _Learned())
+            learned = self._models[model]
             self._learn(learned, _latest(learned, prints[:-1])[1], report)
             if prints:
                 learned.reports[prints[-1]] = report
@@ -98,20 +98,36 @@ class Calibration:
     def scale(self, model: str = "") -> float:
         """Return a model's reported tokens per counted token; 1.0 before the first report."""
         with self._lock:
-            learned = self._models.get(model)
-            return learned.scale() if learned else 1.0
+            return self._models[model].scale()
 
     def estimate(self, messages: Sequence[Message], model: str = "") -> int:
         """Return the best estimate of a request's prompt tokens: the last report, plus a count of newer messages."""
-        walk = self._beginnings.walk(messages)
+        walk = self._walk(messages)
         with self._lock:
-            learned = self._models.get(model)
-            scale = learned.scale() if learned else 1.0
-            length, report = _latest(learned, walk.prints) if learned else (0, None)
+            learned = self._models[model]
+            scale = learned.scale()
+            length, report = _latest(learned, walk.prints)
         if report is None:
             return round((walk.tokens + REPLY_PRIMING) * scale)
         added = walk.tokens - walk.counted[length - 1]
         return max(1, report.reported + round(added * scale))
+
+    def _walk(self, messages: Sequence[Message]) -> _Beginnings:
+        """Return the beginnings of a list; the last walk is remembered, and goes on where the list has grown."""
+        contents = [message.get("content") if type(message) is dict else None for message in messages]
+        kept = self._last  # read once: another thread may replace it
+        size = _count_same(kept, messages, contents)
+        if size == len(messages) == len(kept.messages):
+            return kept.walk
+        prints, counted = kept.walk.prints[:size], kept.walk.counted[:size]
+        added = messages[size:]
+        prints += _fingerprints(added, prints[-1] if prints else 0)
+        counted += list(accumulate(self.counter.counts(added), initial=counted[-1] if counted else 0))[1:]
+        parts = [(at, says) for at, says in kept.parts if at < size]
+        parts += [(at, _words(held)) for at, held in enumerate(contents[size:], size) if type(held) is not str]
+        walk = _Beginnings(prints, counted, counted[-1] if counted else 0)
+        self._last = _KeptCounts(list(messages), contents, parts, walk)
+        return walk
 
 
 def _latest(learned: _Learned, prints: Sequence[int]) -> tuple[int, _Report | None]:
@@ -126,7 +142,7 @@ def _latest(learned: _Learned, prints: Sequence[int]) -> tuple[int, _Report | No
 # -- beginnings of lists -----------------------------------------------------------------------------------------------
 
 
-class BeginningsWalk(NamedTuple):
+class _Beginnings(NamedTuple):
     """The fingerprint and the tokens of each beginning of a list."""
 
     prints: list[int]
@@ -141,32 +157,7 @@ class _KeptCounts(NamedTuple):
     """The contents at the time of the walk, because a caller may change a message in place."""
     parts: list[tuple[int, str]]
     """The indices of contents that can change in place, each with its words."""
-    walk: BeginningsWalk
-
-
-class Beginnings:
-    """Walks lists of messages and remembers the last walk; safe for several threads."""
-
-    def __init__(self, counter: MessageCounter) -> None:
-        self._counter = counter
-        self._last = _KeptCounts([], [], [], BeginningsWalk([], [], 0))
-
-    def walk(self, messages: Sequence[Message]) -> BeginningsWalk:
-        """Return the beginnings of a list."""
-        contents = [message.get("content") if type(message) is dict else None for message in messages]
-        kept = self._last  # read once: another thread may replace it
-        size = _count_same(kept, messages, contents)
-        if size == len(messages) == len(kept.messages):
-            return kept.walk
-        prints, counted = kept.walk.prints[:size], kept.walk.counted[:size]
-        added = messages[size:]
-        prints += _fingerprints(added, prints[-1] if prints else 0)
-        counted += list(accumulate(self._counter.counts(added), initial=counted[-1] if counted else 0))[1:]
-        parts = [(at, says) for at, says in kept.parts if at < size]
-        parts += [(at, _words(held)) for at, held in enumerate(contents[size:], size) if type(held) is not str]
-        walk = BeginningsWalk(prints, counted, counted[-1] if counted else 0)
-        self._last = _KeptCounts(list(messages), contents, parts, walk)
-        return walk
+    walk: _Beginnings
 
 
 def _count_same(kept: _KeptCounts, messages: Sequence[Message], contents: list[Any]) -> int:
