@@ -7,7 +7,7 @@ far. Reports are kept as fingerprints and numbers, never as messages.
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -55,7 +55,7 @@ class Calibration:
 
     def __init__(self, counter: MessageCounter | None = None) -> None:
         self.counter = counter if counter is not None else MessageCounter()
-        self._models: defaultdict[str, _Learned] = defaultdict(_Learned)
+        self._models: dict[str, _Learned] = {}
         self._last = _KeptCounts([], [], [], _Beginnings([], [], 0))
         self._lock = Lock()
 
@@ -70,7 +70,7 @@ class Calibration:
         report = _Report(int(prompt_tokens), counted)
         prints = walk.prints
         with self._lock:
-            learned = self._models[model]
+            learned = self._models.setdefault(model, _Learned())
             self._learn(learned, _latest(learned, prints[:-1])[1], report)
             if prints:
                 learned.reports[prints[-1]] = report
@@ -98,15 +98,16 @@ class Calibration:
     def scale(self, model: str = "") -> float:
         """Return a model's reported tokens per counted token; 1.0 before the first report."""
         with self._lock:
-            return self._models[model].scale()
+            learned = self._models.get(model)
+            return learned.scale() if learned else 1.0
 
     def estimate(self, messages: Sequence[Message], model: str = "") -> int:
         """Return the best estimate of a request's prompt tokens: the last report, plus a count of newer messages."""
         walk = self._walk(messages)
         with self._lock:
-            learned = self._models[model]
-            scale = learned.scale()
-            length, report = _latest(learned, walk.prints)
+            learned = self._models.get(model)
+            scale = learned.scale() if learned else 1.0
+            length, report = _latest(learned, walk.prints) if learned else (0, None)
         if report is None:
             return round((walk.tokens + REPLY_PRIMING) * scale)
         added = walk.tokens - walk.counted[length - 1]
