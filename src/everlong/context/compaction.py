@@ -250,6 +250,17 @@ class CompactionRun:
             return False
         return self.request.counter.count_text(self._previous() or "") > self.plan.summary_tokens
 
+    def assembled(self, summary: str) -> list[Message]:
+        """Return the compacted list, not yet checked: head, summary with its rules, and what stays after it."""
+        head, after = self._head(), self._after()
+        acknowledgement: Message = {"role": "assistant", "content": ACKNOWLEDGEMENT}
+        body = [summary_message(summary, "user", self.rules.render())]
+        if head and head[-1]["role"] == "user":
+            body.insert(0, acknowledgement)
+        if after and after[0]["role"] == "user":
+            body.append(acknowledgement)
+        return [*with_note(head), *body, *after]
+
     @cached_property
     def rules(self) -> StandingRules:
         """The standing rules that the messages after the summary do not state, as far as they fit their share."""
@@ -298,7 +309,7 @@ class CompactionRun:
         with self.known.timed("summarize"):
             written = self._write_summary()
         with self.known.timed("assemble"):
-            result = assemble(self._head(), written.text, self._after(), self.rules.render())
+            result = self.assembled(written.text)
         with self.known.timed("verify"):
             if check_all(result, self.known.repaired, self.known.summaries):
                 return self._clear_results()
@@ -669,19 +680,6 @@ class CompactionSituation:
             yield
         finally:
             self.stages[stage] = self.stages.get(stage, 0.0) + time.perf_counter() - start
-
-
-def assemble(head: Sequence[Message], summary: str, after: Sequence[Message], rules: str = "") -> list[Message]:
-    """Return the compacted conversation: head, summary with the block of standing rules, and the messages after it."""
-    before_role = head[-1]["role"] if head else ""
-    next_role = after[0]["role"] if after else ""
-    acknowledgement: Message = {"role": "assistant", "content": ACKNOWLEDGEMENT}
-    body = [summary_message(summary, "user", rules)]
-    if before_role == "user":
-        body.insert(0, acknowledgement)
-    if next_role == "user":
-        body.append(acknowledgement)
-    return [*with_note(head), *body, *after]
 
 
 def summary_message(summary: str, role: str, rules: str = "") -> Message:
