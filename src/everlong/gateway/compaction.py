@@ -82,8 +82,7 @@ _MOST_KEPT = 0.9
 """Share of the room that is given to what a compaction leaves, however large that is."""
 _MOST_MADE = 10_000
 _MOMENT = 0.5
-"""Seconds for which a compaction ahead waits for the request that follows an answer at once, so that the view reaches
-it; the first one under the view is a step larger than the view then, and not two."""
+"""Seconds for which a compaction ahead waits for a request that follows at once, so that its view is a step nearer."""
 _LONG_KEPT_SECONDS = 3_600.0
 """Seconds that providers keep a prompt in their cache, by default and if a client asks for an hour."""
 
@@ -709,8 +708,6 @@ def _place_options(
     if reason != "threshold":  # whoever needs it now gives way to nobody who compacts the same conversation
         return {"lease_seconds": None}
     at = recorder.newest_place(conversation)
-    if at == conversation.branch:
-        return {"at": at}
     return {"at": at, "current_tokens": engine.estimate_tokens(see(recorder.store, at).messages)}
 
 
