@@ -59,7 +59,7 @@ _CAREFUL = 1.1
 _LEAP = 0.1
 """Share of the window: if a request seems to have grown by more, its words are counted."""
 _AHEAD = 0.05
-"""Share of the window by which a compaction made ahead comes early."""
+"""Share of the window by which a compaction made ahead comes early, or two steps: the next request goes before it."""
 _WAIT_SECONDS = 60.0
 """Seconds that a request that does not fit waits for a compaction under way."""
 _UNKNOWN_SECONDS = 60.0
@@ -72,8 +72,6 @@ _SOONEST = 0.5
 """Share of the threshold from which on a first summary may begin; nobody knows if a shorter conversation needs one."""
 _MOST_PREPARED = 1_000
 """Conversations whose summaries are kept in memory until they are due."""
-_OWN_SHARE = 0.9
-"""Share of those seconds that a conversation's own model may take, so that the rest is left for the compaction."""
 _MOST_SPILLED = 24_000_000
 """Bytes of the largest body whose messages are spilled; larger ones would hold up other conversations."""
 _UNWIELDY_SENT = 3_000_000
@@ -81,7 +79,7 @@ _UNWIELDY_SENT = 3_000_000
 _MOST_KEPT = 0.9
 """Share of the room that is given to what a compaction leaves, however large that is."""
 _MOST_MADE = 10_000
-_MOMENT = 0.5
+_MOMENT = 0.3
 """Seconds for which a compaction ahead waits for a request that follows at once, so that its view is a step nearer."""
 _LONG_KEPT_SECONDS = 3_600.0
 """Seconds that providers keep a prompt in their cache, by default and if a client asks for an hour."""
@@ -342,7 +340,7 @@ class ConversationCompactor:
         """Return whether a conversation is to be compacted, now or if it goes on as before for so many seconds."""
         waiting, pace = self._waiting_in(turn, size), size.pace
         grown, steps = turn.conversation.growth.in_seconds(seconds)
-        tokens, ahead = size.tokens + grown, int(_AHEAD * size.window)
+        tokens, ahead = size.tokens + grown, max(int(_AHEAD * size.window), 2 * turn.conversation.growth.step)
         if tokens < min(pace.threshold, pace.room - ahead):
             return False
         meanwhile = Waiting(waiting.left, waiting.paid)
@@ -537,7 +535,7 @@ class ConversationCompactor:
         """Return the writer of a summary that a request waits for; None if no model writes it."""
         earlier = self._earlier(relayed, turn) if self._summaries.is_own else None
         room = 0 if earlier is None else size.window - tokens_of(turn.conversation, len(earlier.body))
-        return self._summaries.now(relayed, earlier, room, _OWN_SHARE * _WAIT_SECONDS)
+        return self._summaries.now(relayed, earlier, room)
 
     async def _catch_up(self, relayed: RelayedRequest, turn: ConversationTurn) -> None:
         """Put the newest view into a request."""
@@ -604,8 +602,7 @@ class ConversationCompactor:
         if target is not None:
             options["target_tokens"] = max(1, target - engine.overhead_tokens)
         options |= _place_options(recorder, conversation, engine, reason)
-        growth = conversation.growth
-        engine.coming_tokens = int(growth.tokens / max(1.0, growth.steps)) if reason == "threshold" else 0
+        engine.coming_tokens = conversation.growth.step if reason == "threshold" else 0
         try:
             return recorder.compact(conversation, engine, occasion, **options).outcome
         except TargetUnreachable as unreachable:  # the part that has to stay is larger

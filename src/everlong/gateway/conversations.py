@@ -106,6 +106,11 @@ class Growth(NamedTuple):
         seconds = min(now - self.at, _LONGEST_STEP)
         return Growth(_OLDER * self.tokens + tokens, _OLDER * self.seconds + seconds, _OLDER * self.steps + 1, now)
 
+    @property
+    def step(self) -> int:
+        """The tokens of one step."""
+        return int(self.tokens / max(1.0, self.steps))
+
     def in_seconds(self, seconds: float) -> tuple[int, float]:
         """Return the tokens by which the conversation will grow in so many seconds, and in how many steps."""
         share = seconds / max(self.seconds, _SHORTEST_STEP)

@@ -281,7 +281,9 @@ class Summaries:
         """Return the configured model; None if each conversation's own is asked, or none."""
         return self._configured()
 
-    def now(self, relayed: RelayedRequest, earlier: Earlier | None, room: int, seconds: float) -> Summarizer | None:
+    def now(
+        self, relayed: RelayedRequest, earlier: Earlier | None, room: int, seconds: float = _SECONDS
+    ) -> Summarizer | None:
         """Return the writer of a summary that a request waits for; None for lines of the conversation itself.
 
         The request before it in the conversation, if there is one, leaves so many tokens of ``room`` in the window.
