@@ -321,6 +321,8 @@ _USUAL_SUMMARY = 3_000
 """The usual size of a summary; few reach their cap."""
 _STEP_OF_WINDOW = 0.15
 _STEP_OF_THRESHOLD = 0.3
+_PATIENCE = 1.4
+"""Waiting may cost this many times as much as a compaction, because a compaction also loses words."""
 HYGIENE_SHARE = _ROOM_SHARE
 HYGIENE_MESSAGES = 4
 """The share of the window, and the messages, from which on a conversation is compacted before it is resumed."""
@@ -341,10 +343,8 @@ class Pace:
     """The tail's budget, smaller than usual if a compaction would otherwise leave too much."""
     usual_summary: int
     """The tokens that a summary usually takes."""
-    usual_rest: int
+    usual_need: int
     """The tokens that a compaction usually leaves."""
-    rewritten: int
-    """Those of them that are not in the provider's cache."""
     is_set: bool = False
     """True if the user set the threshold; it is then obeyed as it stands."""
     is_priced: bool = False
@@ -363,8 +363,9 @@ class Pace:
 
     def compaction_cost(self, tokens: int, prices: Prices, *, asks_model: bool) -> float:
         """Return the cost of compacting a prompt of ``tokens``, in fresh input tokens."""
+        rewritten = (prices.cache_write - prices.cache_read) * (self.usual_summary + self.tail)
         asked = prices.cache_read * tokens + prices.output * self.usual_summary if asks_model else 0.0
-        return (prices.cache_write - prices.cache_read) * self.rewritten + asked
+        return rewritten + asked
 
 
 def room_in(window: int, answer_tokens: int = 0) -> int:
@@ -399,8 +400,8 @@ def compute_pace(
     step = min(int(_STEP_OF_WINDOW * window), int(_STEP_OF_THRESHOLD * threshold))
     is_priced = budgets.grounds.automatic is not None
     usual = min(budgets.summary_cap, _USUAL_SUMMARY)
-    rest = max(need - budgets.summary_cap + usual, int(LEAST_LEFT * threshold))
-    return Pace(room, need, threshold, step, tail, usual, rest, rest - fixed - head, is_set, is_priced, is_dearer_above)
+    left = need - budgets.summary_cap + usual
+    return Pace(room, need, threshold, step, tail, usual, left, is_set, is_priced, is_dearer_above)
 
 
 # -- waiting: why a compaction that is due is not made yet -------------------------------------------------------------
@@ -418,15 +419,15 @@ WaitReason = Literal["recent", "cheaper"]
 class Waiting:
     """The state of one conversation since its last compaction.
 
-    Every request pays for tokens that a compaction would have removed. Once they have cost as much as the compaction
-    itself, it is made. So waiting never costs more than twice the best that was possible, and in a conversation that
-    grows evenly it is the best.
+    Every request pays for tokens that a compaction would have removed. Once they have cost somewhat more than the
+    compaction itself, it is made. So waiting never costs much more than twice the best that was possible, and in a
+    conversation that grows evenly it is nearly the best.
     """
 
     left: int | None = None
     """The tokens that the last compaction left; None before the first one."""
     paid: float = 0.0
-    """The cost of all tokens above `Pace.usual_rest` since the last compaction, in fresh input tokens."""
+    """The cost of all tokens above `Pace.usual_need` since the last compaction, in fresh input tokens."""
     unhelpful: tuple[float, ...] = ()
     """The shares that the last compactions saved, as far as each saved too little."""
     stuck_at: int = 0
@@ -434,7 +435,7 @@ class Waiting:
 
     def sent(self, tokens: int, pace: Pace, prices: Prices, requests: float = 1) -> None:
         """Take in a request of ``tokens`` that was sent, or several of that size."""
-        self.paid += requests * prices.cache_read * max(0, tokens - pace.usual_rest)
+        self.paid += requests * prices.cache_read * max(0, tokens - pace.usual_need)
 
     def compacted(self, tokens: int, saved_share: float = 1.0) -> None:
         """Take in a compaction that left ``tokens`` and saved a share of them."""
@@ -474,7 +475,7 @@ class Waiting:
         if pace.is_priced or is_cold or not prices.are_known:
             return None
         cost = pace.compaction_cost(tokens, prices, asks_model=asks_model)
-        return "cheaper" if self.paid < cost else None
+        return "cheaper" if self.paid < _PATIENCE * cost else None
 
     def hold_back(
         self, due: HeldBack, pace: Pace, prices: Prices, *, asks_model: bool, is_cold: bool
@@ -527,7 +528,7 @@ class HeldBack:
         if self.cost:
             return (
                 f"{due}it would cost as much as {self.cost:,.0f} fresh tokens, and waiting has cost {self.paid:,.0f}; "
-                f"it is made once waiting has cost more, or at {self.room:,}"
+                f"it is made once waiting has clearly cost more, or at {self.room:,}"
             )
         if not self.saved:
             return f"{due}there was nothing to compact, all of it is recent or protected"
