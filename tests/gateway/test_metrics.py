@@ -11,7 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from everlong.gateway.account import RequestAccount
+from everlong.gateway.requests import RequestAccount
 from everlong.gateway.telemetry import GatewayLog
 from everlong.providers.base import Usage
 from everlong.testing import ModelServer

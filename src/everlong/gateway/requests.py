@@ -11,6 +11,9 @@ answers their calls from the store and removes both from the client's answer (`e
 from __future__ import annotations
 
 import asyncio
+import re
+import secrets
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,8 +21,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from everlong.errors import StoreError
-from everlong.gateway.account import REQUEST_ID, RequestAccount, account_of
-from everlong.gateway.auth import Refused
+from everlong.gateway.auth import NOBODY, Refused
 from everlong.gateway.body import (
     BrokenBody,
     Read,
@@ -32,7 +34,7 @@ from everlong.gateway.body import (
     read_body,
     read_more,
 )
-from everlong.gateway.bounds import encoding_of, is_compressed
+from everlong.gateway.bounds import HeldMemory, encoding_of
 from everlong.gateway.conversations import (
     HEAD,
     BodyPlace,
@@ -45,7 +47,7 @@ from everlong.gateway.conversations import (
     unplaced,
     with_view,
 )
-from everlong.gateway.formats import hint_in, sender_of
+from everlong.gateway.formats import hint_in
 from everlong.gateway.journal import AWAY, Journal
 from everlong.gateway.recorder import ClientAddition, rest_of
 from everlong.gateway.turn_queue import ConversationTurn, TurnQueue, WholeTurn
@@ -56,7 +58,10 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
+    from everlong.caching.misses import Miss
+    from everlong.gateway.auth import Caller
     from everlong.gateway.body import Draft
+    from everlong.gateway.budget import Charge
     from everlong.gateway.formats import Dialect
     from everlong.gateway.recorder import ConversationRecorder
     from everlong.gateway.routing import Route
@@ -64,17 +69,24 @@ if TYPE_CHECKING:
     from everlong.gateway.window import Windows
     from everlong.gateway.writer import StoreWriter
     from everlong.model import Message
+    from everlong.providers.base import Usage
 
 __all__ = [
     "AWAY_SECONDS",
+    "REQUEST_ID",
     "WARNING",
     "ConversationTurn",
     "RelayedRequest",
+    "RequestAccount",
     "TenantConversations",
     "header_text",
     "opted_out",
+    "request_id",
 ]
 
+REQUEST_ID = "x-everlong-request-id"
+"""The header of an answer that names its request."""
+_GIVEN = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 AWAY_SECONDS = 20.0
 """Seconds that a request waits for a database that is away, if the upstream refused it as too long."""
 _AGAIN_SECONDS = 0.2
@@ -94,10 +106,73 @@ _VIEWS_SECONDS = 1.0
 
 
 @dataclass(slots=True)
+class RequestAccount:
+    """The account of one request, without content: its handler fills it in, metrics and logs read it afterwards."""
+
+    id: str
+    method: str = ""
+    path: str = ""
+    route: str = "other"
+    """The endpoint, by the gateway's own name for it."""
+    caller: Caller = NOBODY
+    folder: str | None = None
+    """The folder that its client works in, where the path names it."""
+    program: str | None = None
+    """The client's own name: at first where the path has it, later from its headers, which may only name the SDK."""
+    started: float = field(default_factory=time.time)
+    """Seconds since 1970."""
+    begun: float = field(default_factory=time.perf_counter)
+    seconds: float = 0.0
+    """Seconds that it took, once it is over."""
+    status: int = 0
+    received: int = 0
+    """Bytes of the request's body."""
+    sent: int = 0
+    """Bytes of the answer's body."""
+    api: str = ""
+    provider: str = ""
+    model: str = ""
+    session: str | None = None
+    branch: int | None = None
+    compactions: list[str] = field(default_factory=list)
+    """Reasons of the compactions that were made for it."""
+    opted_out: bool = False
+    """True if its client wants nothing changed or stored."""
+    usage: Usage | None = None
+    miss: Miss | None = None
+    """The part of the prompt that was not read from the provider's cache, and the reason."""
+    held: HeldMemory = field(default_factory=HeldMemory)
+    """The memory that its body and its answer take."""
+    charge: Charge | None = None
+    """The charge for a key that may spend only so much."""
+    cost: float = 0.0
+    """US dollars."""
+    problem: str = ""
+    """The class of an error in the gateway."""
+
+    def note_usage(self, cost: Callable[[str, Usage], float], *used: Usage, is_estimated: bool = False) -> None:
+        """Note the usage of its answers, of which all but the last only looked something up, and what they cost."""
+        self.usage = sum(used[1:], used[0])
+        self.cost = sum(cost(self.model, one) for one in used)
+        if self.charge is not None and not is_estimated:  # a limit has a count of its own, on the high side
+            self.charge.told(*used)
+
+
+def request_id(given: str | None) -> str:
+    """Return the id that a client gave if it is printable; otherwise a new one."""
+    if given and _GIVEN.fullmatch(given):
+        return given
+    return f"req_{secrets.token_hex(12)}"
+
+
+@dataclass(slots=True)
 class RelayedRequest:
     """A request on its way through the gateway."""
 
     request: web.Request
+    account: RequestAccount
+    tenant: str
+    """The tenant whose conversations it reaches."""
     dialect: Dialect
     route: Route
     body: bytes
@@ -131,26 +206,11 @@ class RelayedRequest:
     """True if the body is not the client's own; then it is in no encoding."""
     is_unread: bool = False
     """True if the gateway cannot read it."""
-    account: RequestAccount = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.account = account_of(self.request)
-
-    @property
-    def tenant(self) -> str:
-        """The tenant whose conversations it reaches."""
-        return self.conversations.recorder.store.tenant
-
-    @property
-    def sender(self) -> Sender:
-        """The client that sent it."""
-        return sender_of(self.request.headers, self.account.folder, self.account.program)
 
     @property
     def encoding(self) -> str:
-        """The encoding of the body; empty if it is in none."""
-        encoding = "" if self.is_rewritten else encoding_of(self.request.headers)
-        return encoding if is_compressed(self.body, encoding) else ""
+        """The encoding that its headers name; empty if the body is not the client's own."""
+        return "" if self.is_rewritten else encoding_of(self.request.headers)
 
     @property
     def extra(self) -> dict[str, str]:
@@ -190,12 +250,14 @@ class TenantConversations(TurnQueue):
     def __init__(
         self,
         recorder: ConversationRecorder,
+        windows: Windows,
         writer: StoreWriter,
         journal: Journal,
         memory: ConversationMemory,
         most_new: int,
     ) -> None:
         super().__init__(recorder, writer, journal, memory)
+        self.windows = windows
         self._most_new = most_new
         self._is_file = recorder.store.database.backend.name == "sqlite"
         """False for a server: its places come too late for the next request, which cost 30% more CPU time so."""

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 import orjson
 
 if TYPE_CHECKING:
-    from everlong.gateway.account import RequestAccount
+    from everlong.gateway.requests import RequestAccount
 
 __all__ = [
     "CONTENT_TYPE",
@@ -58,7 +58,7 @@ class GatewayLog:
             level = "debug"
         if LEVELS.index(level) >= self._least:
             line = _people_line if self._for_people else _request_line
-            self._put(partial(line, level, time.time(), account, account.seconds))
+            self._put(partial(line, level, time.time(), account))
 
     def say(self, level: str, event: str, **fields: Any) -> None:
         """Log another event."""
@@ -152,17 +152,17 @@ class _Kinds(logging.Handler):
         self._log.say(level, "connection", problem=kind.__name__ if kind is not None else "unknown")
 
 
-def _request_line(level: str, now: float, account: RequestAccount, seconds: float) -> bytes:
+def _request_line(level: str, now: float, account: RequestAccount) -> bytes:
     usage, miss = account.usage, account.miss
     fields: dict[str, Any] = {
         "id": account.id,
         "method": account.method[:_MOST_CHARS],
         "path": account.path[:_MOST_CHARS],
         "status": account.status,
-        "ms": round(seconds * 1000, 3),
+        "ms": round(account.seconds * 1000, 3),
         "received": account.received,
         "sent": account.sent,
-        "tenant": account.tenant or None,
+        "tenant": account.caller.tenant or None,
         "model": _without_key(account, account.model)[:_MOST_CHARS] or None,
         "session": account.session,
         "branch": account.branch,
@@ -178,7 +178,7 @@ def _request_line(level: str, now: float, account: RequestAccount, seconds: floa
     return _line(level, "request", now, {name: value for name, value in fields.items() if value is not None})
 
 
-def _people_line(level: str, now: float, account: RequestAccount, seconds: float) -> bytes:
+def _people_line(level: str, now: float, account: RequestAccount) -> bytes:
     """Return the end of a request for people: time, client, model, tokens, cache share, dollars, compactions."""
     usage = account.usage
     named = [_without_key(account, name)[:_MOST_CHARS] for name in (account.program or "", account.model)]
@@ -192,7 +192,7 @@ def _people_line(level: str, now: float, account: RequestAccount, seconds: float
         told.append(f"compacted ({', '.join(account.compactions)})")
     if account.status >= 400 or account.problem:
         told.append(" ".join(filter(None, [str(account.status), account.problem])))
-    return _people_event(level, "  ".join(told), now, {"": f"{seconds:.1f} s"})
+    return _people_event(level, "  ".join(told), now, {"": f"{account.seconds:.1f} s"})
 
 
 def _people_event(level: str, event: str, now: float, fields: dict[str, Any]) -> bytes:
@@ -208,7 +208,7 @@ def _people_event(level: str, event: str, now: float, fields: dict[str, Any]) ->
 
 def _without_key(account: RequestAccount, text: str) -> str:
     """Return a text of the client's, unless it has put its key there."""
-    return "" if account.caller is not None and account.caller.has_key_in(text) else text
+    return "" if account.caller.has_key_in(text) else text
 
 
 def _line(level: str, event: str, now: float, fields: dict[str, Any]) -> bytes:

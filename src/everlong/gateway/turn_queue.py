@@ -36,12 +36,12 @@ from everlong.store.turns import FinishedTurn, is_name
 
 if TYPE_CHECKING:
     from everlong.caching.misses import Miss
-    from everlong.gateway.account import RequestAccount
     from everlong.gateway.body import Draft, Read
     from everlong.gateway.conversations import AppliedView, ConversationMemory
     from everlong.gateway.formats import Dialect
     from everlong.gateway.journal import Journal
     from everlong.gateway.recorder import ClientAddition, ConversationRecorder, RecordedTurn
+    from everlong.gateway.requests import RequestAccount
     from everlong.gateway.writer import StoreWriter
     from everlong.model import Message
     from everlong.providers.base import Reply, Usage
