@@ -166,7 +166,7 @@ class Gateway:
     @property
     def conversations(self) -> int:
         """Number of conversations in memory."""
-        return sum(len(conversations.live) for conversations in self._conversations.values())
+        return len(self._memory.kept)
 
     async def start(self) -> None:
         """Open the connections and start the upkeep."""
@@ -410,7 +410,7 @@ class Gateway:
 
     async def _compact_for_client(self, relayed: RelayedRequest, turn: ConversationTurn) -> web.StreamResponse:
         model = turn.model
-        window = relayed.windows.window(model, relayed.route.provider)
+        window = relayed.windows.known(model, relayed.route.provider).window
         summarizer = self._summarizer_for_client(relayed, turn, window)
         work = partial(self._client_compaction.make, turn.sent(relayed.dialect), window, model, summarizer)
         made = await self._compactor.patient.run(relayed.tenant, work)
@@ -533,7 +533,7 @@ class Gateway:
                 is_lossless = self._compactor.is_lossless
                 call = partial(self._compactor.call_lossless, relayed, turn) if is_lossless else None
                 counter = counter_for(turn.model)
-                window = relayed.windows.window(turn.model, relayed.route.provider)
+                window = relayed.windows.known(turn.model, relayed.route.provider).window
                 search = partial(look_up_all, store, conversation.branch, lookups)
                 run = partial(self._compactor.patient.run, relayed.tenant)
                 found = await run(partial(search, room, counter, call, window))

@@ -24,10 +24,10 @@ from everlong.errors import StoreError
 from everlong.gateway.auth import NOBODY, Refused
 from everlong.gateway.body import (
     BrokenBody,
+    Draft,
     Read,
     check_model,
     check_structure_apart,
-    draft_of,
     is_heavy,
     is_unwieldy,
     parse_json,
@@ -39,6 +39,7 @@ from everlong.gateway.conversations import (
     HEAD,
     BodyPlace,
     ConversationMemory,
+    Hashed,
     KnownBeginning,
     LiveConversation,
     hash_beginnings,
@@ -54,13 +55,10 @@ from everlong.gateway.turn_queue import ConversationTurn, TurnQueue, WholeTurn
 from everlong.store.identity import LONG_STEM, Sender
 
 if TYPE_CHECKING:
-    from hashlib import _Hash as Hash
-
     from aiohttp import web
 
     from everlong.caching.misses import Miss
     from everlong.gateway.auth import Caller
-    from everlong.gateway.body import Draft
     from everlong.gateway.budget import Charge
     from everlong.gateway.formats import Dialect
     from everlong.gateway.recorder import ConversationRecorder
@@ -282,7 +280,7 @@ class TenantConversations(TurnQueue):
             self.look_up_views()
         if self._unplaced:
             await self._wait_for_place(body)
-        found = self.live.find(body, await _hash_large(body, self.live.lengths(body)))
+        found = self.live.find(body, await _hash_body(body, self.live.lengths(body)))
         known = 0 if found is None else found.place.conversation.ends[found.place.number - 1]
         values = await check_structure_apart(body, known)
         turn = None if found is None or is_heavy(body, known, values) else self._continue(body, sender, found)
@@ -290,15 +288,14 @@ class TenantConversations(TurnQueue):
             return turn
         heavy, list_name = is_heavy(body, 0, None if known else values), self.recorder.dialect.list_name
         read = await asyncio.to_thread(read_body, body, list_name) if heavy else read_body(body, list_name)
-        model = read.field("model")
-        check_model(model)
-        can_wait = not heavy and self._is_file and is_small(str(model or ""), len(body))
+        model = check_model(read.field("model"))
+        can_wait = not heavy and self._is_file and is_small(model, len(body))
         try:
             if not can_wait or await self._may_have_view(read):
-                return await self._look_up(body, read, sender, found, heavy=heavy)
+                return await self._look_up(body, read, model, sender, found, heavy=heavy)
         except (StoreError, OSError):  # the journal keeps it until the database is back
             pass
-        return await self._begin_unplaced(body, read, sender, found, heavy=heavy)
+        return await self._begin_unplaced(body, read, model, sender, found, heavy=heavy)
 
     async def _may_have_view(self, read: Read) -> bool:
         """Return whether a view may be in force for a whole body."""
@@ -309,7 +306,7 @@ class TenantConversations(TurnQueue):
         return self._has_views and await asyncio.to_thread(self.recorder.may_go_on, read)
 
     async def _begin_unplaced(
-        self, body: bytes, read: Read, sender: Sender, found: KnownBeginning | None, *, heavy: bool
+        self, body: bytes, read: Read, model: str, sender: Sender, found: KnownBeginning | None, *, heavy: bool
     ) -> ConversationTurn:
         """Return the turn of a request whose conversation is found when it is stored.
 
@@ -323,7 +320,7 @@ class TenantConversations(TurnQueue):
             conversation.reported = found.place.conversation.reported
             conversation.cached = found.place.conversation.cached
         unwieldy = heavy and await asyncio.to_thread(is_unwieldy, body, read)
-        turn = ConversationTurn(self, body, read, conversation, conversation.hint, is_unplaced=True)
+        turn = ConversationTurn(self, body, read, model, conversation, is_unplaced=True)
         turn.is_large, turn.is_unwieldy = heavy, unwieldy
         self._unplaced.setdefault(body[:HEAD], []).append(turn)
         self._watch(turn)
@@ -347,7 +344,7 @@ class TenantConversations(TurnQueue):
         if is_opening and place.branch.depth <= LONG_STEM:
             return None
         read = read_more(body, before.read, before.ends[place.number - 1], self.recorder.dialect.list_name)
-        check_model(read.field("model"))
+        model = check_model(read.field("model"))
         hint = sender.session or hint_in(read.field("metadata"))
         if hint != before.hint:
             return None
@@ -375,18 +372,18 @@ class TenantConversations(TurnQueue):
         }
         places[place.number] = place._replace(conversation=conversation)
         self.live.keep(body, conversation, places, found)
-        turn = ConversationTurn(self, body, read, conversation, hint, new)
+        turn = ConversationTurn(self, body, read, model, conversation, new)
         self._watch(turn)
         return turn
 
     def _last(self, read: Read, conversation: LiveConversation) -> Message | None:
         """Return the message at the end of a conversation that has gone on differently before."""
-        entry = draft_of(read.body, read, conversation.ends).entry(len(conversation.ends) - 1)
+        entry = Draft(read.body, read.fields, read.start, conversation.ends).entry(len(conversation.ends) - 1)
         said = self.recorder.dialect.messages_of(parse_json(read.body[slice(*entry)]), None)
         return said[-1] if said else None
 
     async def _look_up(
-        self, body: bytes, read: Read, sender: Sender, found: KnownBeginning | None, *, heavy: bool
+        self, body: bytes, read: Read, model: str, sender: Sender, found: KnownBeginning | None, *, heavy: bool
     ) -> ConversationTurn:
         """Find a conversation in the store, or begin one there."""
         if heavy:
@@ -398,10 +395,10 @@ class TenantConversations(TurnQueue):
             conversation.goes_on_from(found.place.conversation)
             self.live.forget(found.place.conversation)  # this one takes its place
         self.note_view(conversation)
-        hashes = await _hash_large(body, kept_lengths(conversation, places))
+        hashes = await _hash_body(body, kept_lengths(conversation, places))
         self.live.keep(body, conversation, places, hashes=hashes)
         unwieldy = heavy and await asyncio.to_thread(is_unwieldy, body, read)
-        turn = ConversationTurn(self, body, read, conversation, conversation.hint, is_unwieldy=unwieldy, is_large=heavy)
+        turn = ConversationTurn(self, body, read, model, conversation, is_unwieldy=unwieldy, is_large=heavy)
         if conversation.reported is None and reported is not None and reported[0] in conversation.depths:
             since = conversation.ends[-1] - conversation.ends[conversation.depths.index(reported[0])]
             conversation.reported = (len(turn.sent(self.recorder.dialect)) - since, reported[1])
@@ -432,11 +429,11 @@ class TenantConversations(TurnQueue):
         return with_view(body, read, self.recorder.dialect, conversation, view).body
 
 
-async def _hash_large(body: bytes, lengths: Iterable[int]) -> dict[int, Hash] | None:
-    """Hash the beginnings of a large body in another thread; None if it is not large."""
+async def _hash_body(body: bytes, lengths: Iterable[int]) -> Iterable[Hashed]:
+    """Hash the beginnings of a body that have certain lengths; those of a large one in another thread."""
     if len(body) < _LARGE_BYTES:
-        return None
-    return await asyncio.to_thread(lambda: {size: hasher.copy() for size, hasher in hash_beginnings(body, lengths)})
+        return hash_beginnings(body, lengths)
+    return await asyncio.to_thread(lambda: [(size, hasher.copy()) for size, hasher in hash_beginnings(body, lengths)])
 
 
 def _count_replies(new: ClientAddition) -> int:

@@ -152,7 +152,7 @@ class OwnSummarizer:
     def _window(self) -> int:
         relayed = self._relayed
         model = relayed.turn.model if relayed.turn is not None else ""
-        return max(LEAST_WINDOW, relayed.windows.window(model, relayed.route.provider))
+        return max(LEAST_WINDOW, relayed.windows.known(model, relayed.route.provider).window)
 
     def _wait_for(self, body: bytes) -> str:
         if not self._take():
