@@ -316,7 +316,8 @@ class SummarizerChain:
             if self._choose == "first_good" and not quality.problems:
                 break
         if best is None:
-            raise SummarizerError("; ".join(complaints) or "no member of the chain reads a request without a prefix")
+            told = "; ".join(dict.fromkeys(complaints))
+            raise SummarizerError(told or "no member of the chain reads a request without a prefix")
         self._winner = best[2]
         return best[1]
 
