@@ -105,6 +105,14 @@ def test_a_conversation_that_is_told_again_in_the_same_words_is_left_to_the_step
     assert [entry.message for entry in store.entries(longer)][1:3] == said
 
 
+def test_a_message_of_another_shape_is_stored_as_it_is_at_the_beginning(store: Store) -> None:
+    odd: list[Message] = [{"role": "user", "content": 5}]
+    at = store.record([asked("Begin")])
+    done = store.turns.add_following(at, new(store, at, odd), FinishedTurn(answered("five")), view=None)
+    assert done is not None
+    assert [entry.message for entry in store.entries(done[0])][1:] == odd
+
+
 def test_a_conversation_that_was_compacted_meanwhile_is_left_to_the_steps(store: Store) -> None:
     messages = [asked("Begin"), *(one for number in range(10) for one in (answered(f"a{number}"), asked(f"u{number}")))]
     at = store.record(messages)

@@ -131,10 +131,8 @@ class _OpenAIDialect(Dialect):
 
     def messages_of(self, entry: Any, before: Message | None) -> list[Message]:
         del before
-        if not isinstance(entry, dict) or not isinstance(entry.get("role"), str) or not entry["role"]:
+        if not isinstance(entry, dict) or not isinstance(entry.get("role"), str):
             raise BrokenBody("an entry of messages is no message")
-        if not isinstance(entry.get("content"), str | list | None):
-            raise BrokenBody("the content of a message is neither text nor a list of parts")
         return [entry]
 
     def system_of(self, read: Read) -> list[Message]:

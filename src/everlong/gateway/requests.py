@@ -2,7 +2,8 @@
 
 `TenantConversations` finds the conversation of a body: in memory (`conversations`), or else in the store. A request
 that continues a conversation in memory costs only what it adds. `RelayedRequest` is everything the gateway knows about
-one request while it passes. Runs in the event loop; blocking work is handed to the writer.
+one request while it passes, `RequestAccount` is what metrics and logs tell of it. Runs in the event loop; blocking work
+is handed to the writer.
 
 A request may get hidden tools, by which its model reads back what a compaction has moved out of its window. The gateway
 answers their calls from the store and removes both from the client's answer (`everlong.agent.tools.hidden_tools`).

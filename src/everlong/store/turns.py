@@ -237,7 +237,7 @@ class Turns:
 
         Args:
             at: The last known place of the conversation, or the message before the reply that it has got since.
-            new: The messages since then, which were checked when they were read.
+            new: The messages since then.
             past: The turn in which they were sent.
             view: The view that the caller believes to be in force.
 
