@@ -1,10 +1,10 @@
 """The budget of keys with a limit in dollars.
 
 Dollars are reserved before a request is sent, and settled with its cost. The most that a request can cost is reserved:
-every byte a token, up to the window, and the longest answer. Requests that can be read in more than one way, or have no
-price, are refused. Afterwards the upstream's own figures count. If it tells none, as with a stream that its client left,
-the tokens are counted here: those sent, those that came back, and those that may have been made in the time. Knows the
-fields of the two APIs that change the price of a request.
+every byte a token, up to the window, and the longest answer. Requests that can be read in more than one way, or have
+no price, are refused. Afterwards the upstream's own figures count. If it tells none, as with a stream that its client
+left, the tokens are counted here: those sent, those that came back, and those that may have been made in the time.
+Knows the fields of the two APIs that change the price of a request.
 """
 
 from __future__ import annotations
