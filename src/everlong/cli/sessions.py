@@ -30,7 +30,7 @@ from everlong.cli.chosen_store import (
     tenant_option,
 )
 from everlong.cli.main import LazyGroup
-from everlong.cli.output import counted, json_option, say
+from everlong.cli.output import counted, fold, json_option, say
 from everlong.cli.picture import print_table
 from everlong.cli.screen import show_in_pager, styled
 from everlong.errors import NotStored
@@ -358,7 +358,7 @@ def search(query: tuple[str, ...], mode: str | None, by: str, limit: int, as_jso
 
 def _print_page(shown: Page, limit: int) -> None:
     for number, hit in enumerate(shown.hits, start=1):
-        click.echo("\n".join(hit_lines(number, hit)))
+        click.echo("\n".join(fold(line, sys.stdout, " " * 5) for line in hit_lines(number, hit)))
     if not shown.hits:
         say("nothing was found" + (f" in {_SEARCH_SECONDS:g} seconds; {_NARROW}" if shown.is_partial else ""))
     elif shown.is_partial:

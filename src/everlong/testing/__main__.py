@@ -87,7 +87,7 @@ def _describe(server: ModelServer) -> str:
         f"  export OPENAI_BASE_URL={server.openai_url} OPENAI_API_KEY=any\n"
         "\n"
         "Then try, in that shell:\n"
-        "  everlong                   and type: run: ls, to be asked before a command runs\n"
+        '  everlong                   and type "run: ls", to be asked first\n'
         '  everlong run -m openai:gpt-5 "Hello"\n'
         "  everlong wrap -- claude\n"
         "With --window 12000 the window is small, and a compaction comes soon.\n"
