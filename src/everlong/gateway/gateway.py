@@ -206,7 +206,7 @@ class Gateway:
             self._abandon(relayed)
             return web.Response(status=499)  # to nobody
         except Refused as refused:
-            is_unpaid = relayed.answering is None
+            is_unpaid = relayed.abandon is None
             await self._finish(relayed, EndedRequest(error=f"status {refused.status}", is_refused=is_unpaid))
             raise
         except (ClientError, TimeoutError, OSError) as error:
@@ -220,7 +220,7 @@ class Gateway:
             await self._finish(relayed, EndedRequest(error=f"the gateway failed: {type(error).__name__}"))
             raise
         finally:
-            relayed.answering = None  # the two name each other, and garbage is looked for seldom
+            relayed.abandon = None  # which names it, and garbage is looked for seldom
 
     async def _receive(self, dialect: Dialect, request: web.Request, account: RequestAccount) -> RelayedRequest:
         """Return a request as it came, with the conversations to which its own belongs."""
@@ -548,10 +548,12 @@ class Gateway:
                 return await run(partial(search, room + freed, counter, call, window)), body
 
         finish = partial(self._finish, relayed, sent=len(sent))
-        relayed.answering = Answering(relayed, sent, finish, partial(self._send, relayed), look_up)
+        relayed.answered = sent
+        answering = Answering(relayed, finish, partial(self._send, relayed), look_up)
+        relayed.abandon = answering.abandon
         if relayed.account.charge is not None:
-            relayed.account.charge.said = relayed.answering.unread
-        return relayed.answering
+            relayed.account.charge.said = answering.unread
+        return answering
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
@@ -585,10 +587,11 @@ class Gateway:
 
     async def _counted(self, relayed: RelayedRequest, ended: EndedRequest) -> EndedRequest:
         """Return the end of a request with our own count of its tokens if the upstream told none."""
-        reply, answering = ended.reply, relayed.answering
-        if reply is None or reply.usage.prompt_tokens or answering is None or relayed.turn is None:
+        reply, sent = ended.reply, relayed.answered
+        if reply is None or reply.usage.prompt_tokens or relayed.abandon is None or relayed.turn is None:
             return ended
-        sent = relayed.words if answering.sent is relayed.body and relayed.words is not None else answering.sent
+        if sent is relayed.body and relayed.words is not None:
+            sent = relayed.words
         counter = counter_for(relayed.account.model)
 
         def count() -> Usage:
@@ -606,7 +609,7 @@ class Gateway:
         """
         conversation, before = turn.conversation, turn.conversation.cached
         conversation.cached = None
-        if relayed.draft is None or relayed.answering is None or relayed.answering.sent is not relayed.sent_body:
+        if relayed.draft is None or relayed.answered is not relayed.sent_body:
             return None  # the client does not repeat the look-ups that it went on with
         rules = cache_rules(provider_of(relayed.route.cached_as, model=turn.model), turn.model)
         now = conversation.cached = cached_prompt(relayed, turn, relayed.draft, usage, rules)
@@ -638,8 +641,7 @@ class Gateway:
     def _abandon(self, relayed: RelayedRequest) -> None:
         """Record the turn of a client that has hung up."""
         hung_up = EndedRequest(error="the client hung up", is_cut=True)
-        answering = relayed.answering
-        self._backlog.do(self._finish(relayed, hung_up) if answering is None else answering.abandon())
+        self._backlog.do(self._finish(relayed, hung_up) if relayed.abandon is None else relayed.abandon())
 
     def look_up_views(self, tenant: str) -> None:
         """Have the next requests of a tenant sent under the views that are in force in the store now."""

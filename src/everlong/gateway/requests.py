@@ -15,11 +15,11 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from everlong.errors import StoreError
 from everlong.gateway.auth import NOBODY, Refused
@@ -64,7 +64,6 @@ if TYPE_CHECKING:
     from everlong.gateway.formats import Dialect
     from everlong.gateway.recorder import ConversationRecorder
     from everlong.gateway.routing import Route
-    from everlong.gateway.stream import Answering
     from everlong.gateway.window import Windows
     from everlong.gateway.writer import StoreWriter
     from everlong.model import Message
@@ -186,13 +185,15 @@ class RelayedRequest:
     """The turn in its conversation; None if the conversation could not be found."""
     whole: WholeTurn | None = None
     """The turn, if it names the response before it."""
-    answering: Answering | None = None
-    """The way back of the newest attempt."""
+    abandon: Callable[[], Coroutine[Any, Any, None]] | None = None
+    """Records its end if its client has hung up; None before it is answered."""
     sent_body: bytes | None = None
-    """The body that went upstream last."""
+    """The body that went upstream last, before its model looked anything up."""
+    answered: bytes = b""
+    """The body that is answered: that one, or one with look-ups behind it."""
     warning: str = ""
     draft: Draft | None = None
-    """That body before the gateway's own cache markers were put in."""
+    """The body that went upstream last, before the gateway's own cache markers were put in."""
     view: int | None = None
     """The view that it was sent under."""
     hidden: frozenset[str] = frozenset()

@@ -311,7 +311,6 @@ class Answering:
     """The way back of one request."""
 
     relayed: RelayedRequest
-    sent: bytes
     finish: Finish
     send: Send
     look_up: LookUp | None = None
@@ -444,24 +443,24 @@ class Answering:
         After the last look-ups the model is offered no more.
         """
         assert self.look_up is not None  # noqa: S101 - nothing is looked up otherwise
-        reply: Reply | None = None
+        relayed, reply = self.relayed, None
         with suppress(*_MADE_UP):
-            reply = self.relayed.dialect.reply(answer)
+            reply = relayed.dialect.reply(answer)
         if reply is not None:
             self.used.append(reply.usage)
         tokens = 0 if reply is None else reply.usage.total_tokens
-        results, before = await self.look_up(lookups, tokens, self.sent)
+        results, before = await self.look_up(lookups, tokens, relayed.answered)
         if before is None:
-            before = self.sent
+            before = relayed.answered
         else:
             for earlier in self.looked_up:
-                before = answer_lookups(self.relayed.dialect, before, *earlier)
+                before = answer_lookups(relayed.dialect, before, *earlier)
         shorter = {ident: text[: len(text) // 4] for ident, text in results.items()}
         for told in (results, shorter, dict.fromkeys(results, NO_ROOM)):
-            self.sent = answer_lookups(self.relayed.dialect, before, answer, told)
+            relayed.answered = answer_lookups(relayed.dialect, before, answer, told)
             if is_last:
-                self.sent = take_tools_away(self.sent, self.relayed.hidden)
-            upstream = await self.send(self.sent)
+                relayed.answered = take_tools_away(relayed.answered, relayed.hidden)
+            upstream = await self.send(relayed.answered)
             if upstream.status not in _REFUSED:
                 break
         self.looked_up.append((answer, told))
