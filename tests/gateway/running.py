@@ -22,9 +22,8 @@ from everlong.config import Settings
 from everlong.context import Summarizer
 from everlong.gateway.app import SERVER_OPTIONS, make_app
 from everlong.gateway.gateway import Gateway
-from everlong.gateway.requests import RequestAccount
 from everlong.gateway.routing import Routes
-from everlong.gateway.telemetry import GatewayLog, server_logger
+from everlong.gateway.telemetry import GatewayLog, RequestAccount, server_logger
 from everlong.gateway.writer import StoreWriter
 from everlong.store import Store
 from everlong.store.database import Database

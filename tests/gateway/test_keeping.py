@@ -19,7 +19,7 @@ from everlong.errors import StoreUnavailable
 from everlong.gateway.auth import Refused
 from everlong.gateway.journal import JournalEntry
 from everlong.gateway.recorder import ConversationRecorder
-from everlong.gateway.requests import RequestAccount
+from everlong.gateway.telemetry import RequestAccount
 from everlong.store import schema
 from everlong.store.content import value_of
 from everlong.store.database import Database

@@ -23,9 +23,9 @@ from everlong.gateway.bounds import BodyMemory, HeldMemory, receive
 from everlong.gateway.budget import Charge
 from everlong.gateway.formats import ANTHROPIC, FOLDER_ROUTE, OPENAI, RESPONSES, folder_in_path
 from everlong.gateway.inspector_link import INSPECTOR_PATH
-from everlong.gateway.requests import REQUEST_ID, RequestAccount, opted_out, request_id
+from everlong.gateway.requests import REQUEST_ID, opted_out, request_id
 from everlong.gateway.responses_api import COMPACT_PATH
-from everlong.gateway.telemetry import CONTENT_TYPE, GatewayLog, Metrics
+from everlong.gateway.telemetry import CONTENT_TYPE, GatewayLog, Metrics, RequestAccount
 from everlong.gateway.upstream import (
     BUFFER_BYTES,
     MAX_HEADER_BYTES,

@@ -43,7 +43,6 @@ from everlong.gateway.recall import can_offer, choose_tools, offer_tools
 from everlong.gateway.recorder import NEW_BLOCKS, ConversationRecorder, ResponseRecorder
 from everlong.gateway.requests import (
     RelayedRequest,
-    RequestAccount,
     TenantConversations,
     header_text,
     opted_out,
@@ -98,6 +97,7 @@ if TYPE_CHECKING:
     from everlong.context import Summarizer
     from everlong.gateway.body import Draft
     from everlong.gateway.routing import Routes
+    from everlong.gateway.telemetry import RequestAccount
     from everlong.store.database import Database
 
 __all__ = ["Gateway"]

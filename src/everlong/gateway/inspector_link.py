@@ -26,7 +26,7 @@ from everlong.gateway.bounds import BodyMemory, HeldMemory, receive
 from everlong.processes import own_command
 
 if TYPE_CHECKING:
-    from everlong.gateway.requests import RequestAccount
+    from everlong.gateway.telemetry import RequestAccount
 
 __all__ = ["COMMAND", "INSPECTOR_PATH", "InspectorLink"]
 

@@ -2,8 +2,7 @@
 
 `TenantConversations` finds the conversation of a body: in memory (`conversations`), or else in the store. A request
 that continues a conversation in memory costs only what it adds. `RelayedRequest` is everything the gateway knows about
-one request while it passes, `RequestAccount` is what metrics and logs tell of it. Runs in the event loop; blocking work
-is handed to the writer.
+one request while it passes. Runs in the event loop; blocking work is handed to the writer.
 
 A request may get hidden tools, by which its model reads back what a compaction has moved out of its window. The gateway
 answers their calls from the store and removes both from the client's answer (`everlong.agent.tools.hidden_tools`).
@@ -14,15 +13,14 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from everlong.errors import StoreError
-from everlong.gateway.auth import NOBODY, Refused
+from everlong.gateway.auth import Refused
 from everlong.gateway.body import (
     BrokenBody,
     Draft,
@@ -35,7 +33,7 @@ from everlong.gateway.body import (
     read_body,
     read_more,
 )
-from everlong.gateway.bounds import HeldMemory, encoding_of
+from everlong.gateway.bounds import encoding_of
 from everlong.gateway.conversations import (
     HEAD,
     BodyPlace,
@@ -58,16 +56,13 @@ from everlong.store.identity import LONG_STEM, Sender
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from everlong.caching.misses import Miss
-    from everlong.gateway.auth import Caller
-    from everlong.gateway.budget import Charge
     from everlong.gateway.formats import Dialect
     from everlong.gateway.recorder import ConversationRecorder
     from everlong.gateway.routing import Route
+    from everlong.gateway.telemetry import RequestAccount
     from everlong.gateway.window import Windows
     from everlong.gateway.writer import StoreWriter
     from everlong.model import Message
-    from everlong.providers.base import Usage
 
 __all__ = [
     "AWAY_SECONDS",
@@ -75,7 +70,6 @@ __all__ = [
     "WARNING",
     "ConversationTurn",
     "RelayedRequest",
-    "RequestAccount",
     "TenantConversations",
     "header_text",
     "opted_out",
@@ -101,66 +95,6 @@ _PLACE_SECONDS = 0.2
 """Seconds that a request waits for the place of the one before it; clients are rarely that quick."""
 _VIEWS_SECONDS = 1.0
 """Seconds for which a store without views is taken to have none; other gateways may compact there, too."""
-
-
-@dataclass(slots=True)
-class RequestAccount:
-    """The account of one request, without content: its handler fills it in, metrics and logs read it afterwards."""
-
-    id: str
-    method: str = ""
-    path: str = ""
-    route: str = "other"
-    """The endpoint, by the gateway's own name for it."""
-    caller: Caller = NOBODY
-    folder: str | None = None
-    """The folder that its client works in, where the path names it."""
-    program: str | None = None
-    """The client's own name: at first where the path has it, later from its headers, which may only name the SDK."""
-    started: float = field(default_factory=time.time)
-    """Seconds since 1970."""
-    begun: float = field(default_factory=time.perf_counter)
-    seconds: float = 0.0
-    """Seconds that it took, once it is over."""
-    status: int = 0
-    received: int = 0
-    """Bytes of the request's body."""
-    sent: int = 0
-    """Bytes of the answer's body."""
-    api: str = ""
-    provider: str = ""
-    model: str = ""
-    session: str | None = None
-    branch: int | None = None
-    compactions: list[str] = field(default_factory=list)
-    """Reasons of the compactions that were made for it."""
-    opted_out: bool = False
-    """True if its client wants nothing changed or stored."""
-    usage: Usage | None = None
-    miss: Miss | None = None
-    """The part of the prompt that was not read from the provider's cache, and the reason."""
-    held: HeldMemory = field(default_factory=HeldMemory)
-    """The memory that its body and its answer take."""
-    charge: Charge | None = None
-    """The charge for a key that may spend only so much."""
-    cost: float = 0.0
-    """US dollars."""
-    problem: str = ""
-    """The class of an error in the gateway."""
-
-    def note_usage(self, cost: Callable[[str, Usage], float], *used: Usage, is_estimated: bool = False) -> None:
-        """Note the usage of its answers, of which all but the last only looked something up, and what they cost."""
-        self.usage = sum(used[1:], used[0])
-        self.cost = sum(cost(self.model, one) for one in used)
-        if self.charge is not None and not is_estimated:  # a limit has a count of its own, on the high side
-            self.charge.told(*used)
-
-
-def request_id(given: str | None) -> str:
-    """Return the id that a client gave if it is printable; otherwise a new one."""
-    if given and _GIVEN.fullmatch(given):
-        return given
-    return f"req_{secrets.token_hex(12)}"
 
 
 @dataclass(slots=True)
@@ -229,6 +163,13 @@ class RelayedRequest:
             if not is_away or clock() >= until:
                 return
             await asyncio.sleep(_AGAIN_SECONDS)
+
+
+def request_id(given: str | None) -> str:
+    """Return the id that a client gave if it is printable; otherwise a new one."""
+    if given and _GIVEN.fullmatch(given):
+        return given
+    return f"req_{secrets.token_hex(12)}"
 
 
 def opted_out(headers: Mapping[str, str]) -> bool:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from everlong.gateway.formats import Dialect
     from everlong.gateway.journal import Journal
     from everlong.gateway.recorder import ClientAddition, ConversationRecorder, RecordedTurn
-    from everlong.gateway.requests import RequestAccount
+    from everlong.gateway.telemetry import RequestAccount
     from everlong.gateway.writer import StoreWriter
     from everlong.model import Message
     from everlong.providers.base import Reply, Usage
