@@ -11,6 +11,7 @@ import pytest
 
 from everlong import ContextCompressor, ContextOverflow, StoreFull
 from everlong.agent import Agent, AgentEvent, CompactionFinished, Notice, tool
+from everlong.agent.conversation import Said
 from everlong.memory import MemoryManager, MemoryProvider
 from everlong.model import Message
 from everlong.store import Store
@@ -333,7 +334,7 @@ def test_a_call_under_way_when_the_program_ended_gets_a_result_that_says_so(serv
 
     server: ModelServer = serve(script)
     agent = opened(server, tools=[tool(die)])
-    agent.say({"role": "user", "content": "Do it."})
+    agent.conversation.add(Said({"role": "user", "content": "Do it."}))
     agent.query()  # the process ends here
     again = opened(server, resume=agent.conversation.session_id)
     assert "ended while this was running" in again.conversation.messages[-1]["content"]
