@@ -30,8 +30,6 @@ PATRONI = Path(sys.prefix, "patroni")
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 _COUNT = 3
-_DISK = 400
-"""Megabytes of a machine's disk."""
 _FRONT = 8642
 """The port at which clients find the gateways."""
 _POOL, _LEADER = 6432, 5000
@@ -72,6 +70,11 @@ class Service:
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self._env, **env}
             )
 
+    @property
+    def process(self) -> int:
+        """Return the process that runs."""
+        return 0 if self._process is None else self._process.pid
+
     def stop(self, how: signal.Signals = signal.SIGKILL) -> None:
         """End the program, and wait for its end."""
         if self._process is not None:
@@ -82,13 +85,13 @@ class Service:
 class Machine:
     """One of the machines: a namespace of the network, a disk, and what runs there."""
 
-    def __init__(self, number: int, folder: Path) -> None:
+    def __init__(self, number: int, folder: Path, disk: int) -> None:
         self.name, self.address = f"n{number}", f"10.77.0.{10 + number}"
         self.disk = folder / self.name
         self._link = f"v{number}"
         self._data = self.disk / "data"
         self.disk.mkdir()
-        _run("mount", "-t", "tmpfs", "-o", f"size={_DISK}m,mode=0700", "tmpfs", str(self.disk))
+        _run("mount", "-t", "tmpfs", "-o", f"size={disk}m,mode=0700", "tmpfs", str(self.disk))
         shutil.chown(self.disk, "postgres")
         self._holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])  # noqa: S607 - looked for before
         until(self._has_network, "a network of its own")
@@ -218,16 +221,18 @@ class Machine:
 class Cluster:
     """All of it, under the addresses at which others find it."""
 
-    front = f"http://127.0.0.1:{_FRONT}"
+    fronts = tuple(f"http://127.0.0.1:{_FRONT - others}" for others in (2, 1, 0))
+    """Where the first gateway is found, two of them, and all."""
+    front = fronts[-1]
 
-    def __init__(self, folder: Path, upstream: str) -> None:
+    def __init__(self, folder: Path, upstream: str, disk: int = 400) -> None:
         self.folder = folder
         shutil.copytree(PATRONI, folder / PATRONI.name)  # where the servers' account can read it
         _run("ip", "link", "set", "lo", "up")
         _run("ip", "link", "add", "br0", "type", "bridge")
         _run("ip", "addr", "add", "10.77.0.1/24", "dev", "br0")
         _run("ip", "link", "set", "br0", "up")
-        self.machines = [Machine(number, folder) for number in range(1, _COUNT + 1)]
+        self.machines = [Machine(number, folder, disk) for number in range(1, _COUNT + 1)]
         hosts = ",".join(machine.address for machine in self.machines)
         self.url = f"postgresql://everlong@{hosts}/everlong?target_session_attrs=read-write&{_SOON}"
         pooled = f"postgresql://everlong@127.0.0.1:{_POOL}/everlong"
@@ -259,6 +264,10 @@ class Cluster:
         for service in (self.haproxy, self.pooler, *self.gateways):
             service.start()
         until(lambda: self.ready() == len(self.gateways), "all gateways ready")
+
+    def processes(self) -> list[int]:
+        """Return the gateways' processes."""
+        return [gateway.process for gateway in self.gateways]
 
     def ready(self) -> int:
         """Return how many gateways can keep requests."""
@@ -315,9 +324,7 @@ class Cluster:
         servers = "\n".join(
             f"  server {one.name} {one.address}:5432 check addr {one.address} port 8008" for one in self.machines
         )
-        gateways = "\n".join(
-            f"  server g{number} 127.0.0.1:{_FRONT + number} check" for number in range(1, len(self.gateways) + 1)
-        )
+        gateways = "\n".join(_front(front.rpartition(":")[2], count) for count, front in enumerate(self.fronts, 1))
         return f"""\
 global
   maxconn 1000
@@ -332,16 +339,23 @@ listen postgres
   option httpchk OPTIONS /primary
   default-server inter 1s fall 2 rise 1 on-marked-down shutdown-sessions
 {servers}
-listen gateways
-  bind 127.0.0.1:{_FRONT}
+{gateways}
+"""
+
+
+def _front(port: str, count: int) -> str:
+    """Return HAProxy's section for the first gateways."""
+    servers = "\n".join(f"  server g{number} 127.0.0.1:{_FRONT + number} check" for number in range(1, count + 1))
+    return f"""\
+listen gateways-{count}
+  bind 127.0.0.1:{port}
   mode http
   balance leastconn
   option httpchk GET /readyz
   option redispatch
   retries 3
   default-server inter 1s fall 2 rise 1
-{gateways}
-"""
+{servers}"""
 
 
 def _pgbouncer() -> str:
