@@ -114,7 +114,7 @@ def load(cluster: Cluster, model: str, asked: argparse.Namespace) -> bool:
     for part in range(3):
         times += asyncio.run(talk(cluster.front, asked.clients, asked.seconds / 3, highest / 2, seen))
         memory.append(sum(map(memory_of, cluster.processes())))
-        told = f"{len(times):,} requests, p99 {percentile(times, 0.99):.0f} ms"
+        told = f"{len(times):,} requests, p99 {percentile(times, 0.99):.0f} ms, load average {os.getloadavg()[0]:.1f}"
         print(f"  after {asked.seconds * (part + 1) / 3:.0f} s: {told}, gateways {memory[-1]:.0f} MB", flush=True)
     own = percentile(times, 0.99) - percentile(direct, 0.99)
     drained = drain(cluster.url, cluster.folder, seen)
