@@ -347,14 +347,14 @@ class Agent(Loop):
                 self.use_model(connection)
 
     def use_model(self, connection: Connection) -> None:
-        """Tell the engine what the model costs and who writes summaries for it."""
+        """Tell the engine who writes summaries for the model."""
         for compressor in compressors_in(self.engine):
             compressor.summarizer = self._summarizer_for(connection)
-            compressor.prices = relative_prices(connection.info)
 
     def use_window(self, connection: Connection, window: int) -> None:
-        """Tell the engine which model the conversation is with, and how large its window is."""
+        """Tell the engine which model the conversation is with, what it costs and how large its window is."""
         address = connection.endpoint.base_url or ""
         for compressor in compressors_in(self.engine):
             compressor.answer_tokens = self.asker.answer_tokens(0, window)
+            compressor.prices = relative_prices(connection.info)
         self.engine.update_model(connection.model, window, base_url=address, provider=connection.endpoint.name)

@@ -245,7 +245,8 @@ class Compactor:
         options: dict[str, Any] = {"focus_topic": focus_topic, "force": force, "current_tokens": tokens}
         if target_tokens is not None:
             options["target_tokens"] = target_tokens
-        if context := self._hooks.prepare():
+        # Nobody pays for notes before a compaction that can change nothing.
+        if engine.has_content_to_compress(conversation.messages) and (context := self._hooks.prepare()):
             options["memory_context"] = context
         done = conversation.compact(engine, reason, str(engine.context_length), spent=self._hooks.take_cost, **options)
         if done.outcome == "compacted":

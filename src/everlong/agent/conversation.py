@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from everlong.context.oversized import is_stub
@@ -83,6 +84,8 @@ class AgentConversation:
         self.session: Session | None = None
         self.warn = warn
         self._about = dict(about or {})
+        self._name = token_hex(16)
+        """Keeps it apart from another conversation with the same words."""
         self.branch: Branch | None = None
         """The place in the store; None before the first message."""
         self._beginning: Branch | None = None
@@ -167,35 +170,35 @@ class AgentConversation:
         session, before = self.session, self.branch or self._beginning
         at = before
         with self.store.batch():
-            if session is None:
-                session = self._open_session()
             for said in self._waiting:
-                if at is None:  # its name keeps it apart from another conversation with the same words
+                if at is None:
                     lead = self.messages[: len(self.messages) - len(self._waiting)]
-                    at = self.store.record([*lead, said.message], tools=self.tools, conversation=session.id)
+                    at = self.store.record([*lead, said.message], tools=self.tools, conversation=self._name)
                 else:
                     at = self.store.append(at, [said.message])
                 nodes.append(at.head)
                 if said.whole is not None:
                     self.store.outputs.keep(at.head, said.whole)
-            if at is not None and (before is None or at.id != before.id):
+            if at is not None and session is None:
+                session = self._open_session(at)
+            elif at is not None and session is not None and (before is None or at.id != before.id):
                 session = self._attach(session, at)
-            elif at is not None and session.to_depth is not None:  # the messages behind it were said once more
-                session = self.store.sessions.rewind(session.id, at.depth)
+            elif at is not None and session is not None and session.to_depth is not None:
+                session = self.store.sessions.rewind(session.id, at.depth)  # the messages behind it were said once more
             if then is not None:
                 then(nodes)
         # Only now, because it is the end of the batch that makes it durable.
         self.session, self.branch, self._beginning, self._waiting = session, at, None, []
         return nodes
 
-    def _open_session(self) -> Session:
+    def _open_session(self, at: Branch) -> Session:
         said = next((one.message for one in self._waiting if one.message.get("role") == "user"), None)
         title = None if said is None else self.store.title_for([said])
         about = {"title": title, "model": self.model, "system_prompt": self.system_prompt, **self._about}
-        return self.store.sessions.start(**about)
+        return self.store.sessions.start(at, from_depth=0, **about)
 
     def _attach(self, session: Session, at: Branch) -> Session:
-        if session.branch is None or session.to_depth is not None:  # it has just begun, or was rewound
+        if session.branch is None or session.to_depth is not None:  # it was rewound
             return self.store.sessions.attach(session.id, at)
         # Another process went on from the same place: from here on these are two conversations.
         other = self.store.sessions.start(

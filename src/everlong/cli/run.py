@@ -171,13 +171,11 @@ def stop_line(event: TurnFinished) -> str:
     return reasons[event.stop]
 
 
-_REASONS = {"preflight": "the next request would not fit", "hygiene": "resumed with an almost full window"}
-"""Reasons whose names only we know, in words."""
-
-
 def compaction_line(event: CompactionFinished) -> str:
     """Return one line on a compaction: the reason, the cost, the sizes before and after, the quality."""
-    reason = _REASONS.get(event.reason, event.reason)
+    from everlong.agent.commands.compaction import REASONS  # noqa: PLC0415 - keeps `--help` quick
+
+    reason = REASONS.get(event.reason, event.reason)
     if event.outcome != "compacted":
         return f"compaction ({reason}): {event.outcome}"
     quality = f"; {event.quality}" if event.quality else ""
