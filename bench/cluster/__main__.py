@@ -37,7 +37,7 @@ from bench.gateway.serving import children_of
 from bench.gateway.upstreams import failing_upstream
 from bench.measure import verdict
 
-FOLDER = "EVERLONG_CLUSTERFOLDER"
+FOLDER = "EVERLONG_CLUSTER_FOLDER"
 """The variable that names the cluster's folder; set inside of the namespaces."""
 _NAMESPACES = ("--net", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc")
 _ANSWERS = 20

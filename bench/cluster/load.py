@@ -4,9 +4,10 @@ First as many requests as the gateways answer, then half of that rate for a whil
 at that rate too, and the difference is the gateways' own share. No request may fail, every answer must stand in the
 database once, and memory must not grow.
 
-With ``--rates``, instead: requests per second of one, two and three gateways behind HAProxy, and of a bare relay.
+With ``--rates``, instead: requests per second of one, two and three gateways behind HAProxy, and of a bare relay. A
+client stays at its gateway, or with ``--apart`` each request goes to any.
 
-    python -m bench.cluster.load [--clients 200] [--seconds 300] [--rates]
+    python -m bench.cluster.load [--clients 200] [--seconds 300] [--apart] [--rates]
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from aiohttp import ClientSession, ClientTimeout, TCPConnector
 
 from bench.cluster.__main__ import FOLDER, enclose, refusal
 from bench.cluster.machines import Cluster
-from bench.gateway.driving import LARGE, SHAPES, SMALL, compared
+from bench.gateway.driving import CLIENT, LARGE, SHAPES, SMALL, compared
 from bench.gateway.kills import Client, Seen, audit, drain
 from bench.gateway.serving import memory_of
 from bench.gateway.upstreams import failing_upstream, relay, upstream
@@ -155,7 +156,8 @@ def rates(cluster: Cluster, floor: str, share: float) -> bool:
 def run(asked: argparse.Namespace, folder: Path) -> int:
     """Start the cluster and measure; 1 where a bar was missed."""
     with upstream() if asked.rates else failing_upstream(0.0) as model, relay(model) as floor:
-        cluster = Cluster(folder, model, disk=_DISK)
+        balance = "leastconn" if asked.apart else f"hdr({CLIENT})"
+        cluster = Cluster(folder, model, disk=_DISK, balance=balance)
         try:
             cluster.start()
             good = rates(cluster, floor, asked.share) if asked.rates else load(cluster, model, asked)
@@ -169,6 +171,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.cluster.load", description=__doc__)
     parser.add_argument("--clients", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=300.0, help="at half of the highest rate")
+    parser.add_argument("--apart", action="store_true", help="requests of a client go to any gateway")
     parser.add_argument("--rates", action="store_true", help="compare one, two and three gateways with a relay")
     parser.add_argument("--share", type=float, default=1.0, help="of the usual number of requests, with --rates")
     asked = parser.parse_args()

@@ -225,7 +225,7 @@ class Cluster:
     """Where the first gateway is found, two of them, and all."""
     front = fronts[-1]
 
-    def __init__(self, folder: Path, upstream: str, disk: int = 400) -> None:
+    def __init__(self, folder: Path, upstream: str, disk: int = 400, balance: str = "leastconn") -> None:
         self.folder = folder
         shutil.copytree(PATRONI, folder / PATRONI.name)  # where the servers' account can read it
         _run("ip", "link", "set", "lo", "up")
@@ -239,7 +239,7 @@ class Cluster:
         # Two find the leader through PgBouncer and HAProxy, the third by itself.
         urls = (pooled, pooled, self.url)
         self.gateways = [self._gateway(number, url, upstream) for number, url in enumerate(urls, 1)]
-        (folder / "haproxy.cfg").write_text(self._haproxy(), encoding="utf-8")
+        (folder / "haproxy.cfg").write_text(self._haproxy(balance), encoding="utf-8")
         (folder / "pgbouncer.ini").write_text(_pgbouncer(), encoding="utf-8")
         account = ("setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups")
         self.haproxy = Service("haproxy", ["haproxy", "-db", "-f", str(folder / "haproxy.cfg")], folder)
@@ -320,11 +320,13 @@ class Cluster:
         command = [sys.executable, "-m", "everlong", "serve", "--json"]
         return Service(f"gateway-{number}", command, self.folder, {"EVERLONG_HOME": str(home)})
 
-    def _haproxy(self) -> str:
+    def _haproxy(self, balance: str) -> str:
         servers = "\n".join(
             f"  server {one.name} {one.address}:5432 check addr {one.address} port 8008" for one in self.machines
         )
-        gateways = "\n".join(_front(front.rpartition(":")[2], count) for count, front in enumerate(self.fronts, 1))
+        gateways = "\n".join(
+            _front(front.rpartition(":")[2], count, balance) for count, front in enumerate(self.fronts, 1)
+        )
         return f"""\
 global
   maxconn 1000
@@ -343,14 +345,14 @@ listen postgres
 """
 
 
-def _front(port: str, count: int) -> str:
+def _front(port: str, count: int, balance: str) -> str:
     """Return HAProxy's section for the first gateways."""
     servers = "\n".join(f"  server g{number} 127.0.0.1:{_FRONT + number} check" for number in range(1, count + 1))
     return f"""\
 listen gateways-{count}
   bind 127.0.0.1:{port}
   mode http
-  balance leastconn
+  balance {balance}
   option httpchk GET /readyz
   option redispatch
   retries 3
