@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from everlong.context.oversized import is_stub
 from everlong.errors import NotStored, ProviderError, StoreError
-from everlong.model import Message, calls_of, find_groups, text_of
+from everlong.model import Message, calls_of, find_groups
 from everlong.store.compaction import Occasion
 from everlong.store.tree import Branch
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from everlong.store import Compacted, Session, Store
     from everlong.store.paths import Entry
 
-__all__ = ["AgentConversation", "Prompt", "Said", "prompt_parts", "prompt_text"]
+__all__ = ["AgentConversation", "Prompt", "Said", "prompt_parts"]
 
 Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
 """A user's words: a text, or parts with images."""
@@ -34,11 +34,6 @@ _LOST_RESULT = (
 )
 _LOOK_BACK = 64
 """Blocks that are read at once on the way back to the user's last message."""
-
-
-def prompt_text(prompt: Prompt) -> str:
-    """Return the words of a prompt."""
-    return text_of({"role": "user", "content": prompt if isinstance(prompt, str) else list(prompt)})
 
 
 def prompt_parts(prompt: Prompt) -> list[Mapping[str, Any]]:
