@@ -30,8 +30,9 @@ PATRONI = Path(sys.prefix, "patroni")
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 _COUNT = 3
-_FRONT = 8642
-"""The port at which clients find the gateways."""
+_FRONTS = (8640, 8641, 8642)
+"""The ports at which clients find the first gateway, two of them, and all."""
+_FRONT = _FRONTS[-1]
 _POOL, _LEADER = 6432, 5000
 """The ports of PgBouncer, and of HAProxy's way to the leader."""
 _SOON = "connect_timeout=2&tcp_user_timeout=5000"
@@ -221,7 +222,7 @@ class Machine:
 class Cluster:
     """All of it, under the addresses at which others find it."""
 
-    fronts = tuple(f"http://127.0.0.1:{_FRONT - others}" for others in (2, 1, 0))
+    fronts = tuple(f"http://127.0.0.1:{port}" for port in _FRONTS)
     """Where the first gateway is found, two of them, and all."""
     front = fronts[-1]
 
@@ -264,6 +265,7 @@ class Cluster:
         for service in (self.haproxy, self.pooler, *self.gateways):
             service.start()
         until(lambda: self.ready() == len(self.gateways), "all gateways ready")
+        until(lambda: all(map(_is_ready, _FRONTS)), "a gateway behind HAProxy")
 
     def processes(self) -> list[int]:
         """Return the gateways' processes."""
@@ -271,11 +273,7 @@ class Cluster:
 
     def ready(self) -> int:
         """Return how many gateways can keep requests."""
-        found = 0
-        for number in range(1, len(self.gateways) + 1):
-            with suppress(OSError, URLError), urlopen(f"http://127.0.0.1:{_FRONT + number}/readyz", timeout=2) as said:
-                found += said.status == 200
-        return found
+        return sum(_is_ready(_FRONT + number) for number in range(1, len(self.gateways) + 1))
 
     def leader(self) -> Machine:
         """Return the machine that leads; wait for one."""
@@ -324,9 +322,7 @@ class Cluster:
         servers = "\n".join(
             f"  server {one.name} {one.address}:5432 check addr {one.address} port 8008" for one in self.machines
         )
-        gateways = "\n".join(
-            _front(front.rpartition(":")[2], count, balance) for count, front in enumerate(self.fronts, 1)
-        )
+        gateways = "\n".join(_front(port, count, balance) for count, port in enumerate(_FRONTS, 1))
         return f"""\
 global
   maxconn 1000
@@ -345,7 +341,7 @@ listen postgres
 """
 
 
-def _front(port: str, count: int, balance: str) -> str:
+def _front(port: int, count: int, balance: str) -> str:
     """Return HAProxy's section for the first gateways."""
     servers = "\n".join(f"  server g{number} 127.0.0.1:{_FRONT + number} check" for number in range(1, count + 1))
     return f"""\
@@ -358,6 +354,12 @@ listen gateways-{count}
   retries 3
   default-server inter 1s fall 2 rise 1
 {servers}"""
+
+
+def _is_ready(port: int) -> bool:
+    with suppress(OSError, URLError), urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as said:
+        return bool(said.status == 200)
+    return False
 
 
 def _pgbouncer() -> str:
