@@ -78,7 +78,10 @@ class Query:
 
     def weight_of(self, word: str) -> float:
         """Return the weight of a word as it is written: that of its weightiest term."""
-        return max((self.terms.get(term, 0.0) for term in known_terms(word).split()), default=0.0)
+        known = known_terms(word)
+        if " " not in known:  # as those of nearly all words
+            return self.terms.get(known, 0.0)
+        return max(self.terms.get(term, 0.0) for term in known.split())
 
     @property
     def is_ranked(self) -> bool:

@@ -127,15 +127,17 @@ class Ranking:
     def _find(self, asked: Mapping[str, float]) -> dict[int, int]:
         """Return the passages that are scored, with a bit for each term that they have, and weigh the terms."""
         terms = list(asked)
+        if not terms:
+            return {}
         newest = self._index.newest_passages(self._connection, [[term] for term in terms], ROWS, self._scope)
         low, high = self._scope.bounds
         shares: list[float] = []
         """The share of the documents that hold a term; of a frequent one, the share among the newest."""
         for place, keys in enumerate(newest):
             among = high - (seq_of(keys[ROWS - 1]) if len(keys) >= ROWS else low) + 1
-            shares.append(len({seq_of(key) for key in keys}) / max(1, among))
+            shares.append(len({key >> KEY_BITS for key in keys}) / max(1, among))
             self._worth[1 << place] = asked[terms[place]] * math.log(1 + 3 / (shares[place] or 1.0))
-        rarest = min(range(len(terms)), key=lambda place: shares[place] or 1.0, default=0)
+        rarest = min(range(len(terms)), key=lambda place: shares[place] or 1.0)
         bits = [1 << place for place in range(len(terms))]
         frequent = [place for place, keys in enumerate(newest) if len(keys) >= ROWS and place != rarest]
         if frequent:

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, or_, select
 
 from everlong.errors import NotStored, QueryError
+from everlong.store.database import ask
 from everlong.store.paths import Segment, segments_to, stretch_of
-from everlong.store.schema import node, session, view_item
+from everlong.store.schema import node, session
 from everlong.store.sessions import conversations_in
 from everlong.store.shown_path import parts_of, shown_paths
 
@@ -122,7 +123,7 @@ def scope_for(connection: Connection, tenant: str, filters: Filters, upto: int) 
     if stretches is not None and len(stretches) <= _MOST_STRETCHES:
         ends = [end for stretch in stretches for end in _ends_of(connection, stretch)]
         low, high = min(ends, default=1), min(upto, max(ends, default=0))
-    has_summaries = connection.execute(select(view_item.c.seq).where(view_item.c.kind == "new").limit(1)).first()
+    has_summaries = ask(connection, "SELECT 1 FROM view_item WHERE kind = 'new' LIMIT 1").fetchone()
     limits = (filters.role, filters.since, filters.before)
     return SearchScope(tenant, stretches, *limits, bounds=(low, high), has_summaries=has_summaries is not None)
 

@@ -167,10 +167,9 @@ class Searcher:
             scope = scope_for(connection, self.tenant, filters, state.upto)
             deadline = time.monotonic() + seconds
             walk = SearchWalk(self, connection, query, scope, filters.tool, order == "time", deadline, leave_out)
-            shown, state = _take_page(walk, walk.rank(), state, limit)
+            shown, further = _take_page(walk, walk.rank(), state, limit)
             hits = hits_of(connection, self.tenant, shown, walk)
-        cursor = None if state.is_over else state.pack()
-        return Page(tuple(hits), cursor, is_partial=walk.is_partial or not is_whole)
+        return Page(tuple(hits), further.pack() if further else None, is_partial=walk.is_partial or not is_whole)
 
     def _catch_up(self, seconds: float) -> bool:
         """Index what is stored and not indexed yet; return False if some is left, as where nothing may be written."""
@@ -225,8 +224,8 @@ class ShownDocument(NamedTuple):
 
 def _take_page(
     walk: SearchWalk, ranked: Sequence[int], state: Cursor, limit: int
-) -> tuple[list[ShownDocument], Cursor]:
-    """Return the documents of one page, and the state after it: first the ranked ones, then the others by time."""
+) -> tuple[list[ShownDocument], Cursor | None]:
+    """Return the documents of one page, ranked ones before others, and the state if more follow."""
     shown: list[ShownDocument] = []
     taken = state.taken
     while taken < len(ranked) and len(shown) < limit:
@@ -236,9 +235,9 @@ def _take_page(
         taken += 1
         if seq in walk.loaded and walk.may_show(walk.loaded[seq]):
             shown.append(ShownDocument(walk.loaded[seq], *walk.match_of(seq)))
-    state = replace(state, taken=taken, is_over=taken == len(ranked) and not walk.is_by_time)
+    state = replace(state, taken=taken)
     if taken < len(ranked) or not walk.is_by_time:
-        return shown, state
+        return shown, state if taken < len(ranked) else None
     last = state.tail or walk.sorted_until
     for document in walk.matches(last):
         if len(shown) == limit:  # there is one more, so there is another page
@@ -246,7 +245,7 @@ def _take_page(
         last = SearchPlace(document.ts, document.seq)
         if walk.may_show(document):
             shown.append(ShownDocument(document))
-    return shown, replace(state, tail=last, is_over=not walk.is_partial)
+    return shown, replace(state, tail=last) if walk.is_partial else None
 
 
 # -- reading documents -------------------------------------------------------------------------------------------------
@@ -446,7 +445,6 @@ class Cursor:
     """The documents of the ranking that earlier pages have shown or passed over."""
     tail: SearchPlace | None = None
     """The place where the documents by time go on; None before they have begun."""
-    is_over: bool = False
 
     def pack(self) -> str:
         """Return the cursor as a text."""
