@@ -6,7 +6,7 @@ Cuts fall at line breaks or spaces, not inside a word or a name.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from everlong.context.literals import CLEARED_RESULT
@@ -128,13 +128,44 @@ def clip(text: str, length: int) -> str:
     return text[:cut].rstrip(" ,;:") + " ..."
 
 
+_SENTENCE_END = re.compile(
+    r"(?i)(?<![.!?…])[.!?…]++[\"')\]*_”’»]*+(?=\s|$)|[。！？]+[」』”）]*"
+    r"|,\s+(?=(?:(?:so|and|but) )?(?:(?:can|could|would|will) (?:you|we)|how (?:can|do|should|would)|what)\b)"
+)
+"""The end of a sentence; in English also the comma before a question."""
+_ABBREVIATIONS = frozenset(
+    ("e.g", "i.e", "etc", "vs", "dr", "mr", "mrs", "ms", "z.b", "d.h", "bzw", "ca", "usw", "т.е", "т.д")
+)
+
+
+def sentence_ends(text: str, start: int, stop: int) -> Iterator[re.Match[str]]:
+    """Yield the ends of the sentences in a part of a text: their last signs, or the comma before a question."""
+    first = start
+    for found in _SENTENCE_END.finditer(text, start, stop):
+        word = text[first : found.start()].rpartition(" ")[2].lower().lstrip("(")
+        if found[0] == "." and found.end() < stop and (word in _ABBREVIATIONS or (len(word) == 1 and word.isalpha())):
+            continue
+        yield found
+        first = found.end()
+
+
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences of a text; each line ends one."""
+    found: list[str] = []
+    for line in text.splitlines():
+        ends = [0, *(end.end() for end in sentence_ends(line, 0, len(line))), len(line)]
+        found += [sentence for start, end in pairwise(ends) if (sentence := line[start:end].strip())]
+    return found or [text]
+
+
 _CLAUSE_END = re.compile(r"(?:[.!?;:。！？；：，、…)\]]|,(?! \d{4}\b))(?:\s|$)|\s[–—-]\s|[。！？；：，、]|\n")
 
 
-def split_clauses(text: str) -> list[str]:
-    """Return a text in pieces that end where a clause does; together they are the text, but for spaces between them."""
-    ends = [0, *(found.end() for found in _CLAUSE_END.finditer(text)), len(text)]
-    return [clause for start, end in pairwise(ends) if (clause := text[start:end].strip())] or [text]
+def clause_prefixes(text: str) -> list[str]:
+    """Return the beginnings of a sentence that end where a clause does, the longest first; none ends in brackets."""
+    ends = [found.start() for found in _CLAUSE_END.finditer(text) if found[0][0] not in ":.)]"]
+    found = (text[:end] for end in reversed(ends))
+    return [prefix for prefix in found if prefix.count("(") == prefix.count(")") and prefix.count('"') % 2 == 0]
 
 
 def cut_at_clause(text: str, length: int) -> str:
