@@ -42,8 +42,7 @@ from everlong.model import Message, read_message, text_of, typed_words
 __all__ = ["Chronicle", "OpenError", "TurnEntry"]
 
 _LONGEST_WORDS = 4_000
-"""Characters of a turn's words that are kept."""
-_LONGEST_CLOSING = 600
+"""Characters that are kept of a turn's words, and of its closing message."""
 _MOST_OUTCOMES = 6
 """Outcomes of commands that are kept of one turn, the newest ones."""
 _MOST_FILES = 12
@@ -79,8 +78,7 @@ _CARRIED_SHARE = 0.15
 """The share of the budget that one item of an earlier summary may take."""
 _FOCUS_SHARE = 0.65
 _LONGEST_MEMORY = 600
-_OUTCOMES_SHARE = 0.2
-_CLOSINGS_SHARE = 0.2
+_OUTCOMES_SHARE = 0.4
 _NAMES_SHARE = 0.5
 """The share of the room for quoted lines that is kept for names alone; lines take the part that names do not need."""
 _FILLINGS = 3
@@ -259,7 +257,7 @@ class Chronicle:
     def _take_answer(self, text: str, steps: Sequence[Step]) -> None:
         turn = self.turns[-1] if self.turns else TurnEntry(0, "")
         if text.strip():
-            turn.closing, turn.is_closed = text[:_LONGEST_CLOSING].strip(), not steps
+            turn.closing, turn.is_closed = text[:_LONGEST_WORDS].strip(), not steps
             self._keep_lines(
                 f"said {self.answers}",
                 f"turn {self.count}, the assistant:",
@@ -377,12 +375,7 @@ class Chronicle:
 
     def state_items(self) -> list[str]:
         """Return the plan, the files in hand and the last failing command, each as one item."""
-        items: list[str] = []
-        if self.plan:
-            done = sum(item.state == "completed" for item in self.plan)
-            items.append(
-                "\n".join([f"- Plan ({done} of {len(self.plan)} done):", *(f"  - {render_item(i)}" for i in self.plan)])
-            )
+        items = [_plan_item(self.plan)] if self.plan else []
         if self.files:
             newest = list(self.files.items())[-_MOST_FILES:]
             items.append(f"- Files changed: {', '.join(f'`{path}` ({how})' for path, how in newest)}")
@@ -433,6 +426,7 @@ class _Writing:
     ) -> None:
         self.past, self.now, self.budget, self.count, self.beside = past, now, budget, count, beside
         self.newest = newest
+        self.outcomes_now = {turn.number: turn.outcomes for turn in self.now.turns}
         self.document = SummaryDocument()
         self.room = budget
         self.focus = self.memory = ""
@@ -485,17 +479,10 @@ class _Writing:
             quoted = self._quote(self.newest)
             self._add("Pending User Asks", f'- Newest request, repeated after this summary: "{quoted}"{number}')
         if now.plan:
-            done = sum(item.state == "completed" for item in now.plan)
-            items = [f"  - {render_item(item)}" for item in now.plan]
-
-            def plan(left_out: int) -> str:  # the oldest items are done
-                last = ", its last items" if left_out else ""
-                return "\n".join([f"- Plan ({done} of {len(items)} done){last}:", *items[left_out:]])
-
-            rows = range(len(items) - 1)
-            at = bisect_left(rows, 1, key=lambda left_out: self._cost("In Progress", plan(left_out), _FRONTIER_SHARE))
+            rows = range(len(now.plan) - 1)
+            at = bisect_left(rows, 1, key=lambda n: self._cost("In Progress", _plan_item(now.plan, n), _FRONTIER_SHARE))
             if at in rows:
-                self._add("In Progress", plan(at), _FRONTIER_SHARE)
+                self._add("In Progress", _plan_item(now.plan, at), _FRONTIER_SHARE)
         if self.budget >= _ROOMY:  # the last call itself stands in the tail
             for title in now.pending:
                 self._add("In Progress", f"- Last call, no result yet: `{title}`", _FRONTIER_SHARE)
@@ -533,17 +520,10 @@ class _Writing:
         said = [self._quote(turn.words) if self._is_beside(turn.words) else turn.words for turn in turns]
         quotes = _share_room(map(_word_versions, said), room, self.count)
         left = room - sum(map(self.count, quotes))
-        ran = _share_room(
-            (_newest_versions(self._outcomes(turn)) for turn in turns), int(left * _OUTCOMES_SHARE), self.count
-        )
-        closings = _share_room(
-            (_sentence_versions(self._closing(turn)) for turn in turns), int(left * _CLOSINGS_SHARE), self.count
-        )
+        outcomes = _share_room(map(self._outcome_versions, turns), int(left * _OUTCOMES_SHARE), self.count)
         items = []
         goal = "\n".join(self.document.items["Goal"])
-        for turn, words, closing, outcomes in zip(turns, quotes, closings, ran, strict=True):
-            tells = closing and (outcomes or entities(closing))
-            outcome = "; ".join(filter(None, (f'"{closing}"' if tells else "", outcomes)))
+        for turn, words, outcome in zip(turns, quotes, outcomes, strict=True):
             if f"(turn {turn.number})" in goal:
                 quoted = ", the goal"
             elif turn is turns[-1] and self.newest.startswith(turn.words[:_BESIDE_LENGTH]):
@@ -557,25 +537,28 @@ class _Writing:
         self.document.items["Done"] += items
         self.room -= sum(self.count(item) + 1 for item in items) + _HEADING_TOKENS
 
-    def _outcomes(self, turn: TurnEntry) -> list[str]:
-        """Return what came of a turn's commands, as it stands now."""
-        if not turn.is_closed:
-            return []
-        later = next((entry.outcomes for entry in self.now.turns if entry.number == turn.number), {})
-        return [later.get(subject, line) for subject, line in turn.outcomes.items()]
+    def _outcome_versions(self, turn: TurnEntry) -> Iterator[tuple[str, int]]:
+        """Yield what came of a turn as it stands now: without its last sentences first, then its oldest commands."""
+        said, later = self._closing(turn), self.outcomes_now.get(turn.number, {})
+        ran = [later.get(subject, line) for subject, line in turn.outcomes.items()] if turn.is_closed else []
+        for sentences in range(len(said), 1, -1):
+            yield "; ".join([f'"{" ".join(said[:sentences])}"', *ran]), 0
+        for start in range(len(ran) + 1):
+            yield "; ".join([*(f'"{sentence}"' for sentence in said[:1]), *ran[start:]]), 0
+        yield "", 0
 
-    def _closing(self, turn: TurnEntry) -> str:
+    def _closing(self, turn: TurnEntry) -> list[str]:
         """Return the first paragraph of a turn's last answer; none while it is under way, and none in a plain chat.
 
         An answer without work before it begins politely: there, the first paragraph that names something.
         """
         if not turn.is_closed or not self.past.steps:
-            return ""
+            return []
         for paragraph in without_fences(turn.closing).split("\n\n"):
-            said = " ".join(sentence for sentence in split_sentences(paragraph) if not sentence.endswith(":"))
-            if not _is_filler(said) and (turn.outcomes or entities(said)):
+            said = [sentence for sentence in split_sentences(paragraph) if not sentence.endswith(":")]
+            if not _is_filler(" ".join(said)) and (turn.outcomes or entities(" ".join(said))):
                 return said
-        return ""
+        return []
 
     def _quote_lines(self) -> None:
         """Quote whole lines of the originals for the names that stand nowhere else."""
@@ -604,8 +587,17 @@ class _Writing:
         self.document.items["Critical Context"] += items
 
 
+def _plan_item(plan: Sequence[PlanItem], left_out: int = 0) -> str:
+    """Return a plan as one item; the oldest rows, which are left out first, are done."""
+    done = sum(item.state == "completed" for item in plan)
+    last = ", its last items" if left_out else ""
+    return "\n".join(
+        [f"- Plan ({done} of {len(plan)} done){last}:", *(f"  - {render_item(item)}" for item in plan[left_out:])]
+    )
+
+
 def _outcome_line(step: Step) -> str:
-    told = step.outcome
+    told = "" if step.changes and not step.command else step.outcome  # an editor shows the file
     return f"`{step.title}`{' failed' if step.failed else ''}{f' → {told}' if told else ''}"
 
 
@@ -691,6 +683,8 @@ def _word_versions(text: str) -> Iterator[tuple[str, int]]:
     for place in others:
         kept.remove(place)
         yield _joined(sentences, kept), names[place]
+    if not _worth(text):
+        yield "", _CUT_WORTH
     before = "… " if opening else ""
     for words in clause_prefixes(sentences[opening]):
         if len(words) < _LEAST_WORDS:
@@ -699,8 +693,11 @@ def _word_versions(text: str) -> Iterator[tuple[str, int]]:
 
 
 def _worth(words: str) -> int:
-    """Return what a turn's words are worth where there is no room for all: names, and whether they state something."""
-    return min(_ENOUGH_NAMES, _named(words) + ("?" not in words))
+    """Return what a turn's words are worth where there is no room for all: names, and whether they state something.
+
+    A question or an answer that names nothing is about what somebody said before.
+    """
+    return min(_ENOUGH_NAMES, _named(words) + ("?" not in words and not _is_filler(words.partition(" ")[0])))
 
 
 def _named(text: str) -> int:
@@ -717,14 +714,3 @@ def _joined(sentences: Sequence[str], kept: set[int]) -> str:
         elif not told.endswith("…"):
             told = f"{told.rstrip(',')} …"
     return told.strip()
-
-
-def _sentence_versions(text: str) -> Iterator[tuple[str, int]]:
-    """Yield a text with fewer of its sentences each time, down to none."""
-    sentences = split_sentences(text)
-    return ((" ".join(sentences[:number]), 0) for number in range(len(sentences), -1, -1))
-
-
-def _newest_versions(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Yield outcomes, without the oldest one more each time."""
-    return (("; ".join(lines[start:]), 0) for start in range(len(lines) + 1))

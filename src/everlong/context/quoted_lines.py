@@ -49,7 +49,7 @@ _MOST_JOINED = 8
 """Lines that are joined as one statement."""
 _GOES_ON = (",", ":", "\\", "=", "+", "|", "&")
 """The ends of a line that says something together with the next only."""
-_CUT = ("...", "…", ",", "\\", ":", '"""')
+_CUT = ("...", "…", ",", "\\", ":")
 """The ends of a line that somebody cut."""
 _DEEPEST = 4
 """Rounds in which brackets that face each other go; deeper ones are paired one by one."""
@@ -180,11 +180,14 @@ def quotable_lines(text: str) -> list[tuple[str, bool]]:
         place = end = start
         while place <= end:
             end = max(end, closed[place])
-            if place == end and lines[place].endswith(_GOES_ON) and end + 1 < min(len(lines), start + _MOST_JOINED):
+            after_heading = place > start and lines[place - 1].endswith(":")
+            goes_on = lines[place].endswith(_GOES_ON) or (after_heading and not _has_words(lines[place]))
+            if place == end and goes_on and end + 1 < min(len(lines), start + _MOST_JOINED):
                 end += 1
             place += 1
         statement = "\n".join(filter(None, lines[start : end + 1]))
         is_whole = len(statement) <= LONGEST_LINE and min(closed[start : end + 1]) >= 0 and not statement.endswith(_CUT)
+        is_whole = is_whole and statement.count('"""') % 2 == 0
         if not is_whole and closed[start] == start and lines[start].endswith(":"):
             statement, end, is_whole = lines[start], start, True  # a heading stands by itself too
         said = [statement] if is_whole else lines[start : end + 1]
@@ -215,7 +218,7 @@ def _closing_lines(lines: Sequence[str]) -> list[int]:
 
 
 def _has_words(line: str) -> bool:
-    return line.swapcase() != line or not line.isascii()
+    return line.swapcase() != line or (not line.isascii() and any(map(str.isalpha, line)))
 
 
 def richest(named: tuple[QuotedLine, ...]) -> tuple[QuotedLine, ...]:

@@ -153,12 +153,13 @@ def split_sentences(text: str) -> list[str]:
     """Return the sentences of a text; each line ends one."""
     found: list[str] = []
     for line in text.splitlines():
-        ends = [0, *(end.end() for end in sentence_ends(line, 0, len(line))), len(line)]
+        first = len(line) - len(line.lstrip("0123456789.)-*• \t"))  # the mark of a list
+        ends = [0, *(end.end() for end in sentence_ends(line, first, len(line))), len(line)]
         found += [sentence for start, end in pairwise(ends) if (sentence := line[start:end].strip())]
     return found or [text]
 
 
-_CLAUSE_END = re.compile(r"(?:[.!?;:。！？；：，、…)\]]|,(?! \d{4}\b))(?:\s|$)|\s[–—-]\s|[。！？；：，、]|\n")
+_CLAUSE_END = re.compile(r"(?:[.!?;:。！？；：，、…)\]]|,(?! \d))(?:\s|$)|\s[–—-]\s|[。！？；：，、]|\n")
 
 
 def clause_prefixes(text: str) -> list[str]:
@@ -172,8 +173,8 @@ def cut_at_clause(text: str, length: int) -> str:
     """Return at most about ``length`` characters of a text, cut at the end of a clause, else between words."""
     if len(text) <= length:
         return text
-    # One character more, so that a comma inside a number is not taken for the end of a clause.
-    ends = [found.end() for found in _CLAUSE_END.finditer(text[: length + 1], length // 2) if found.end() <= length]
+    # Some characters more, so that a comma inside a number or a list is not taken for the end of a clause.
+    ends = [found.end() for found in _CLAUSE_END.finditer(text[: length + 2], length // 2) if found.end() <= length]
     return f"{text[: ends[-1]].rstrip(' ,;:-–—')} …" if ends else clip(text, length).replace(" ...", " …")
 
 
