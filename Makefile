@@ -30,14 +30,14 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(STAMP): pyproject.toml requirements/dev.txt | $(BIN)/python
-	@echo "==> setting up $(VENV) (first run, or the requirements changed)"
+	@echo "==> setting up $(VENV): a few minutes (first run, or the requirements changed)"
 	@$(PIP) install --require-hashes --requirement requirements/dev.txt
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
 # What runs the program: a third of what its tests need.
 $(APP): pyproject.toml requirements/app.txt requirements/build.txt | $(BIN)/python
-	@echo "==> setting up $(VENV) (first run, or the requirements changed)"
+	@echo "==> setting up $(VENV): a few minutes (first run, or the requirements changed)"
 	@$(PIP) install --require-hashes --requirement requirements/app.txt --requirement requirements/build.txt
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@

@@ -24,6 +24,7 @@ from bench.agent.session import connected, own_folder, settings_for
 from bench.conversations import conversation
 from bench.measure import verdict
 from everlong.agent import AgentOptions, open_agent
+from everlong.context import ContextCompressor
 from everlong.store import Store
 from everlong.testing import ModelServer
 
@@ -66,9 +67,9 @@ class _Watch:
 
 def _compress(watch: _Watch) -> None:
     messages = conversation(200)
-    everlong.ContextCompressor(128_000).compress(messages)  # what is made once is made
+    ContextCompressor(128_000).compress(messages)  # what is made once is made
     with watch.counting("compress"):
-        everlong.ContextCompressor(128_000).compress(messages)
+        ContextCompressor(128_000).compress(messages)
 
 
 def _say_hello(watch: _Watch, folder: Path, model: ModelServer) -> None:

@@ -38,7 +38,7 @@ INSTEAD = {
     r"\{(?:line|one)\.turn\}": "3",
     r"\{chosen_options\(\)\}": "",
     r"\{asked\}|\{text\}": "port",
-    r"\{root\}|\{folder\}": ".",
+    r"\{root\}|\{(?:self\._)?folder\}": ".",
     r"\{client(?:\.name)?\}": "claude-code",
     r"PROVIDER:MODEL": "anthropic:claude-sonnet-5",
     r"\bFILE\b": "session.json",

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from bench.retention.data import Conversation
 from everlong.context import SummaryRequest
-from everlong.context.checks import check_summary
-from everlong.context.report import Quality
+from everlong.context.report import Quality, check_summary
 from everlong.model import Message, leading_system_count, newest_request, typed_words
 from everlong.tokens import MessageCounter
 

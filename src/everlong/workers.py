@@ -1,7 +1,7 @@
 """Worker threads whose callers stop waiting in time.
 
-Code that may hang runs in a daemon thread: a `Worker` runs one call after another, `iterate` pulls one iterable. Work
-that the caller has given up goes on in its thread until it returns; nothing waits for it.
+Code that may hang runs in a daemon thread: a `Worker` runs one call after another. Work that the caller has given up
+goes on in its thread until it returns; nothing waits for it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
-__all__ = ["Failed", "Job", "Overrun", "Worker", "iterate"]
+__all__ = ["Failed", "Job", "Overrun", "Worker"]
 
 T = TypeVar("T")
 
@@ -146,48 +146,3 @@ def _run_all(jobs: queue.SimpleQueue[Job[Any] | None]) -> None:
     while (job := jobs.get()) is not None:
         job.run()
         del job  # or its arguments would be kept until the next one
-
-
-def iterate(make: Callable[[], Iterable[T]], look: Callable[[], float], name: str) -> Iterator[T]:
-    """Yield what an iterable yields in a thread of its own, and raise what it raises.
-
-    Args:
-        make: makes the iterable; closed in the end where it can be.
-        look: called before each wait; returns the seconds to wait before the next look, or ends the wait by raising.
-        name: the thread's name.
-    """
-    items: queue.SimpleQueue[tuple[T] | None] = queue.SimpleQueue()
-    given_up = threading.Event()
-
-    def pull() -> None:
-        try:
-            source = make()
-            try:
-                for value in source:
-                    items.put((value,))
-                    if given_up.is_set():
-                        break
-            finally:
-                if (close := getattr(source, "close", None)) is not None:
-                    close()
-        finally:
-            items.put(None)
-
-    job = Job(pull)
-    threading.Thread(target=job.run, name=name, daemon=True).start()
-    try:
-        while (item := _next(items, look)) is not None:
-            yield item[0]
-    finally:
-        given_up.set()
-    job.done.wait()
-    if job.error is not None:
-        raise job.error
-
-
-def _next(items: queue.SimpleQueue[tuple[T] | None], look: Callable[[], float]) -> tuple[T] | None:
-    while True:
-        try:
-            return items.get(timeout=look())
-        except queue.Empty:
-            continue

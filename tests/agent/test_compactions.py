@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import threading
+from contextlib import closing
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from everlong import ContextCompressor, ContextOverflow, StoreFull
-from everlong.agent import Agent, AgentEvent, CompactionFinished, Notice, tool
+from everlong.agent import Agent, AgentEvent, CompactionFinished, Notice, open_agent, tool
+from everlong.agent.conversation import Said
+from everlong.config import Settings
 from everlong.memory import MemoryManager, MemoryProvider
 from everlong.model import Message
+from everlong.providers import connect
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call, Fault, ModelServer
 from tests.agent.conftest import APIS, MODELS, Opened, connected, settings_for
@@ -333,9 +337,24 @@ def test_a_call_under_way_when_the_program_ended_gets_a_result_that_says_so(serv
 
     server: ModelServer = serve(script)
     agent = opened(server, tools=[tool(die)])
-    agent.say({"role": "user", "content": "Do it."})
+    agent.conversation.add(Said({"role": "user", "content": "Do it."}))
     agent.query()  # the process ends here
     again = opened(server, resume=agent.conversation.session_id)
     assert "ended while this was running" in again.conversation.messages[-1]["content"]
     assert again.run().text.startswith("[The program ended")
     assert server.rejections == []
+
+
+def test_a_compaction_that_can_change_nothing_asks_no_model(serve: Serve, opened: Opened) -> None:
+    server = serve(talker, window=200_000)
+    agent = opened(server, settings={"memory": {"enabled": True}})
+    talk(agent, 2)
+    assert agent.compress().outcome == "unchanged"
+    assert len(server.requests) == 2
+
+
+def test_the_first_threshold_heeds_where_prompts_become_dearer(store: Store) -> None:
+    settings = Settings()
+    connection = connect("openai:gpt-6-luna", settings, api_key="made-up")
+    with closing(open_agent(settings, connection, store=store)) as agent:
+        assert agent.engine.threshold_tokens == connection.info.price_step

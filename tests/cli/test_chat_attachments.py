@@ -37,7 +37,11 @@ def test_a_link_of_the_folder_takes_no_file_of_another_one_along(tmp_path: Path)
     assert "pelican" not in str(parts)
     assert "harmless" in str(parts)
     assert f"README.md leads out of the folder, to {tmp_path / 'key'}; name that file itself" in notes[0]
-    assert "pelican" in str(attached(f"explain @{tmp_path / 'key'}", root)[0])
+    outside = f"explain @{tmp_path / 'key'} and @inner.md"
+    assert "pelican" in str(attached(outside, root)[0])
+    parts = attach_files(outside, root, notes.append, is_typed=False)  # as it comes by a pipe, from anybody
+    assert "pelican" not in str(parts)
+    assert "harmless" in str(parts)
 
 
 def test_a_long_paste_is_counted_in_whole_lines() -> None:

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-from everlong.cli.clients.formats import value_at
+from everlong.cli.clients.client import ConfigurationFile
+from everlong.cli.clients.formats import JSON, value_at
+from everlong.errors import ConfigError
 from tests.cli.client_files import EXISTING, FILES, quiet_port, scratch_home
 from tests.cli.conftest import Run
 
@@ -131,6 +133,15 @@ def test_undo_takes_back_the_right_lines_or_none(run: Run, home: Path, text: str
     ran = run("setup", "aider", "--undo")
     left = path.read_bytes()
     assert left == (text.encode() + b"dark-mode: true\n" if ran.code == 0 else changed)
+
+
+@pytest.mark.parametrize(
+    "text", ['\\"' * 200_000, "/*" * 200_000, " " * 10_000_001], ids=["quotes", "comments", "blanks"]
+)
+def test_no_file_of_a_project_keeps_anybody_waiting(tmp_path: Path, text: str) -> None:
+    (tmp_path / "settings.json").write_text(text)  # as Claude Code has one in a clone
+    with pytest.raises(ConfigError):
+        ConfigurationFile(tmp_path / "settings.json", JSON).values()
 
 
 def test_half_a_character_in_a_file_is_no_reason_to_break_it(run: Run, home: Path) -> None:

@@ -42,7 +42,7 @@ def filled(store_file: Path) -> list[Session]:
 def test_a_table_has_tokens_and_dollars_and_what_caching_saved(usage: Run, filled: list[Session]) -> None:
     shown = usage().out
     assert [line.split() for line in shown.splitlines()[:3]] == [
-        ["model", "calls", "plain", "read", "written", "out", "paid", "uncached"],
+        ["model", "calls", "fresh", "cached", "written", "out", "paid", "uncached"],
         [SONNET, "2", "1,000", "2,000,000", "0", "150,000", "$1.90", "$5.50"],
         ["custom:tiny", "1", "77", "0", "0", "0", "?", "?"],
     ]

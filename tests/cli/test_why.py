@@ -55,7 +55,7 @@ def states(store: Store, words: str, **more: Any) -> list[tuple[str, str]]:
     return [(one.role, one.state) for one in find_whereabouts(store, words, **more)]
 
 
-def test_words_that_a_summary_does_not_say_have_ways_back(store: Store, why: Run, store_file: Path) -> None:
+def test_words_that_a_summary_does_not_say_have_a_way_back(store: Store, why: Run, store_file: Path) -> None:
     session = add_session(store, TALK, "Proxy")
     compact(store, session, summarizing(0, 4, "a proxy was wanted"))
     (one,) = [place for place in find_whereabouts(store, "port 8443") if place.role == "user"]
@@ -64,7 +64,7 @@ def test_words_that_a_summary_does_not_say_have_ways_back(store: Store, why: Run
     assert "now    summarized: the summary in its place does not say these words" in shown
     asked = f"--store {store_file}"
     assert f"everlong sessions {asked} show {session.id} --message " in shown
-    assert f'read_turn(id="{one.id}")' in shown
+    assert "1 place shown; --limit 5 shows more" in why("port", "8443", "-n", "1").err
 
 
 def test_an_oversized_message_is_a_stub(store: Store, why: Run) -> None:

@@ -9,8 +9,8 @@ from bench.retention.ranking import request_for
 from everlong import Message
 from everlong.config import Settings
 from everlong.context import ContextCompressor
-from everlong.context.checks import check_summary
 from everlong.context.literals import summary_body, summary_indices
+from everlong.context.report import check_summary
 from everlong.providers.auxiliary import summarizer_for
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from bench.retention.ranking import request_for
 
-from everlong.context.checks import check_summary
-from everlong.context.report import Quality
+from everlong.context.report import Quality, check_summary
 from tests.context.builders import assistant, call, user
 
 TALK = [

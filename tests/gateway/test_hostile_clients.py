@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from everlong.cli.main import cli
 from everlong.config import set_value, user_config_path
 from everlong.errors import ConfigError
+from everlong.gateway import server
 from everlong.gateway.auth import Caller, Guesses, Refused, find_gateway, is_gateway
 from everlong.gateway.body import MOST_IN_ONE
 from tests.gateway.running import Running
@@ -34,6 +35,28 @@ SHARED = {"routes": {"*": {"key_variable": "SHARED_KEY"}}}
 @pytest.fixture(autouse=True)
 def _shared_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHARED_KEY", "made-up-shared-key")
+
+
+def test_connections_without_a_request_keep_nobody_out(
+    upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 10)
+    with serving(upstream.url, tmp_path, {"keys": KEYS}) as hosted:
+        port = int(hosted.address.rpartition(":")[2])
+        idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(40)]
+        until(lambda: sum(_is_closed(one) for one in idle) >= 20)
+        with raw(hosted.address) as client:
+            assert client.ask(b"", "/healthz", [], "GET").status == 200
+        for one in idle:
+            one.close()
+
+
+def _is_closed(one: socket.socket) -> bool:
+    one.setblocking(False)
+    try:
+        return one.recv(1) == b""
+    except BlockingIOError:
+        return False
 
 
 # -- headers that are seen here and not upstream -----------------------------------------------------------------------

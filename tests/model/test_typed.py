@@ -19,7 +19,6 @@ from everlong.model import (
     begins_with_wrapper,
     newest_request,
     read_message,
-    readable_text,
     title_from,
     typed,
     typed_words,
@@ -89,7 +88,7 @@ def test_no_search_in_a_long_text_keeps_other_threads_waiting(line: str, monkeyp
 @pytest.mark.parametrize("case", CASES["benign"], ids=lambda case: case["name"])
 def test_a_persons_words_are_found_in_what_clients_send(case: dict[str, Any]) -> None:
     assert typed_words(message_of(case)) == case["typed"]
-    assert readable_text(message_of(case)).startswith(case["typed"])
+    assert read_message(message_of(case)).text.startswith(case["typed"])
 
 
 @pytest.mark.parametrize("key", [EPHEMERAL, ADDED])

@@ -294,10 +294,14 @@ def test_nothing_that_git_obeys_can_be_planted(inside: Desk, place: str) -> None
     assert {path: path.read_bytes() for path in (inside.root / ".git").rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.parametrize("version", ["2", "4"])
-@pytest.mark.parametrize("is_filled", [True, False])
-def test_nothing_that_git_obeys_can_be_planted_in_a_submodule(inside: Desk, version: str, is_filled: bool) -> None:
-    made_repository(inside.root)
+@pytest.mark.parametrize(
+    ("version", "is_filled", "is_below"),
+    [("2", True, False), ("4", True, False), ("2", False, False), ("4", False, True)],
+)
+def test_nothing_that_git_obeys_can_be_planted_in_a_submodule(
+    inside: Desk, version: str, *, is_filled: bool, is_below: bool
+) -> None:
+    made_repository(inside.root.parent if is_below else inside.root)
     for number in range(3):
         inside.file(f"libs/part {number}.txt", "x")
     (inside.root / "libs" / "part").mkdir()
@@ -376,15 +380,45 @@ def test_where_a_guard_cannot_be_made_the_folder_is_read_only(inside: Desk, monk
     assert [path.name for path in inside.root.iterdir()] == ["filling"]
 
 
-def test_a_folder_without_a_repository_is_not_made_a_bare_one(inside: Desk) -> None:
+@pytest.mark.parametrize("place", ["nowhere", "a file HEAD", "a bare repository"])
+def test_a_folder_without_a_repository_is_not_made_a_bare_one(place: str, inside: Desk) -> None:
     inside.file("evil", '#!/bin/sh\ntouch "$(dirname "$0")/ran"\n').chmod(0o755)
+    if place != "nowhere":
+        inside.file("HEAD", "ref: refs/heads/main\n")
+    if place == "a bare repository":
+        (inside.root / "objects").mkdir()
+        (inside.root / "refs").mkdir()
     evil = f"[core]\n\tbare = false\n\tworktree = .\n\tfsmonitor = {inside.root / 'evil'}\n"
-    inside.file("config", evil)
-    inside.failed("run_command", command="mkdir objects refs; echo 'ref: refs/heads/main' > HEAD")
+    inside.file("planted/config", evil)
+    plants = "mkdir objects refs; cp planted/config .; echo planted > commondir; echo 'ref: refs/heads/main' > HEAD"
+    inside.failed("run_command", command=plants)
     with suppress(subprocess.CalledProcessError):  # there is no repository
         git(inside.root, "status")
     assert not (inside.root / "ran").exists()
-    assert not (inside.root / "HEAD").exists()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "planted"),
+    [
+        ("core.hooksPath", "{}.husky/_", ".husky/_/post-commit"),
+        ("core.hooksPath", "{}.hooks", ".hooks/post-commit"),
+        ("include.path", "../{}team/gitconfig", "team/gitconfig"),
+        ("diff.words.textconv", "{}bin/words --all", "bin/words"),
+    ],
+)
+@pytest.mark.parametrize("is_below", [False, True])
+def test_what_the_settings_of_git_name_cannot_be_planted(
+    setting: str, value: str, planted: str, *, is_below: bool, inside: Desk
+) -> None:
+    inside.file(".husky/_/.gitignore", "*")
+    inside.file("team/gitconfig", "")
+    inside.file("bin/words", "")
+    made_repository(inside.root.parent if is_below else inside.root)
+    git(inside.root, "config", setting, value.format("project/" if is_below else ""))
+    above = planted.partition("/")[0]
+    swap = f"mv {above} old; mkdir -p $(dirname {planted}); echo '#!/bin/sh' > {planted} && chmod +x {planted}"
+    inside.failed("run_command", command=swap)
+    assert not (inside.root / planted).is_file() or not (inside.root / planted).read_text()
 
 
 def test_what_is_left_in_the_background_plants_nothing_either_also_after_later_commands(inside: Desk) -> None:
@@ -412,9 +446,11 @@ def test_a_repository_can_be_written_where_the_user_allows_that(inside: Desk) ->
 
 def test_the_folder_of_a_repository_that_stands_elsewhere_in_the_workspace_stays_too(inside: Desk) -> None:
     made_repository(inside.root)
-    (inside.root / ".git").rename(inside.root / "kept")
-    inside.file(".git", "gitdir: kept\n")
-    inside.failed("run_command", command="echo evil >> kept/config")
+    (inside.root / "deep").mkdir()
+    (inside.root / ".git").rename(inside.root / "deep" / "kept")
+    inside.file(".git", "gitdir: deep/kept\n")
+    inside.failed("run_command", command="echo evil >> deep/kept/config")
+    inside.failed("run_command", command="mv deep old")
     inside.done("run_command", command="git status")
 
 
@@ -508,12 +544,13 @@ def test_no_program_of_a_project_is_taken_for_one_of_the_system(
 def test_the_program_itself_cannot_be_changed_where_it_stands_in_the_workspace(
     inside: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    inside.file(".venv/lib/everlong/loaded_later.py", "")
-    monkeypatch.setattr(sys, "prefix", str(inside.root / ".venv"))
-    inside.failed("run_command", command="echo evil > .venv/lib/everlong/loaded_later.py")
-    inside.failed("run_command", command="mv .venv old")
-    inside.context.workspace = Workspace(inside.root, [inside.root / ".venv"])
-    inside.done("run_command", command="echo made > .venv/made")  # where the user allows it
+    inside.file("app/.venv/lib/everlong/loaded_later.py", "")
+    monkeypatch.setattr(sys, "prefix", str(inside.root / "app" / ".venv"))
+    inside.failed("run_command", command="echo evil > app/.venv/lib/everlong/loaded_later.py")
+    for name in ("app", "app/.venv"):
+        inside.failed("run_command", command=f"mv {name} old")
+    inside.context.workspace = Workspace(inside.root, [inside.root / "app" / ".venv"])
+    inside.done("run_command", command="echo made > app/.venv/made")  # where the user allows it
 
 
 def test_the_rules_of_macos_say_the_same(tmp_path: Path) -> None:

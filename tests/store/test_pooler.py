@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from bench.store.server import pooler, pooler_program, postgres
+from bench.store.server import binaries, pooler, pooler_program, postgres
 from sqlalchemy import text
 
 from everlong import ContextCompressor
@@ -18,8 +18,8 @@ from everlong.store.opening import open_database
 
 @pytest.fixture(scope="module")
 def pooled_url() -> Iterator[str]:
-    if pooler_program() is None:
-        pytest.skip("no pooler: install pgbouncer")
+    if binaries() is None or pooler_program() is None:
+        pytest.skip("no PostgreSQL server or no pooler: install postgresql and pgbouncer")
     with postgres() as server, pooler(server) as url:
         yield url
 

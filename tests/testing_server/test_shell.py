@@ -8,11 +8,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
 import anthropic
 import openai
 import pytest
 
+from everlong.testing import ModelServer
+from everlong.testing.__main__ import repeat_question
 from tests.waiting import PATIENCE
 
 COMMAND = [sys.executable, "-m", "everlong.testing"]
@@ -83,6 +87,25 @@ def test_it_prints_its_addresses_and_answers_both_apis(shell: type[Shell]) -> No
     assert text is not None
     assert text.startswith("You said: word word")
     assert text.endswith("…")
+
+
+def test_it_runs_a_command_and_writes_a_summary() -> None:
+    tool = {"name": "run_command", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}
+    told: list[Any] = [{"role": "user", "content": "run: ls -l"}]
+    with ModelServer(repeat_question) as server, openai.OpenAI(base_url=server.openai_url, api_key="any") as client:
+        ask = partial(client.chat.completions.create, model="gpt-4o")
+        called = ask(messages=told, tools=[{"type": "function", "function": tool}]).choices[0].message
+        assert called.tool_calls is not None
+        told += [
+            called.to_dict(),
+            {"role": "tool", "tool_call_id": called.tool_calls[0].id, "content": "total 8"},
+        ]
+        answered = ask(messages=told).choices[0].message
+        told += [answered.to_dict(), {"role": "user", "content": "The headings are\n\n## Goal\n## Progress"}]
+        summary = ask(messages=told).choices[0].message
+    assert called.tool_calls[0].to_dict()["function"] == {"name": "run_command", "arguments": '{"command": "ls -l"}'}
+    assert answered.content == "The tool said: total 8"
+    assert summary.content == "## Progress\n### Done\n- run: ls -l\n"
 
 
 def test_a_port_that_is_taken_is_named() -> None:

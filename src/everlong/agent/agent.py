@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from everlong.agent.approval import NOTES_TOOL, ApprovalRequest
 from everlong.agent.compaction import CompactionHooks, Compactor
 from everlong.agent.conversation import Prompt, Said, prompt_parts
-from everlong.agent.events import AgentEvent, Notice, SessionStarted, Stop, TurnFinished, unheard
+from everlong.agent.events import AgentEvent, Notice, SessionStarted, TurnFinished, unheard
 from everlong.agent.loop import Limits, Loop
 from everlong.agent.watch import OutOfTime, WorkWatch, ctrl_c_sets
 from everlong.context.literals import summary_indices
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Agent", "AgentParts"]
 
-_INDEXED_AT_ONCE = 256
-"""Messages that are put into the search index after a prompt, at most."""
+_INDEXED_AT_ONCE = 1_024
+"""Messages that are put into the search index after a compaction and at the end; a question indexes what is left."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ class Agent(Loop):
 
     def run(self, prompt: Prompt | None = None) -> TurnFinished:
         """Work on a prompt until the model is done, with what memory recalls of it. See `Loop.run`."""
-        if self.memory is None or prompt is None:
+        if self.memory is None or prompt is None or not self.memory.follows_turns:
             return super().run(prompt)
         said = typed_words({"role": "user", "content": prompt_parts(prompt)})
         recalled = self.memory.prefetch(said) if said else None
@@ -161,7 +161,7 @@ class Agent(Loop):
         A compaction that fails or takes longer leaves the conversation as it was, with a notice.
         """
         self._start_watch()
-        self.watch = WorkWatch(self.tools.interrupted, time.monotonic() + seconds)
+        self.watch = WorkWatch(self.tools.context.interrupted, time.monotonic() + seconds)
         self._is_resumed = False
         before = self.compactor.count
         try:
@@ -171,14 +171,6 @@ class Agent(Loop):
         except (ProviderError, StoreError) as error:
             self.listen(Notice(f"the conversation could not be compacted and is as it was: {error}"))
         return self.compactor.count > before
-
-    def _finish(self, text: str, stop: Stop, detail: str, started: float) -> TurnFinished:
-        finished = super()._finish(text, stop, detail, started)
-        try:  # now, while nobody waits, so that the next `recall` need not
-            self.conversation.store.searcher.index_pending(_INDEXED_AT_ONCE)
-        except StoreError as error:
-            self.listen(Notice(f"the latest messages are not in the search index yet: {error}"))
-        return finished
 
     def end(self, reason: str = "exit") -> None:
         """End the session for good: tell engine and memory, and write the log."""
@@ -207,8 +199,10 @@ class Agent(Loop):
         goes on with the session later.
         """
         self.conversation.flush()
-        if ends_session and self.conversation.branch is not None:
-            self._tell_end()
+        if self.conversation.branch is not None:
+            self._index()
+            if ends_session:
+                self._tell_end()
         if self.memory is not None:
             self.memory.close()
         if isinstance(self.engine, GuardedEngine):
@@ -241,6 +235,14 @@ class Agent(Loop):
         self.tools.context.session_id = child
         if self.memory is not None:
             self.memory.switch(child, parent_session_id=parent, reason="compression")
+        self._index()
+
+    def _index(self) -> None:
+        """Put messages into the search index: `recall` is asked for those that a compaction took out of the window."""
+        try:
+            self.conversation.store.searcher.index_pending(_INDEXED_AT_ONCE)
+        except StoreError as error:
+            self.listen(Notice(f"the latest messages are not in the search index yet: {error}"))
 
     def _first_session_id(self) -> str:
         """Return the id of the session with which the conversation began."""
@@ -264,7 +266,7 @@ class Agent(Loop):
     def compress(self, focus_topic: str | None = None) -> Compacted:
         """Compact the conversation now, whatever its size; `interrupt` stops it, and nothing has changed then."""
         self._start_watch()
-        with ctrl_c_sets(self.tools.interrupted):
+        with ctrl_c_sets(self.tools.context.interrupted):
             return self.compactor.compress_context("manual", focus_topic=focus_topic, force=True)
 
     def flush_memory(self) -> str | None:
@@ -345,14 +347,14 @@ class Agent(Loop):
                 self.use_model(connection)
 
     def use_model(self, connection: Connection) -> None:
-        """Tell the engine what the model costs and who writes summaries for it."""
+        """Tell the engine who writes summaries for the model."""
         for compressor in compressors_in(self.engine):
             compressor.summarizer = self._summarizer_for(connection)
-            compressor.prices = relative_prices(connection.info)
 
     def use_window(self, connection: Connection, window: int) -> None:
-        """Tell the engine which model the conversation is with, and how large its window is."""
+        """Tell the engine which model the conversation is with, what it costs and how large its window is."""
         address = connection.endpoint.base_url or ""
         for compressor in compressors_in(self.engine):
             compressor.answer_tokens = self.asker.answer_tokens(0, window)
+            compressor.prices = relative_prices(connection.info)
         self.engine.update_model(connection.model, window, base_url=address, provider=connection.endpoint.name)

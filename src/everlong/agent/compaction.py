@@ -111,30 +111,24 @@ class Compactor:
         is_due = self.engine.should_compress_preflight(self.conversation.messages)
         if not self._is_enabled:
             return
-        tokens = self.tokens
-        if tokens >= self._room and self._spill_newest():
+        tokens, room = self.tokens, room_in(self.engine.context_length)
+        if tokens >= room and self._spill_newest():
             is_due, tokens = self.engine.should_compress_preflight(self.conversation.messages), self.tokens
         # An engine may ignore the messages, but it always judges a number of tokens.
         if is_due or self.engine.should_compress(tokens):
             self._compact_if_possible("preflight")
-        if tokens >= self._room and self.tokens >= self._room:
-            self._spill(self._room - self._estimate(self._system))
+        if tokens >= room and self.tokens >= room:
+            self._spill(room - self._estimate(self._system))
 
     def after_answer(self) -> None:
-        """Compact if the tokens that the provider reported are over the threshold; else let the engine work ahead."""
+        """Compact if the tokens that the provider reported are over the threshold, else let `lcm` work ahead."""
         if self._is_enabled and self.engine.should_compress():
             self._compact_if_possible("threshold")
-        elif self._is_enabled:
-            self._work_ahead()
-
-    def _work_ahead(self) -> None:
-        """Let a lossless engine do a bounded piece of the next compaction's work."""
-        if not isinstance(self.engine, LosslessEngine) or self.conversation.branch is None:
-            return
-        try:
-            self.engine.work_ahead()
-        except StoreError as error:  # the compaction does it then, or says why it cannot
-            self._tell(Notice(f"no summary was written ahead: {error}"))
+        elif self._is_enabled and isinstance(self.engine, LosslessEngine) and self.conversation.branch is not None:
+            try:
+                self.engine.work_ahead()
+            except StoreError as error:  # the compaction does it then, or says why it cannot
+                self._tell(Notice(f"no summary was written ahead: {error}"))
 
     def on_resume(self, reported: int | None) -> None:
         """Compact a resumed conversation that almost fills the window, before the model sees it."""
@@ -189,10 +183,6 @@ class Compactor:
     # -- messages that no window holds ---------------------------------------------------------------------------------
 
     @property
-    def _room(self) -> int:
-        return room_in(self.engine.context_length)
-
-    @property
     def _system(self) -> list[Message]:
         messages = self.conversation.messages
         return messages[: leading_system_count(messages)]
@@ -209,7 +199,7 @@ class Compactor:
         fixed, system = self._estimate([]), self._estimate(self._system)
         compressors = compressors_in(self.engine)
         left = max(system, compressors[-1].pace.need - compressors[-1].pace.tail) if compressors else system
-        room = self._room if target is None else target + fixed
+        room = room_in(self.engine.context_length) if target is None else target + fixed
         return self._spill(room - left, newest_only=True)
 
     def _spill(self, most_tokens: int, *, newest_only: bool = False) -> bool:
@@ -255,7 +245,8 @@ class Compactor:
         options: dict[str, Any] = {"focus_topic": focus_topic, "force": force, "current_tokens": tokens}
         if target_tokens is not None:
             options["target_tokens"] = target_tokens
-        if context := self._hooks.prepare():
+        # Nobody pays for notes before a compaction that can change nothing.
+        if engine.has_content_to_compress(conversation.messages) and (context := self._hooks.prepare()):
             options["memory_context"] = context
         done = conversation.compact(engine, reason, str(engine.context_length), spent=self._hooks.take_cost, **options)
         if done.outcome == "compacted":

@@ -6,12 +6,14 @@ a warning, and stores the missing messages as soon as it can; until then it is n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from everlong.context.oversized import is_stub
 from everlong.errors import NotStored, ProviderError, StoreError
-from everlong.model import Message, calls_of, find_groups, text_of
+from everlong.model import Message, calls_of, find_groups
 from everlong.store.compaction import Occasion
 from everlong.store.tree import Branch
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from everlong.store import Compacted, Session, Store
     from everlong.store.paths import Entry
 
-__all__ = ["AgentConversation", "Prompt", "Said", "prompt_parts", "prompt_text"]
+__all__ = ["AgentConversation", "Prompt", "Said", "prompt_parts"]
 
 Prompt: TypeAlias = str | Sequence[Mapping[str, Any]]
 """A user's words: a text, or parts with images."""
@@ -32,11 +34,6 @@ _LOST_RESULT = (
 )
 _LOOK_BACK = 64
 """Blocks that are read at once on the way back to the user's last message."""
-
-
-def prompt_text(prompt: Prompt) -> str:
-    """Return the words of a prompt."""
-    return text_of({"role": "user", "content": prompt if isinstance(prompt, str) else list(prompt)})
 
 
 def prompt_parts(prompt: Prompt) -> list[Mapping[str, Any]]:
@@ -82,7 +79,10 @@ class AgentConversation:
         self.session: Session | None = None
         self.warn = warn
         self._about = dict(about or {})
-        self._branch: Branch | None = None
+        self._name = token_hex(16)
+        """Keeps it apart from another conversation with the same words."""
+        self.branch: Branch | None = None
+        """The place in the store; None before the first message."""
         self._beginning: Branch | None = None
         """The place before the first message, if every message was taken back."""
         self._waiting: list[Said] = []
@@ -104,8 +104,8 @@ class AgentConversation:
         if session.to_depth == 0:
             found._beginning, found.messages = store.branch(session.branch, 0), found._first_messages
             return found
-        found._branch = store.branch(session.branch, session.to_depth)
-        found.messages = store.context(found._branch)
+        found.branch = store.branch(session.branch, session.to_depth)
+        found.messages = store.context(found.branch)
         for turn in store.turns.of_session(session.id):
             if turn.status == "open":
                 store.turns.finish(turn.id, status="cancelled", error="the program ended before the answer came")
@@ -119,13 +119,13 @@ class AgentConversation:
             StoreError: it could not be stored; nothing has changed.
         """
         self.flush()
-        place = self._branch or self._beginning
+        place = self.branch or self._beginning
         if place is None or self.session is None or self._waiting:
             raise StoreError("the system prompt of a conversation that is not stored cannot be changed")
         self.store.use_system(place, text)
         self.session = self.store.sessions.move(self.session.id, folder, text)
         self.system_prompt = text
-        self.messages = self._first_messages if self._branch is None else self.store.context(self._branch)
+        self.messages = self._first_messages if self.branch is None else self.store.context(self.branch)
 
     @property
     def _first_messages(self) -> list[Message]:
@@ -138,18 +138,13 @@ class AgentConversation:
         """The id of the session, even if it is not stored yet; empty where none was chosen."""
         return self.session.id if self.session is not None else str(self._about.get("ident") or "")
 
-    @property
-    def branch(self) -> Branch | None:
-        """The place in the store; None before the first message."""
-        return self._branch
-
     def add(self, *said: Said) -> list[bytes]:
         """Append messages; return the ids of the stored ones, none if the store failed."""
         self.messages += [one.message for one in said]
         self._waiting += said
         return self.flush()
 
-    def flush(self, then: Callable[[list[bytes]], None] = lambda _: None) -> list[bytes]:
+    def flush(self, then: Callable[[list[bytes]], None] | None = None) -> list[bytes]:
         """Store the waiting messages, call ``then`` in the same batch, and return their ids."""
         if not self._waiting:
             return []
@@ -165,39 +160,40 @@ class AgentConversation:
         self._is_troubled = False
         return nodes
 
-    def _store_waiting(self, then: Callable[[list[bytes]], None]) -> list[bytes]:
+    def _store_waiting(self, then: Callable[[list[bytes]], None] | None) -> list[bytes]:
         nodes: list[bytes] = []
-        session, before = self.session, self._branch or self._beginning
+        session, before = self.session, self.branch or self._beginning
         at = before
         with self.store.batch():
-            if session is None:
-                session = self._open_session()
             for said in self._waiting:
-                if at is None:  # its name keeps it apart from another conversation with the same words
+                if at is None:
                     lead = self.messages[: len(self.messages) - len(self._waiting)]
-                    at = self.store.record([*lead, said.message], tools=self.tools, conversation=session.id)
+                    at = self.store.record([*lead, said.message], tools=self.tools, conversation=self._name)
                 else:
                     at = self.store.append(at, [said.message])
                 nodes.append(at.head)
                 if said.whole is not None:
                     self.store.outputs.keep(at.head, said.whole)
-            if at is not None and (before is None or at.id != before.id):
+            if at is not None and session is None:
+                session = self._open_session(at)
+            elif at is not None and session is not None and (before is None or at.id != before.id):
                 session = self._attach(session, at)
-            elif at is not None and session.to_depth is not None:  # the messages behind it were said once more
-                session = self.store.sessions.rewind(session.id, at.depth)
-            then(nodes)
+            elif at is not None and session is not None and session.to_depth is not None:
+                session = self.store.sessions.rewind(session.id, at.depth)  # the messages behind it were said once more
+            if then is not None:
+                then(nodes)
         # Only now, because it is the end of the batch that makes it durable.
-        self.session, self._branch, self._beginning, self._waiting = session, at, None, []
+        self.session, self.branch, self._beginning, self._waiting = session, at, None, []
         return nodes
 
-    def _open_session(self) -> Session:
+    def _open_session(self, at: Branch) -> Session:
         said = next((one.message for one in self._waiting if one.message.get("role") == "user"), None)
         title = None if said is None else self.store.title_for([said])
         about = {"title": title, "model": self.model, "system_prompt": self.system_prompt, **self._about}
-        return self.store.sessions.start(**about)
+        return self.store.sessions.start(at, from_depth=0, **about)
 
     def _attach(self, session: Session, at: Branch) -> Session:
-        if session.branch is None or session.to_depth is not None:  # it has just begun, or was rewound
+        if session.branch is None or session.to_depth is not None:  # it was rewound
             return self.store.sessions.attach(session.id, at)
         # Another process went on from the same place: from here on these are two conversations.
         other = self.store.sessions.start(
@@ -232,14 +228,14 @@ class AgentConversation:
             StoreError: it could not be stored; nothing has changed.
         """
         self.flush()
-        if self._branch is None or self._waiting:
+        if self.branch is None or self._waiting:
             return None
-        before, last = self._last_request(self._branch)
+        before, last = self._last_request(self.branch)
         if last is None:
             return None
-        beginning = self.store.branch(self._branch.id, 0) if before is None else None
+        beginning = self.store.branch(self.branch.id, 0) if before is None else None
         self.session = self.store.sessions.rewind(self.session_id, before.depth if before is not None else 0)
-        self._branch, self._beginning = before, beginning
+        self.branch, self._beginning = before, beginning
         self.messages = self._first_messages if before is None else self.store.context(before)
         return last.message
 
@@ -258,18 +254,20 @@ class AgentConversation:
 
     def undo_compaction(self) -> bool:
         """Undo the newest compaction, which brings its messages back; return False if there is none."""
-        if self._branch is None or not self.store.undo(self._branch):
+        if self.branch is None or not self.store.undo(self.branch):
             return False
-        self.messages = self.store.context(self._branch)
+        self.messages = self.store.context(self.branch)
         return True
 
     # -- turns ---------------------------------------------------------------------------------------------------------
 
     def begin_turn(self, model: str) -> int | None:
         """Store that a request goes out; return its number, None if the store fails."""
-        if self._branch is None or self._waiting:
+        if self.branch is None or self._waiting:
             return None
-        return self._try_note(lambda branch: self.store.turns.begin(branch, model=model, session=self.session_id).id)
+        with self._noting():
+            return self.store.turns.begin(self.branch, model=model, session=self.session_id).id
+        return None
 
     def finish_turn(self, number: int | None, reply: Reply, cost: float | None) -> None:
         """Store an answer, as the end of its request and as a message, in one batch."""
@@ -277,8 +275,9 @@ class AgentConversation:
 
         def finish(nodes: list[bytes]) -> None:
             if number is not None:
-                turns, node, paid = self.store.turns, nodes[-1], cost or 0.0
-                self._try_note(lambda _: turns.finish(number, reply.message, usage=usage, cost=paid, echo_node=node).id)
+                with self._noting():
+                    turns, node = self.store.turns, nodes[-1]
+                    turns.finish(number, reply.message, usage=usage, cost=cost or 0.0, echo_node=node)
 
         self.messages.append(reply.message)
         self._waiting.append(Said(reply.message))
@@ -290,17 +289,17 @@ class AgentConversation:
             status: Any = "cancelled" if is_cancelled else "failed"
             is_refused = isinstance(error, ProviderError) and (error.status or 0) >= 400
             usage: dict[str, Any] | None = {} if is_refused else None
-            self._try_note(lambda _: self.store.turns.finish(number, status=status, error=str(error), usage=usage).id)
+            with self._noting():
+                self.store.turns.finish(number, status=status, error=str(error), usage=usage)
 
-    def _try_note(self, work: Callable[[Branch], int]) -> int | None:
-        """Store a note about a turn and return its number; a failure is only warned about."""
-        assert self._branch is not None  # noqa: S101 - a turn has a place
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Store a note about a turn in a ``with`` block; a failure is only warned about."""
         try:
-            return work(self._branch)
+            yield
         except StoreError as error:
             if not self._is_troubled:
                 self.warn(f"a request could not be stored, so `everlong usage` misses it: {error}")
-            return None
 
     # -- compacting ----------------------------------------------------------------------------------------------------
 
@@ -311,13 +310,13 @@ class AgentConversation:
             StoreError: some messages are not stored yet; nothing is compacted before they are.
         """
         self.flush()
-        if self._waiting or self._branch is None:
+        if self._waiting or self.branch is None:
             raise StoreError(
                 "the conversation is not in the store, so it is not compacted; make room or repair the store "
                 "(`everlong sessions verify`), then go on"
             )
         occasion = Occasion(reason, self.session_id, self.model, profile)
-        done = self.store.compact(self._branch, engine, occasion, roll_over=self.session_id, **options)
+        done = self.store.compact(self.branch, engine, occasion, roll_over=self.session_id, **options)
         if done.outcome != "unchanged":
             self.messages = done.messages
         if done.child is not None:
@@ -329,12 +328,12 @@ class AgentConversation:
     def spill(self, limits: SpillLimits, profile: str) -> int:
         """Send stubs in the place of messages that no window holds; return how many, 0 if nothing has changed."""
         self.flush()
-        if self._waiting or self._branch is None:
+        if self._waiting or self.branch is None:
             return 0  # a stub would name a message that nobody can read
         occasion = Occasion("oversized", self.session_id, self.model, profile)
         before = self.messages
         try:
-            done = self.store.spill(self._branch, limits, occasion)
+            done = self.store.spill(self.branch, limits, occasion)
         except StoreError as error:
             self.warn(f"a message that is too large for the window could not be shortened: {error}")
             return 0

@@ -19,7 +19,7 @@ from everlong.agent.events import AgentEvent, Answered, Stop, ToolFinished, Tool
 from everlong.agent.watch import Interrupted, OutOfTime, WorkWatch, ctrl_c_raises, ctrl_c_sets
 from everlong.context.policy import OVERFLOW_TRIES
 from everlong.errors import ContextOverflow, ProviderError, RequestTooLarge
-from everlong.model import Message, ToolCall
+from everlong.model import ToolCall
 from everlong.providers.base import Usage
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Loop:
         self.limits = limits or Limits()
         self.listen = listen
         self.spent = Spent()
-        self.watch = WorkWatch(tools.interrupted)
+        self.watch = WorkWatch(tools.context.interrupted)
 
     # -- the four verbs ------------------------------------------------------------------------------------------------
 
@@ -115,8 +115,34 @@ class Loop:
             ProviderError: the model cannot be reached or will not answer; the conversation is kept, and can go on.
             StoreError: the conversation outgrew the window and could not be stored.
         """
-        with ctrl_c_sets(self.tools.interrupted):
-            return self._run(prompt)
+        started = self._start_watch()
+        text, detail = "", ""
+        stop: Stop | None = None
+        with ctrl_c_sets(self.tools.context.interrupted):
+            try:
+                self.prepare()
+                if prompt is not None:
+                    said = {"role": "user", "content": prompt if isinstance(prompt, str) else list(prompt)}
+                    self.conversation.add(Said(said))
+                while stop is None:
+                    if detail := self.spent.limit_reached(self.limits) or "":
+                        stop = "limit"
+                        break
+                    reply = self.step()
+                    text = reply.text or text
+                    stop = _stop_of(reply)
+            except OutOfTime:
+                stop, detail = "limit", f"{self.limits.seconds:g} seconds"
+                self._close_answer(_TIME_IS_UP)
+            except (Interrupted, KeyboardInterrupt):
+                self.interrupt()  # for tools that are still at it
+                stop = "interrupted"
+                self._close_answer(_STOPPED)
+        spent, seconds = self.spent, time.monotonic() - started
+        session_id = self.conversation.session_id
+        finished = TurnFinished(text, stop or "end", detail, spent.steps, spent.usage, spent.cost, seconds, session_id)
+        self.listen(finished)
+        return finished
 
     def step(self) -> Reply:
         """Get one answer of the model, run the tools that it asks for, and compact if that made it due."""
@@ -160,13 +186,9 @@ class Loop:
 
     # -- for whoever builds on the loop --------------------------------------------------------------------------------
 
-    def say(self, message: Message) -> None:
-        """Put a message at the end of the conversation."""
-        self.conversation.add(Said(message))
-
     def interrupt(self) -> None:
         """Stop the work, from any thread; the conversation stays whole."""
-        self.tools.interrupted.set()
+        self.tools.context.interrupted.set()
 
     def prepare(self) -> None:
         """Make the conversation ready for a prompt; an interrupt leaves the prompt unsaid."""
@@ -176,37 +198,13 @@ class Loop:
 
     # -- parts of the verbs --------------------------------------------------------------------------------------------
 
-    def _run(self, prompt: Prompt | None) -> TurnFinished:
-        started = self._start_watch()
-        text, detail = "", ""
-        stop: Stop | None = None
-        try:
-            self.prepare()
-            if prompt is not None:
-                self.say({"role": "user", "content": prompt if isinstance(prompt, str) else list(prompt)})
-            while stop is None:
-                if detail := self.spent.limit_reached(self.limits) or "":
-                    stop = "limit"
-                    break
-                reply = self.step()
-                text = reply.text or text
-                stop = _stop_of(reply)
-        except OutOfTime:
-            stop, detail = "limit", f"{self.limits.seconds:g} seconds"
-            self._close_answer(_TIME_IS_UP)
-        except (Interrupted, KeyboardInterrupt):
-            self.interrupt()  # for tools that are still at it
-            stop = "interrupted"
-            self._close_answer(_STOPPED)
-        return self._finish(text, stop or "end", detail, started)
-
     def _start_watch(self) -> float:
         """Forget earlier interrupts and give the work that follows all its time; return the time now."""
-        self.tools.interrupted.clear()
+        self.tools.context.interrupted.clear()
         self.spent = Spent()
         now = time.monotonic()
         deadline = None if self.limits.seconds is None else now + self.limits.seconds
-        self.watch = WorkWatch(self.tools.interrupted, deadline)
+        self.watch = WorkWatch(self.tools.context.interrupted, deadline)
         return now
 
     def _close_answer(self, note: str) -> None:
@@ -215,13 +213,6 @@ class Loop:
         said, self.asker.partial = self.asker.partial.strip(), ""
         if said:
             self.conversation.add(Said({"role": "assistant", "content": f"{said}\n\n{note}"}))
-
-    def _finish(self, text: str, stop: Stop, detail: str, started: float) -> TurnFinished:
-        spent, seconds = self.spent, time.monotonic() - started
-        session_id = self.conversation.session_id
-        finished = TurnFinished(text, stop, detail, spent.steps, spent.usage, spent.cost, seconds, session_id)
-        self.listen(finished)
-        return finished
 
     def _answer_room(self) -> int:
         """Return the most tokens that the next answer may have."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everlong.agent.events import AgentEvent, Restarted, TextDelta, ThinkingDelta, unheard
@@ -55,17 +56,14 @@ class Asker:
         listen: Callable[[AgentEvent], None] = unheard,
     ) -> None:
         self.connection = connection
+        self.model = str(connection.model_name)
+        """The model as ``provider:model``."""
         self.tools = tools
         self.cache = cache
         self.partial = ""
         """The text so far of an unfinished answer."""
         self._most = max_answer_tokens or _MOST_ANSWER_TOKENS
         self._listen = listen
-
-    @property
-    def model(self) -> str:
-        """The model as ``provider:model``."""
-        return str(self.connection.model_name)
 
     def answer_tokens(self, prompt_tokens: int, window: int) -> int:
         """Return the most tokens that an answer may have: those wanted, as far as the window has room for them."""
@@ -97,11 +95,14 @@ class Asker:
             Interrupted: the work was stopped; `partial` has the text so far.
             OutOfTime: the time is up; as above.
         """
+        options: CallOptions = {"tools": self.tools, "max_tokens": answer_tokens}
+        if self.cache is not None:
+            options |= {"prepare": self.cache.apply, "headers": self.cache.headers}
         for left in reversed(range(_RESTARTS + 1)):
             self.partial = ""
             has_begun = False
             try:
-                for event in watch.each(lambda: self._stream(messages, answer_tokens)):
+                for event in watch.each(partial(self.connection.stream, messages, **options)):
                     has_begun = True
                     if isinstance(event, Done):
                         self.partial = ""
@@ -117,12 +118,6 @@ class Asker:
                     raise
                 self._listen(Restarted(str(error)))
         raise AssertionError("a stream ends with Done or an error")
-
-    def _stream(self, messages: Sequence[Message], answer_tokens: int) -> Any:
-        options: CallOptions = {"tools": self.tools, "max_tokens": answer_tokens}
-        if self.cache is not None:
-            options |= {"prepare": self.cache.apply, "headers": self.cache.headers}
-        return self.connection.stream(messages, **options)
 
 
 class SideCalls:

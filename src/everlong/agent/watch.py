@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import signal
 import threading
 import time
@@ -9,8 +10,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import TypeVar
-
-from everlong.workers import iterate
 
 __all__ = ["Interrupted", "OutOfTime", "WorkWatch", "ctrl_c_raises", "ctrl_c_sets"]
 
@@ -49,19 +48,50 @@ class WorkWatch:
             raise OutOfTime
 
     def each(self, make: Callable[[], Iterable[T]]) -> Iterator[T]:
-        """Yield what an iterable yields, as it comes; raises as `check` does."""
-        return iterate(make, self._seconds_to_wait, "everlong-watched")
+        """Yield what an iterable yields in a thread of its own, as it comes; raise what it raises, or as `check`.
+
+        An iterable that is given up goes on in its thread until its next item, and is closed; nothing waits for it.
+        """
+        items: queue.SimpleQueue[tuple[T] | BaseException | None] = queue.SimpleQueue()
+        given_up = threading.Event()
+
+        def pull() -> None:
+            end: BaseException | None = None
+            try:
+                source = make()
+                try:
+                    for value in source:
+                        items.put((value,))
+                        if given_up.is_set():
+                            break
+                finally:
+                    if (close := getattr(source, "close", None)) is not None:
+                        close()
+            except BaseException as error:  # noqa: BLE001 - also sys.exit(); it is raised where it is waited for
+                end = error
+            items.put(end)
+
+        threading.Thread(target=pull, name="everlong-watched", daemon=True).start()
+        try:
+            while True:
+                self.check()
+                left = _LOOK_SECONDS if self.deadline is None else self.deadline - self._clock()
+                try:
+                    item = items.get(timeout=max(0.0, min(_LOOK_SECONDS, left)))
+                except queue.Empty:
+                    continue
+                if not isinstance(item, tuple):
+                    break
+                yield item[0]
+        finally:
+            given_up.set()
+        if item is not None:
+            raise item
 
     def call(self, function: Callable[[], T]) -> T:
         """Return what a function returns; raises as `check` does."""
         (result,) = self.each(lambda: (function() for _ in range(1)))
         return result
-
-    def _seconds_to_wait(self) -> float:
-        self.check()
-        if self.deadline is None:
-            return _LOOK_SECONDS
-        return max(0.0, min(_LOOK_SECONDS, self.deadline - self._clock()))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ a host must not change a message that it has sent in place.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -23,10 +23,10 @@ from everlong.model import (
     EPHEMERAL,
     REASONING_FIELDS,
     SUMMARY_STARTS,
-    SYSTEM_ROLES,
     Message,
     is_image,
     is_reasoning,
+    leading_system_count,
 )
 from everlong.model.identity import is_reminder
 from everlong.tokens import MessageCounter
@@ -86,16 +86,14 @@ def layout_of(provider: str, body: Mapping[str, Any]) -> Layout:
     """Return the layout of a request to a provider."""
     if provider == "openrouter":
         return "openrouter"
-    return "openai" if _is_openai(body) else "anthropic"
-
-
-def _is_openai(body: Mapping[str, Any]) -> bool:
     if body.get("system") is not None:
-        return False
+        return "anthropic"
     if any(isinstance(tool, dict) and "function" in tool for tool in _as_list(body.get("tools"))):
-        return True
-    messages = body.get("messages") or ()
-    return any(m.get("role") in ("system", "developer", "tool", "function") or "tool_calls" in m for m in messages)
+        return "openai"
+    for message in body.get("messages") or ():
+        if message.get("role") in ("system", "developer", "tool", "function") or "tool_calls" in message:
+            return "openai"
+    return "anthropic"
 
 
 def _as_list(value: Any) -> list[Any]:
@@ -306,16 +304,6 @@ def _hash(*texts: str) -> bytes:
     return blake2b("\0".join(texts).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _system_count(messages: list[Message], layout: Layout) -> int:
-    """Count the leading messages that are the system prompt."""
-    if layout == "anthropic":
-        return 0
-    found = 0
-    while found < len(messages) and messages[found].get("role") in SYSTEM_ROLES:
-        found += 1
-    return found
-
-
 # -- a session's latest request ----------------------------------------------------------------------------------------
 
 
@@ -365,7 +353,7 @@ class RequestView:
     def update(self, body: Mapping[str, Any], layout: Layout) -> None:
         """Read the next request; messages that are the same as before are not read again."""
         messages = list(body.get("messages") or ())
-        leading = _system_count(messages, layout)
+        leading = 0 if layout == "anthropic" else leading_system_count(messages)
         front = (layout, leading, body.get("tools"), body.get("system"))
         before, is_same = self.blocks, _equal([front], [self._front])
         if not is_same:
@@ -431,12 +419,11 @@ def link(before: bytes, data: bytes) -> bytes:
 
 def switches_of(body: Mapping[str, Any]) -> tuple[str, str]:
     """Return the fields that invalidate a cached system prompt, and those that invalidate messages, as text."""
-    return _fields_as_text(body, _SYSTEM_SWITCHES), _fields_as_text(body, _MESSAGE_SWITCHES)
-
-
-def _fields_as_text(body: Mapping[str, Any], names: Sequence[str]) -> str:
-    found = {name: body[name] for name in names if body.get(name) is not None}
-    return json.dumps(found, sort_keys=True, default=str) if found else ""
+    told: list[str] = []
+    for names in (_SYSTEM_SWITCHES, _MESSAGE_SWITCHES):
+        found = {name: body[name] for name in names if body.get(name) is not None}
+        told.append(json.dumps(found, sort_keys=True, default=str) if found else "")
+    return told[0], told[1]
 
 
 def _equal(left: list[Any], right: list[Any]) -> bool:

@@ -196,10 +196,15 @@ class PromptCache:
         view, ledger = session.view, session.ledger
         view.update(request, layout)
         del session.known[bisect_left(session.known, view.kept) :]
-        session.known += [at for at in range(view.kept, len(view.chain)) if ledger.is_known(view.chain[at])]
+        session.known += [at for at in range(view.kept, len(view.chain)) if view.chain[at] in ledger.entries]
         placement = self._decide(session, request, layout, now)
         self.last = placement
-        self._record(session, placement, now)
+        least = self.choice.model_rules.minimum_tokens
+        for mark in placement.marks:
+            if view.sizes[mark.at] >= least:
+                if view.chain[mark.at] not in ledger.entries:
+                    insort(session.known, mark.at)
+                ledger.record(view.chain[mark.at], mark.ttl, now)
         placed = [mark for mark in placement.marks if mark.role != "automatic"]
         return with_markers(request, layout, view.blocks, placed, [*view.marked, *view.ephemerals])
 
@@ -231,15 +236,6 @@ class PromptCache:
             own = [mark for mark in own if mark.at != last][: limit - 1]
             own.append(CacheMark(last, _ttl(str(automatic.get("ttl", "5m"))), "automatic"))
         return own if len(own) <= limit else [own[0], *own[len(own) - limit + 1 :]]
-
-    def _record(self, session: _CacheSession, placement: Placement, now: float) -> None:
-        view = session.view
-        least = self.choice.model_rules.minimum_tokens
-        for mark in placement.marks:
-            if view.sizes[mark.at] >= least:
-                if not session.ledger.is_known(view.chain[mark.at]):
-                    insort(session.known, mark.at)
-                session.ledger.record(view.chain[mark.at], mark.ttl, now)
 
     def _apply_plain(self, request: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
         """Apply the plain strategy to a request of any layout."""
@@ -283,7 +279,7 @@ class PromptCache:
         if session.last is not None:
             for prefix in session.last.prefixes:
                 session.ledger.entries.pop(prefix, None)
-            session.known = [at for at in session.known if session.ledger.is_known(session.view.chain[at])]
+            session.known = [at for at in session.known if session.view.chain[at] in session.ledger.entries]
             session.last = None
 
     def let_go(self) -> None:
@@ -338,10 +334,6 @@ class Ledger:
     """The prefixes marked in requests to one model of one provider, by hash, with their expiry."""
 
     entries: dict[bytes, _LedgerEntry] = field(default_factory=dict)
-
-    def is_known(self, prefix: bytes) -> bool:
-        """Return whether a prefix was marked before."""
-        return prefix in self.entries
 
     def is_live(self, prefix: bytes, now: float) -> bool:
         """Return whether the provider should still hold a prefix."""

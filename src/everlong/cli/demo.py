@@ -390,7 +390,7 @@ def _print_table(out: Console, played: Sequence[Contender], answers: Sequence[Se
         out.print(row)
     told = (
         "By search: the question as it stands finds it in the store, which has it all.\n"
-        "Cost: $3 per million tokens; 1.25 times that to cache them, .1 from the cache."
+        "Cost: $3 per million tokens; 1.25 times that to cache them, 0.1 from the cache."
     )
     out.print(Text(told, "dim"))
 

@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 def run_command(prompt: str | None, **given: Any) -> None:
     """Work on one PROMPT with tools, in the current folder, until it is done.
 
-    Without PROMPT, or with "-", the prompt is read from standard input; @FILE in it gives the model a file. Before a
-    tool writes or runs anything, you are asked on the terminal; without a terminal it is refused, unless you say --yes.
+    Without PROMPT, or with "-", the prompt is read from standard input; @FILE in it gives the model a file, and in what
+    comes by standard input only a file of this folder. Before a tool writes or runs anything, you are asked on the
+    terminal; without a terminal it is refused, unless you say --yes.
     """
-    said = attach_files(_read_prompt(prompt), Path.cwd(), say)
+    said = attach_files(_read_prompt(prompt), Path.cwd(), say, is_typed=prompt not in {None, "-"})
     is_watched = sys.stdin.isatty() and sys.stderr.isatty() and not given["as_json"]
     settle_trust(trusts=given["trust"], asks=is_watched)
     limits = ("max_steps", "max_cost")
@@ -171,13 +172,11 @@ def stop_line(event: TurnFinished) -> str:
     return reasons[event.stop]
 
 
-_REASONS = {"preflight": "the next request would not fit", "hygiene": "resumed with an almost full window"}
-"""Reasons whose names only we know, in words."""
-
-
 def compaction_line(event: CompactionFinished) -> str:
     """Return one line on a compaction: the reason, the cost, the sizes before and after, the quality."""
-    reason = _REASONS.get(event.reason, event.reason)
+    from everlong.agent.commands.compaction import REASONS  # noqa: PLC0415 - keeps `--help` quick
+
+    reason = REASONS.get(event.reason, event.reason)
     if event.outcome != "compacted":
         return f"compaction ({reason}): {event.outcome}"
     quality = f"; {event.quality}" if event.quality else ""

@@ -30,7 +30,7 @@ from everlong.cli.chosen_store import (
     tenant_option,
 )
 from everlong.cli.main import LazyGroup
-from everlong.cli.output import counted, json_option, say
+from everlong.cli.output import counted, fold, json_option, say
 from everlong.cli.picture import print_table
 from everlong.cli.screen import show_in_pager, styled
 from everlong.errors import NotStored
@@ -358,7 +358,7 @@ def search(query: tuple[str, ...], mode: str | None, by: str, limit: int, as_jso
 
 def _print_page(shown: Page, limit: int) -> None:
     for number, hit in enumerate(shown.hits, start=1):
-        click.echo("\n".join(hit_lines(number, hit)))
+        click.echo("\n".join(fold(line, sys.stdout, " " * 5) for line in hit_lines(number, hit)))
     if not shown.hits:
         say("nothing was found" + (f" in {_SEARCH_SECONDS:g} seconds; {_NARROW}" if shown.is_partial else ""))
     elif shown.is_partial:
@@ -408,9 +408,9 @@ def compactions(session: str | None, as_json: bool) -> None:
     if not history:
         say("no compaction yet")
         return
-    heads = ["#", "when", "session", "why", "tokens", "cost", "messages", "seconds", "engine", "quality"]
+    heads = ["#", "when", "session", "why", "tokens", "cost", "messages", "written by", "quality"]
     rows = [_compaction_row(row, "" if named is not None else row.conversation) for row in history]
-    print_table(heads, rows, right={0, 5, 7}, spare=(9, 7, 6, 8, 0, 2))
+    print_table(heads, rows, right={0, 5}, spare=(8, 6, 7, 0, 2))
 
 
 class _HistoryRow(NamedTuple):
@@ -442,21 +442,17 @@ def _read_history(store: Store, named: str | None) -> Iterator[_HistoryRow]:
 
 
 def _compaction_row(row: _HistoryRow, session: str) -> list[str]:
+    from everlong.agent.commands.compaction import REASONS  # noqa: PLC0415 - keeps `--help` quick
+
     one = row.of
-
-    def figure(value: float | None, form: str) -> str:
-        return "?" if value is None else format(value, form)
-
-    writers = dict.fromkeys(one_line(name) for name in (one.engine, one.summarizer, one.model) if name)
     return [
         str(row.number or ""),
         moment(one.at)[:16],
         session,
-        one_line(one.reason) + (", undone" if row.is_undone else ""),
-        f"{figure(one.tokens_before, ',')} → {figure(one.tokens_after, ',')}",
+        REASONS.get(one.reason, one_line(one.reason)) + (", undone" if row.is_undone else ""),
+        f"{one.tokens_before or 0:,} → {one.tokens_after or 0:,}",
         "" if one.cost is None else money(one.cost),
         f"{one.messages_before:,} → {one.messages_after:,}",
-        f"{one.seconds:.1f}",
-        ", ".join(writers),
+        one_line(one.summarizer or one.engine),
         one_line("; ".join(filter(None, (f"fell back: {one.fallback}" if one.fallback else "", one.findings)))),
     ]

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 def usage_command(since: float | None, by: By, session: str | None, as_json: bool) -> None:
     """Show what models cost: tokens by kind, US dollars, and the effect of caching and compactions.
 
-    Amounts are the tokens that providers reported, times the prices of the catalogue or the settings.
+    Amounts are the tokens that providers reported, times the prices of the catalogue or the settings. Fresh tokens
+    are full price, cached ones were read from the provider's cache; uncached is the price without any cache.
     """
     from everlong.agent.accounting import account  # noqa: PLC0415 - keeps `--help` quick
 

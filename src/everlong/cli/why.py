@@ -73,6 +73,8 @@ def why_command(words: tuple[str, ...], session: str | None, limit: int, as_json
         return
     for number, one in enumerate(found, 1):
         click.echo("\n".join(_describe(number, one, asked, has_ended=one.conversation in ended)))
+    if len(found) == limit < 100:
+        say(f"{counted(limit, 'place')} shown; --limit {min(100, limit * 5)} shows more")
     if not found:
         nothing = _EMPTY if is_empty else _not_found(asked, forgotten, is_narrow=session is not None)
         say("; ".join(filter(None, (nothing, elsewhere))))
@@ -100,8 +102,8 @@ def _describe(number: int, one: Whereabouts, asked: str, *, has_ended: bool) -> 
         lines.append(f"     said   {plain(one.text)}")
     for line in (*lines, f"     now    {_now(one, has_ended=has_ended)}"):
         yield fold(line, sys.stdout, " " * 12)
-    for place, line in enumerate(_ways_back(one, asked)):
-        yield f"     {'back' if place == 0 else '':<6} {line}"
+    if one.state != "forgotten":
+        yield f"     back   {_way_back(one, asked)}"
 
 
 def _now(one: Whereabouts, *, has_ended: bool) -> str:
@@ -114,14 +116,8 @@ def _now(one: Whereabouts, *, has_ended: bool) -> str:
     return f"{became}, {'and still says it' if one.now else 'without these words'}"
 
 
-def _ways_back(one: Whereabouts, asked: str) -> Iterator[str]:
-    """Yield the commands that show a message, or bring it back into the context."""
-    if one.state == "forgotten":
-        return
+def _way_back(one: Whereabouts, asked: str) -> str:
+    """Return the command that shows a message."""
     if one.conversation is None:
-        yield f'everlong sessions{chosen_options()} search "{asked}" shows the words around it'
-        return
-    yield f"everlong sessions{chosen_options()} show {one.conversation} --message {one.turn}"
-    if one.state == "in context":
-        return
-    yield f'the model: read_turn(id="{one.id}"), or everlong_read_turn in the gateway'
+        return f'everlong sessions{chosen_options()} search "{asked}" shows the words around it'
+    return f"everlong sessions{chosen_options()} show {one.conversation} --message {one.turn}"

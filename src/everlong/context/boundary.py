@@ -82,7 +82,6 @@ class Plan:
 
     head_end: int
     tail_start: int
-    repeat_latest: bool
     summary_tokens: int
     tail_room: int | None = None
     """The size that the tail must be shortened to; None if it fits as it is."""
@@ -190,24 +189,17 @@ def protected_start(messages: Sequence[Message], counts: Sequence[int], tail_tok
     return index
 
 
-def plan_boundaries(
-    messages: Sequence[Message], counts: Sequence[int], layout: ListLayout, limits: BoundaryLimits, head: HeadTokens
-) -> Plan:
-    """Choose head and tail so that the result fits, keeping as much as the limits allow."""
-    return _Planner(messages, counts, layout, limits, head).plan()
-
-
 def least_tokens(
     messages: Sequence[Message], counts: Sequence[int], layout: ListLayout, frame: int, acknowledgement: int
 ) -> int:
     """Return the size of the smallest result that any limits could lead to, with a frame of so many tokens."""
     none = BoundaryLimits(0, 0, 0, 0, 0, frame, acknowledgement, summary=lambda _: 0)
-    planner = _Planner(messages, counts, layout, none, HeadTokens(0, 0))
+    planner = BoundaryPlanner(messages, counts, layout, none, HeadTokens(0, 0))
     return planner.rest(layout.newest_start, 0, LEAST_SUMMARY) + planner.least_tail(layout.newest_start)
 
 
-class _Planner:
-    """The planning of one compaction."""
+class BoundaryPlanner:
+    """Chooses head and tail of one compaction so that the result fits, keeping as much as the limits allow."""
 
     def __init__(
         self,
@@ -250,7 +242,7 @@ class _Planner:
         """Return a plan whose tail is shortened so that the result has so many tokens."""
         room = max(0, total - self.rest(cut, 0, summary))
         fits = self._tail_tokens(cut) <= room
-        return Plan(self.layout.request_end, cut, self._is_repeated(cut), summary, None if fits else room)
+        return Plan(self.layout.request_end, cut, summary, None if fits else room)
 
     def _cuts(self) -> list[int]:
         """Return the places where a tail may begin, from the newest on, until one is far too long."""
@@ -280,7 +272,7 @@ class _Planner:
         if least_tail_tokens(self.messages[longer:cut], self.counts[longer:cut]) + self._tail_tokens(cut) > room:
             return None
         head_end = self.layout.exchange_end if exchange else self.layout.request_end
-        return Plan(head_end, longer, self._is_repeated(longer), summary, room, whole_from=cut)
+        return Plan(head_end, longer, summary, room, whole_from=cut)
 
     def rest(self, cut: int, exchange: int, summary: int) -> int:
         """Return the size of the result without its tail."""
@@ -301,11 +293,8 @@ class _Planner:
         if self.limits.summary_takes_rest:
             wanted = max(wanted, self._before[cut] - self._before[min(cut, self.layout.request_end)])
         head_end = self.layout.exchange_end if exchange else self.layout.request_end
-        return Plan(head_end, cut, self._is_repeated(cut), max(LEAST_SUMMARY, min(wanted, room)))
+        return Plan(head_end, cut, max(LEAST_SUMMARY, min(wanted, room)))
 
     def least_tail(self, cut: int) -> int:
         """Return the size of a tail whose tool results are all as short as possible."""
         return least_tail_tokens(self.messages[cut:], self.counts[cut:])
-
-    def _is_repeated(self, cut: int) -> bool:
-        return bool(self.layout.repeated(cut))

@@ -18,15 +18,14 @@ from everlong.config import CompressionValues
 from everlong.context.boundary import (
     LEAST_SUMMARY,
     BoundaryLimits,
+    BoundaryPlanner,
     HeadTokens,
     ListLayout,
     Plan,
     least_tokens,
-    plan_boundaries,
     protected_start,
     survey,
 )
-from everlong.context.checks import check_summary
 from everlong.context.chronicle import Chronicle
 from everlong.context.engine import MESSAGE_TAG
 from everlong.context.invariants import LatestUserTurn, check_all, is_plain, latest_user_index, repair_all
@@ -43,7 +42,7 @@ from everlong.context.literals import (
 from everlong.context.oversized import SpillLimits, make_stub
 from everlong.context.policy import Budgets
 from everlong.context.pruning import Pruned, clear_results, shorten_results, shorten_texts
-from everlong.context.report import Boundaries, CompactionReport, Outcome, Quality, SummarizerInput
+from everlong.context.report import Boundaries, CompactionReport, Outcome, Quality, SummarizerInput, check_summary
 from everlong.context.rules import StandingRules, standing_rules
 from everlong.context.summarizers import ExtractiveSummarizer, SummaryRequest, SummaryWriter, WrittenSummary
 from everlong.context.text import shorten_message
@@ -220,7 +219,7 @@ class CompactionRun:
         """The cuts between head, middle and tail."""
         layout, limits, head = self.known.layout, self.known.limits, self.known.head_tokens
         with self.known.timed("boundary"):
-            return plan_boundaries(self.known.repaired, self.known.counts, layout, limits, head)
+            return BoundaryPlanner(self.known.repaired, self.known.counts, layout, limits, head).plan()
 
     @cached_property
     def covered(self) -> list[int]:
@@ -252,8 +251,15 @@ class CompactionRun:
         return self.request.counter.count_text(self._previous() or "") > self.plan.summary_tokens
 
     def assembled(self, summary: str) -> list[Message]:
-        """Return the compacted list around a summary, not yet checked."""
-        return assemble(self._head(), summary, self._after(), self.rules.render())
+        """Return the compacted list, not yet checked: head, summary with its rules, and what stays after it."""
+        head, after = self._head(), self._after()
+        acknowledgement: Message = {"role": "assistant", "content": ACKNOWLEDGEMENT}
+        body = [summary_message(summary, "user", self.rules.render())]
+        if head and head[-1]["role"] == "user":
+            body.insert(0, acknowledgement)
+        if after and after[0]["role"] == "user":
+            body.append(acknowledgement)
+        return [*with_note(head), *body, *after]
 
     @cached_property
     def rules(self) -> StandingRules:
@@ -342,7 +348,7 @@ class CompactionRun:
 
     def _after(self) -> list[Message]:
         """Return the messages after the summary: the tail, and before it the newest request if that is older."""
-        repeated = self.known.layout.repeated(self.plan.tail_start) if self.plan.repeat_latest else []
+        repeated = self.known.layout.repeated(self.plan.tail_start)
         return [*(self.known.repaired[index] for index in repeated), *self.tail.messages]
 
     @cached_property
@@ -366,7 +372,8 @@ class CompactionRun:
     def summary_request(self) -> SummaryRequest:
         """The request for the summary of the turns."""
         latest = self.known.layout.latest_user
-        opening = next((m for m in self._originals_first() if m["role"] == "user" and typed_words(m)), None)
+        asked = [self.known.repaired[index] for index in self.known.layout.request]
+        opening = next((message for message in asked if message["role"] == "user" and typed_words(message)), None)
         return SummaryRequest(
             turns=self.turns,
             previous=self._previous(),
@@ -383,9 +390,6 @@ class CompactionRun:
             prefix_tokens=self.known.tokens(sum(self.known.counts[: self.plan.tail_start])),
             known=lambda: self.chronicle,
         )
-
-    def _originals_first(self) -> list[Message]:
-        return [self.known.repaired[index] for index in self.known.layout.request]
 
     @cached_property
     def chronicle(self) -> Chronicle:
@@ -415,7 +419,7 @@ class CompactionRun:
                 result.quality = self._measure_quality(result.written)
             summarizer_input = SummarizerInput(
                 messages=len(self.turns),
-                tokens=self.known.tokens(request.counter.total(self.turns)),
+                tokens=self.known.tokens(sum(self.known.counts[index] for index in self.covered)),
                 previous_summary=bool(self.known.layout.summaries),
                 budget_tokens=self.known.tokens(self.summary_budget + self.rules_tokens),
                 focus_topic=request.focus_topic,
@@ -429,7 +433,7 @@ class CompactionRun:
             messages_after=len(result.pruned.messages),
             results_cleared=result.pruned.changed,
             results_shortened=result.shortened,
-            latest_user_repeated=result.written is not None and plan.repeat_latest,
+            latest_user_repeated=result.written is not None and bool(self.known.layout.repeated(plan.tail_start)),
             boundaries=Boundaries(plan.head_end, plan.tail_start, (plan.head_end, plan.tail_start)),
             counter=request.counter.counter.name,
             summarizer=result.written.summarizer if result.written else None,
@@ -497,7 +501,8 @@ class CompactionSituation:
         frame, acknowledgement = self._frame_tokens, self._acknowledgement_tokens
         if request.target_tokens is None:
             total, tail = self.units(request.limit_tokens), self.units(budgets.tail_tokens)
-            reserve = self._reserve_for_rules(self.units(budgets.summary_cap))
+            # Of the summary's largest budget, so much is kept free for the standing rules.
+            reserve = min(self.size_of(self.rules), int(self.units(budgets.summary_cap) * _RULES_SHARE))
 
             def summary(content: int) -> int:
                 if request.summary_tokens is not None:
@@ -542,10 +547,6 @@ class CompactionSituation:
         with self.timed("rules"):
             return standing_rules(repaired, self.summaries)
 
-    def _reserve_for_rules(self, summary: int) -> int:
-        """Return the tokens of a summary's largest budget that are kept free for the standing rules."""
-        return min(self.size_of(self.rules), int(summary * _RULES_SHARE))
-
     def size_of(self, rules: StandingRules) -> int:
         """Return the size of standing rules, besides the block around them."""
         return max(0, self.request.counter.count_text(rules.render()) - self.block_tokens)
@@ -555,19 +556,14 @@ class CompactionSituation:
         """The size of a block without rules, which follows every summary."""
         return self.request.counter.count_text(StandingRules().render())
 
-    @property
-    def _result_tokens(self) -> int:
-        """The size of the result, of which the first request may take a share."""
-        target = self.request.target_tokens
-        return self.units(self.request.limit_tokens if target is None else target)
-
     @cached_property
     def shown_request(self) -> list[Message]:
         """The first request as the head will show it: whole, or its beginning and its end where it is too long.
 
         A long message that is repeated after the summary anyway need not stand here too.
         """
-        target, result = self.request.target_tokens, self._result_tokens
+        target = self.request.target_tokens
+        result = self.units(self.request.limit_tokens if target is None else target)
         most = self.units(self.request.most_tokens if target is None else target)
         room = max(0 if target is not None else _LEAST_REQUEST, most - self._least_tokens(0))
         return self._show_request(min(room, result // _REQUEST_SHARE), min(room, result // _REPEATED_SHARE))
@@ -608,7 +604,7 @@ class CompactionSituation:
             return Pruned([], [], 0)  # a target has no room for it, and an answer without its request says little
         room = max(0, self.units(self.request.budgets.tail_tokens) - sum(counter.counts(self.shown_request)))
         cleared = self.clear(start, stop)
-        return shorten_texts(cleared, room, counter.count, counter.count_text)
+        return cleared if cleared.tokens <= room else shorten_texts(cleared, room, counter.count, counter.count_text)
 
     @cached_property
     def head_tokens(self) -> HeadTokens:
@@ -684,19 +680,6 @@ class CompactionSituation:
             yield
         finally:
             self.stages[stage] = self.stages.get(stage, 0.0) + time.perf_counter() - start
-
-
-def assemble(head: Sequence[Message], summary: str, after: Sequence[Message], rules: str = "") -> list[Message]:
-    """Return the compacted conversation: head, summary with the block of standing rules, and the messages after it."""
-    before_role = head[-1]["role"] if head else ""
-    next_role = after[0]["role"] if after else ""
-    acknowledgement: Message = {"role": "assistant", "content": ACKNOWLEDGEMENT}
-    body = [summary_message(summary, "user", rules)]
-    if before_role == "user":
-        body.insert(0, acknowledgement)
-    if next_role == "user":
-        body.append(acknowledgement)
-    return [*with_note(head), *body, *after]
 
 
 def summary_message(summary: str, role: str, rules: str = "") -> Message:

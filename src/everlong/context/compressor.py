@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from everlong.arguments import check_callable, check_count, check_text, refuse
@@ -64,6 +63,10 @@ class ContextCompressor(ContextEngine):
     """
 
     _budgets: Budgets
+    _checked: list[Message] | None
+    """The messages of the last pre-flight check, until the response to them comes."""
+    _frame: int
+    """The tokens that every summary adds besides its own words, in the counter's units."""
 
     def __init__(
         self,
@@ -91,11 +94,7 @@ class ContextCompressor(ContextEngine):
         self.protect_first_n = self.settings.protect_first_n
         self.protect_last_n = self.settings.protect_last_n
         self._writer = SummaryWriter(summarizer, self.settings.failure_cooldown_seconds, clock)
-        self._model = model or ""
-        self._counter = MessageCounter(counter_for(model))
-        self._calibration = Calibration(self._counter)
-        self._checked: list[Message] | None = None
-        """The messages of the last pre-flight check, until the response to them comes."""
+        self._use_model(model or "")
         self._clock = clock
         self.habits = Habits()
         """The measured behaviour that an automatic threshold follows; a host may set its own measurements."""
@@ -168,12 +167,15 @@ class ContextCompressor(ContextEngine):
             dearer_above=self.prices.dearer_above if self.prices.are_known else None,
         )
 
-    @cached_property
-    def _frame(self) -> int:
-        """The tokens that every summary adds besides its own words, in the counter's units."""
+    def _use_model(self, model: str) -> None:
+        """Count tokens with a model's vocabulary; nothing is calibrated yet."""
+        self._model = model
+        self._counter = MessageCounter(counter_for(model) if model else None)
+        self._calibration = Calibration(self._counter)
+        self._checked = None
         note: Message = {"role": "system", "content": COMPACTION_NOTE}
         acknowledgement: Message = {"role": "assistant", "content": ACKNOWLEDGEMENT}
-        return sum(self._counter.counts([summary_message("", "user"), acknowledgement, note]))
+        self._frame = sum(self._counter.counts([summary_message("", "user"), acknowledgement, note]))
 
     def _measure_fixed_parts(self, messages: Sequence[Message]) -> None:
         """Measure the parts that every request of this conversation carries, and adjust the threshold to them."""
@@ -397,10 +399,7 @@ class ContextCompressor(ContextEngine):
         """Switch to another model with its window, vocabulary and calibration."""
         super().update_model(model, context_length, base_url, api_key, provider, **kwargs)
         if model != self._model:
-            self._model = model
-            self._counter = MessageCounter(counter_for(model))
-            self._calibration = Calibration(self._counter)
-            self._checked = None
+            self._use_model(model)
         self._waiting = Waiting()
         self._set_window(context_length)
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from everlong.context.text import TextCount, beginning, clip, gap, one_line, shorten_text, without_middle
-from everlong.model import Message, calls_of, is_image, parts_of, readable_text
+from everlong.model import Message, calls_of, is_image, parts_of, read_message
 from everlong.model.unseen import LINE_ENDS, UNSEEN
 from everlong.redaction import redact
 
@@ -100,7 +100,7 @@ def turn_pieces(turns: Sequence[Message], room: int, count: TextCount) -> Iterat
     shown = max(_LEAST_RESULT, min(_RESULT_TOKENS, _MOST_PROMPTS * room // max(1, results)))
     ran: dict[str, str] = {}
     for message in turns:
-        role, said = str(message["role"]), readable_text(message)
+        role, said = str(message["role"]), read_message(message).text
         images = sum(map(is_image, parts_of(message)))
         extras = [f"[{images} image(s)]"] if images else []
         tokens = count(said) + _MARK_TOKENS  # as it came: most texts were counted before

@@ -90,11 +90,6 @@ def is_acknowledgement(message: Message) -> bool:
 
 
 def has_note(message: Message) -> bool:
-    """Return whether a system message already carries the note of the first compaction."""
-    return COMPACTION_NOTE in text_of(message)
-
-
-def has_any_note(message: Message) -> bool:
     """Return whether a system message carries the note of a compaction, in our words or those of an older host."""
     return _NOTE_START in text_of(message)
 
@@ -150,7 +145,8 @@ def summary_indices(
     start = leading_system_count(messages)
     places = range(start, min(len(messages), _furthest(messages, start, protect_first_n) + 1))
     found = [at for at in places if is_summary(messages[at]) and _is_witnessed(messages, start, at, emitted)]
-    return tuple(sorted(found, key=lambda at: messages[at]["role"] != "user")[:1])  # a model could write one too
+    by_user = [at for at in found if messages[at]["role"] == "user"]  # a model could write one too
+    return tuple((by_user or found)[:1])
 
 
 def _furthest(messages: Sequence[Message], start: int, protect_first_n: int) -> int:
@@ -165,7 +161,7 @@ def _furthest(messages: Sequence[Message], start: int, protect_first_n: int) -> 
 
 
 def _is_witnessed(messages: Sequence[Message], start: int, index: int, emitted: Collection[str]) -> bool:
-    if any(map(has_any_note, messages[:start])) or (emitted and digest_of(messages[index]) in emitted):
+    if any(map(has_note, messages[:start])) or (emitted and digest_of(messages[index]) in emitted):
         return True
     if messages[index]["role"] != "user":
         return False

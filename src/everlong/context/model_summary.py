@@ -16,10 +16,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Literal, NamedTuple, Protocol
 
 from everlong.arguments import check_callable, refuse
-from everlong.context.checks import check_summary
 from everlong.context.digest import DigestPiece, pack, split, turn_pieces
 from everlong.context.document import SummaryDocument
 from everlong.context.policy import Cooldown, LeftAlone
+from everlong.context.report import check_summary
 from everlong.context.summarizers import Summarizer, SummaryRequest, check_summarizer, clean_answer
 from everlong.context.summary_prompts import known_document, transcript_prompt, warm_prompt
 from everlong.context.text import shorten_text
@@ -316,7 +316,8 @@ class SummarizerChain:
             if self._choose == "first_good" and not quality.problems:
                 break
         if best is None:
-            raise SummarizerError("; ".join(complaints) or "no member of the chain reads a request without a prefix")
+            told = "; ".join(dict.fromkeys(complaints))
+            raise SummarizerError(told or "no member of the chain reads a request without a prefix")
         self._winner = best[2]
         return best[1]
 

@@ -341,29 +341,25 @@ class Pace:
     """The tokens by which the conversation grows before the next compaction."""
     tail: int
     """The tail's budget, smaller than usual if a compaction would otherwise leave too much."""
-    summary: int
-    """The most tokens that a summary takes."""
+    usual_summary: int
+    """The tokens that a summary usually takes."""
+    usual_need: int
+    """The tokens that a compaction usually leaves."""
     is_set: bool = False
     """True if the user set the threshold; it is then obeyed as it stands."""
     is_priced: bool = False
     """True if prices went into the choice of the threshold."""
+    is_dearer_above: bool = False
+    """True if the room ends where the provider begins to charge a higher rate."""
 
     def explain(self, usual: int) -> list[str]:
         """Return a line on why the threshold is not the usual one; none if it is."""
         if self.threshold == usual:
             return []
-        why = f"a compaction leaves up to {self.need:,} tokens, and no prompt may have more than {self.room:,}"
+        why = f"a compaction leaves up to {self.need:,} tokens"
+        if self.threshold < usual:
+            why = "longer prompts are dearer" if self.is_dearer_above else "the answer needs the rest"
         return [f"for this conversation {self.threshold:,} instead of {usual:,}: {why}"]
-
-    @property
-    def usual_summary(self) -> int:
-        """The tokens that a summary usually takes."""
-        return min(self.summary, _USUAL_SUMMARY)
-
-    @property
-    def usual_need(self) -> int:
-        """The tokens that a compaction usually leaves."""
-        return self.need - self.summary + self.usual_summary
 
     def compaction_cost(self, tokens: int, prices: Prices, *, asks_model: bool) -> float:
         """Return the cost of compacting a prompt of ``tokens``, in fresh input tokens."""
@@ -395,14 +391,17 @@ def compute_pace(
     base = fixed + head + budgets.summary_cap
     tail = max(0, min(budgets.tail_tokens, int(MOST_LEFT * room) - base))
     need = base + tail
-    if dearer_above is not None and need < MOST_LEFT * dearer_above:
-        room = min(room, dearer_above)
+    is_dearer_above = dearer_above is not None and need < MOST_LEFT * dearer_above and dearer_above < room
+    if dearer_above is not None and is_dearer_above:
+        room = dearer_above
     is_set = budgets.grounds.is_set
     if not is_set:
         threshold = min(room, max(threshold, int(need / MOST_LEFT)))
     step = min(int(_STEP_OF_WINDOW * window), int(_STEP_OF_THRESHOLD * threshold))
     is_priced = budgets.grounds.automatic is not None
-    return Pace(room, need, threshold, step, tail, budgets.summary_cap, is_set, is_priced)
+    usual = min(budgets.summary_cap, _USUAL_SUMMARY)
+    left = need - budgets.summary_cap + usual
+    return Pace(room, need, threshold, step, tail, usual, left, is_set, is_priced, is_dearer_above)
 
 
 # -- waiting: why a compaction that is due is not made yet -------------------------------------------------------------

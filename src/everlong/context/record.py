@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from everlong.context.literals import CLEARED_RESULT
 from everlong.context.names import names_by_line
 from everlong.context.text import beginning
-from everlong.model import Message, ToolCall, calls_of, readable_text
+from everlong.model import Message, ToolCall, calls_of, read_message
 
 __all__ = ["ANY", "CALLS", "FileChange", "Step", "read_steps"]
 
@@ -272,7 +272,7 @@ def read_steps(messages: Sequence[Message]) -> list[Step]:
     return [
         Step(at, call)
         if (result := results.get(place)) is None
-        else Step(at, call, readable_text(result), bool(result.get("is_error")))
+        else Step(at, call, read_message(result).text, bool(result.get("is_error")))
         for place, (at, call) in enumerate(calls)
     ]
 

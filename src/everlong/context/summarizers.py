@@ -20,6 +20,7 @@ from everlong.context.chronicle import Chronicle
 from everlong.context.document import SummaryDocument
 from everlong.context.policy import Cooldown, LeftAlone
 from everlong.context.text import TextCount, cut_at_clause, one_line, unwrap_fence
+from everlong.errors import SummarizerError
 from everlong.model import Message, text_of, typed_words
 
 __all__ = [
@@ -249,13 +250,14 @@ class SummaryWriter:
             try:
                 answer: object = chosen.summarize(request)
             except Exception as error:  # noqa: BLE001 - a summarizer is foreign code; its failure is reported
-                self._cooldown.start(f"{type(error).__name__}: {error}")
+                told = str(error).removeprefix(f"{chosen.name}: ")
+                self._cooldown.start(told if isinstance(error, SummarizerError) else f"{type(error).__name__}: {told}")
                 return self._fall_back(request, f"{chosen.name}: {self._cooldown.failure}")
             prose, problem = clean_answer(answer, request.budget_tokens, request.count)
             if not problem:
                 self.reset()
                 return WrittenSummary(complete(prose, request), chosen.name, None, tuple(problems), prose)
-            problems.append(problem)
+            problems = list(dict.fromkeys([*problems, problem]))
         self._unusable += 1
         if self._unusable >= _MOST_UNUSABLE:
             self._cooldown.start(problems[-1])

@@ -493,7 +493,8 @@ class Journal:
                 continue  # another process was quicker, or files cannot be locked here: then nobody's are touched
             if handle is not None and path.name.count("-") > 2 and not path.name.endswith(self._ending):
                 os.close(handle)
-                self._leave_alone(path, f"{path.name} is for another store; see everlong serve --drain")
+                drain = f"everlong serve --drain {self._folder}"
+                self._leave_alone(path, f"{path.name} is for another store; {drain} stores it in this one")
             elif handle is not None:
                 yield path, handle
 

@@ -48,6 +48,8 @@ _IDLE_SECONDS = 75.0
 """Seconds that a connection may stay without a whole request head."""
 _MOST_HEAD = 300_000
 """Bytes of a request's head; each of its headers may have `MAX_HEADER_BYTES`."""
+MOST_CONNECTIONS = 2_000
+"""Connections of clients; of more, the oldest that waits for a request is closed, whoever opened it."""
 _KEYS_SECONDS = 1.0
 _CONNECT_SECONDS = 10.0
 """Seconds that an upstream may take for a connection before a person is told."""
@@ -300,12 +302,24 @@ class _Runner(web.AppRunner):
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
         options = {name: value for name, value in self._kwargs.items() if name != "handler_cancellation"}
+        _raise_limit(4 * MOST_CONNECTIONS)
         return _Server(
             partial(_shaped, made.request_handler),
             request_factory=made.request_factory,
             handler_cancellation=made.handler_cancellation,
             **options,
         )
+
+
+def _raise_limit(files: int) -> None:
+    """Let this process open so many files, if the system does: a request takes one here and one upstream."""
+    if sys.platform != "win32":
+        import resource  # noqa: PLC0415 - there is none on Windows
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = files if hard == resource.RLIM_INFINITY else min(files, hard)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def _shaped(
@@ -334,12 +348,21 @@ class _Connection(web.RequestHandler):
         """Begin a connection."""
         read_in_steps(transport)
         super().connection_made(transport)
+        open_now: list[Any] = self._manager.connections if self._manager is not None else []
+        if len(open_now) > MOST_CONNECTIONS:
+            for idle in (one for one in open_now if one.is_waiting):
+                idle.force_close()
+                break
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if there is no whole head of a request."""
+        return self._waiter is not None and not self._waiter.done()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; hang up on a client whose head does not end."""
         super().data_received(data)
-        is_waiting = self._waiter is not None and not self._waiter.done()
-        self._head_bytes = self._head_bytes + len(data) if is_waiting else 0
+        self._head_bytes = self._head_bytes + len(data) if self.is_waiting else 0
         if self._head_bytes > _MOST_HEAD:
             self.force_close()
 

@@ -130,8 +130,8 @@ class LosslessRun(CompactionRun):
     def plan(self) -> Plan:
         """The cuts between middle and tail; the tail begins where a leaf of full size ends, if there is room for it."""
         plan, latest = self._leaf_plan(super().plan), self.known.layout.latest_user
-        if plan.repeat_latest and latest == plan.tail_start - 1:  # it is in the tail then, and not under a summary too
-            return replace(plan, tail_start=latest, repeat_latest=False)
+        if latest is not None and latest == plan.tail_start - 1:  # it is in the tail then, and not under a summary too
+            return replace(plan, tail_start=latest)
         return plan
 
     def _leaf_plan(self, plan: Plan) -> Plan:
@@ -145,12 +145,10 @@ class LosslessRun(CompactionRun):
         cut = start + runs[-1][0]
         tail = sum(self.known.counts[cut:])
         fixed = sum(self.known.counts[: plan.head_end]) + self.known.limits.frame + self.known.limits.acknowledgement
-        latest = self.known.layout.latest_user
-        is_repeated = latest is not None and latest < cut
-        repeated = 0 if not is_repeated or latest is None else self.known.counts[latest]
+        repeated = sum(self.known.counts[index] for index in self.known.layout.repeated(cut))
         if fixed + repeated + plan.summary_tokens + tail > self.known.limits.total:
             return plan
-        return replace(plan, tail_start=cut, repeat_latest=is_repeated)
+        return replace(plan, tail_start=cut)
 
     # -- the summary ---------------------------------------------------------------------------------------------------
 

@@ -63,6 +63,8 @@ class MemoryManager:
         self.providers = tuple(ordered)
         """The providers, the built-in notes first."""
         self._providers = [Contained(provider, timeout_seconds, self._warn) for provider in ordered]
+        self.follows_turns = any(one.overrides("prefetch") or one.overrides("sync_turn") for one in self._providers)
+        """True if a provider wants to hear of every turn; the notes do not."""
         self._notes = next((each for each in ordered if isinstance(each, NotesMemory)), None)
         self._flushes = flush
         self._flush_seconds = timeout_seconds * _FLUSH_PATIENCE

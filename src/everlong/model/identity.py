@@ -154,10 +154,10 @@ def blocks_of(message: Message) -> list[HashedBlock]:
     text = message.get("content")
     if type(text) is str and role != "tool" and "tool_calls" not in message:  # most messages by far
         said = text.rstrip()
-        return [HashedBlock(side, b"text:" + said.encode("utf-8", "surrogatepass"))] if _has_identity(said) else []
+        return [] if is_reminder(said) else [HashedBlock(side, b"text:" + said.encode("utf-8", "surrogatepass"))]
     if role == "tool" and type(text) is str:  # most of the others
         said = text.rstrip()
-        inner = [b"text:" + said.encode("utf-8", "surrogatepass")] if _has_identity(said) else []
+        inner = [] if is_reminder(said) else [b"text:" + said.encode("utf-8", "surrogatepass")]
         is_error = bool(message.get("is_error"))
         return [HashedBlock("u", _result_identity(message.get("tool_call_id"), inner, is_error=is_error))]
     content = parts_of(message)
@@ -173,13 +173,8 @@ def blocks_of(message: Message) -> list[HashedBlock]:
     return [HashedBlock(side, identity) for identity in [*parts, *calls]]
 
 
-def _has_identity(text: str) -> bool:
-    """Return whether a text is part of a message's identity; empty texts and clients' reminders are not."""
-    return bool(text) and not is_reminder(text)
-
-
 def is_reminder(text: str) -> bool:
-    """Return whether a text is nothing but a client's reminders, one or several."""
+    """Return whether a text is empty, or nothing but a client's reminders: no part of a message's identity."""
     rest = text.strip()
     while end := next((end for tag, end in _REMINDER_TAGS.items() if rest.startswith(tag)), ""):
         _, closed, rest = rest.partition(end)
@@ -195,7 +190,7 @@ def _identities(parts: Sequence[dict[str, Any]]) -> Iterable[bytes]:
         if is_reasoning(part):
             continue
         if text := part_text(part).rstrip():
-            if _has_identity(text):
+            if not is_reminder(text):
                 yield b"text:" + text.encode("utf-8", "surrogatepass")
         elif kind == "tool_use":
             yield _call_identity(part.get("id"), part.get("name"), part.get("input"))

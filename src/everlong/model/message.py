@@ -48,18 +48,19 @@ def calls_of(message: Message) -> list[ToolCall]:
     raw = message.get("tool_calls")
     if not isinstance(raw, list):
         return []
-    return [_call(entry) for entry in raw if isinstance(entry, dict)]
-
-
-def _call(entry: dict[str, Any]) -> ToolCall:
-    # Besides "function", the API has "custom" tools, whose one free-text argument is called "input".
-    body = entry.get("function") or entry.get("custom")
-    if not isinstance(body, dict):
-        body = {}
-    arguments = body.get("arguments", body.get("input"))
-    if not isinstance(arguments, str):
-        arguments = "" if arguments is None else json.dumps(arguments, ensure_ascii=False, default=str)
-    return ToolCall(str(entry.get("id") or ""), str(body.get("name") or ""), arguments)
+    calls: list[ToolCall] = []
+    for entry in raw:
+        if not isinstance(entry, dict):
+            continue
+        # Besides "function", the API has "custom" tools, whose one free-text argument is called "input".
+        body = entry.get("function") or entry.get("custom")
+        if not isinstance(body, dict):
+            body = {}
+        arguments = body.get("arguments", body.get("input"))
+        if not isinstance(arguments, str):
+            arguments = "" if arguments is None else json.dumps(arguments, ensure_ascii=False, default=str)
+        calls.append(ToolCall(str(entry.get("id") or ""), str(body.get("name") or ""), arguments))
+    return calls
 
 
 def is_system(message: Message) -> bool:

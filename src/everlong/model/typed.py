@@ -195,11 +195,6 @@ def read_message(message: Message) -> Reading:
     return _MessageReader([*map(part_text, parts)], [bool(part.get(ADDED)) for part in parts]).read()
 
 
-def readable_text(message: Message) -> str:
-    """Return the text of a message without a client's additions."""
-    return read_message(message).text
-
-
 def typed_words(message: Message) -> str:
     """Return the words that a person typed in a user message; empty for other messages and without typed words.
 

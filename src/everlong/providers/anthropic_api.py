@@ -28,8 +28,8 @@ from everlong.providers.base import (
     weigh,
 )
 from everlong.providers.client import ClientProvider, StreamAssembler, listed_window, need, official_client
-from everlong.wire import sendable, to_anthropic, to_openai
-from everlong.wire.anthropic import INVALID
+from everlong.wire import sendable, to_anthropic
+from everlong.wire.anthropic import INVALID, from_assistant
 
 __all__ = ["AnthropicProvider", "anthropic_body", "anthropic_reply", "anthropic_usage"]
 
@@ -69,13 +69,14 @@ class AnthropicProvider(ClientProvider):
     ) -> None:
         need("anthropic", "Claude")
 
-        super().__init__(model, name, partial(official_client, "Anthropic", api_key, base_url, timeout))
+        client = partial(official_client, "Anthropic", api_key, base_url, timeout)
+        super().__init__(model, name, client, AnthropicAssembler)
 
     def served_context_length(self) -> int | None:
         """Return the model's window as the API, or another server that speaks its format, lists it."""
         try:
             with self._failures():
-                found: int | None = self._client.models.retrieve(self.model).max_input_tokens
+                found: int | None = self._client().models.retrieve(self.model).max_input_tokens
         except RequestRefused as error:
             if error.status != 404:
                 raise
@@ -83,7 +84,7 @@ class AnthropicProvider(ClientProvider):
         if found is not None:
             return found
         with self._failures():
-            listed = [model.to_dict(mode="json") for model in self._client.models.list().data]
+            listed = [model.to_dict(mode="json") for model in self._client().models.list().data]
         return listed_window(listed, self.model)
 
     def _body(self, messages: Sequence[Message], call: CallOptions) -> dict[str, Any]:
@@ -98,15 +99,12 @@ class AnthropicProvider(ClientProvider):
 
     @property
     def _create(self) -> Any:
-        return self._client.messages.create
+        return self._client().messages.create
 
     def _reply(self, whole: Any) -> Reply:
         if not isinstance(whole, dict) or not isinstance(whole.get("content"), list):
             raise self._malformed("no content")
         return anthropic_reply(whole, self.name)
-
-    def _gathering(self) -> StreamAssembler:
-        return AnthropicAssembler()
 
 
 # -- requests -------------------------------------------------------------------------------------------------------
@@ -268,7 +266,7 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 def anthropic_reply(answer: Mapping[str, Any], provider: str) -> Reply:
     """Return the reply that an answer of the API stands for."""
-    (message,) = to_openai([{"role": "assistant", "content": list(answer.get("content") or [])}])
+    message = from_assistant({"role": "assistant", "content": list(answer.get("content") or [])})
     content = message.get("content")
     if isinstance(content, list) and all(_is_plain(part) for part in content):
         message["content"] = "".join(str(part.get("text")) for part in content)

@@ -73,7 +73,7 @@ class ClientProvider(ABC):
     _streaming: ClassVar[dict[str, Any]] = {}
     """Extra fields of the body of a streamed request."""
 
-    def __init__(self, model: str, name: str, take_client: Callable[[], Any]) -> None:
+    def __init__(self, model: str, name: str, take_client: Callable[[], Any], assembler: type[StreamAssembler]) -> None:
         """Prepare a provider.
 
         Args:
@@ -81,23 +81,21 @@ class ClientProvider(ABC):
             name: the provider's name.
             take_client: returns its client, which providers of one endpoint share: a client reads every certificate of
                 the system, and hundreds of agents of one process would each pay for that again.
+            assembler: assembles the answer of one stream.
         """
         self.name = name
         self.model = model
-        self._take_client = take_client
-
-    @property
-    def _client(self) -> Any:
-        return self._take_client()
+        self._client = take_client
+        self._assembler = assembler
 
     def load(self) -> None:
         """Load the client's package, which takes a while, so that the first call does not wait for it."""
-        _ = self._client
+        self._client()
 
     @property
     def address(self) -> str:
         """The address that requests go to."""
-        return str(self._client.base_url)
+        return str(self._client().base_url)
 
     def complete(self, messages: Sequence[Message], **call: Unpack[CallOptions]) -> Reply:
         """Return the model's answer."""
@@ -110,7 +108,7 @@ class ClientProvider(ABC):
     def stream(self, messages: Sequence[Message], **call: Unpack[CallOptions]) -> Iterator[Event]:
         """Yield the model's answer as it comes."""
         body = self._prepare_body(messages, call)
-        answer = self._gathering()
+        answer = self._assembler()
         with self._failures(), self._send({**self._streaming, **body}, call, stream=True) as pieces:
             for piece in pieces:
                 yield from answer.take(piece.to_dict(mode="json"))
@@ -173,10 +171,6 @@ class ClientProvider(ABC):
     @abstractmethod
     def _reply(self, whole: Any) -> Reply:
         """Return the reply that an answer stands for."""
-
-    @abstractmethod
-    def _gathering(self) -> StreamAssembler:
-        """Return a new one, for one stream."""
 
 
 def _public(value: Any) -> Any:

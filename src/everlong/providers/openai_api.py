@@ -73,14 +73,15 @@ class OpenAIProvider(ClientProvider):
     ) -> None:
         need("openai", "this provider")
 
-        super().__init__(model, name, partial(official_client, "OpenAI", api_key, base_url, timeout))
+        client = partial(official_client, "OpenAI", api_key, base_url, timeout)
+        super().__init__(model, name, client, OpenAIAssembler)
         self.takes_markers = takes_markers
         self._strict = name == "openai" if strict is None else strict
 
     def served_models(self) -> list[dict[str, Any]]:
         """Return the server's list of models."""
         with self._failures():
-            return [model.to_dict(mode="json") for model in self._client.models.list().data]
+            return [model.to_dict(mode="json") for model in self._client().models.list().data]
 
     def served_context_length(self) -> int | None:
         """Return the model's window as the server lists it."""
@@ -98,16 +99,13 @@ class OpenAIProvider(ClientProvider):
 
     @property
     def _create(self) -> Any:
-        return self._client.chat.completions.create
+        return self._client().chat.completions.create
 
     def _reply(self, whole: Any) -> Reply:
         reply = openai_reply(whole, self.name) if isinstance(whole, dict) else None
         if reply is None:
             raise self._malformed("no message")
         return reply
-
-    def _gathering(self) -> StreamAssembler:
-        return OpenAIAssembler()
 
 
 _REASONING = re.compile(r"(?:.*/)?(?:gpt-?[5-9]|o[1-9])(?![a-z0-9])")

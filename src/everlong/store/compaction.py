@@ -282,7 +282,7 @@ def _write_view(
         return *core.database.write(work), None, None
     made, sessions = (0, 0), Sessions(core)
 
-    def both(connection: Connection, child: str) -> None:
+    def both(child: str, connection: Connection) -> None:
         nonlocal made
         made = work(connection)
         sessions.go_on(connection, roll_over, child, at, compaction_id=made[1])

@@ -260,7 +260,7 @@ class Sessions:
             "works_for": about.get("works_for"),
         }
 
-        def work(connection: Connection, ident: str) -> None:
+        def work(ident: str, connection: Connection) -> None:
             write_prompt(self._core, connection, prompt)
             self._insert(connection, ident, began, values)
 
@@ -300,7 +300,7 @@ class Sessions:
     def roll_over(self, ident: str, at: Branch | None = None, *, compaction_id: int | None = None) -> Session:
         """End a session and open its child at the same place, in one transaction; the child takes over everything."""
 
-        def work(connection: Connection, child: str) -> None:
+        def work(child: str, connection: Connection) -> None:
             self.go_on(connection, ident, child, at, compaction_id)
 
         return self.get(self.with_new_id(time.time(), work))
@@ -491,12 +491,12 @@ class Sessions:
     def _head_depth(self, connection: Connection, number: int | None) -> int:
         return connection.execute(select(branch.c.head_depth).where(branch.c.id == number)).scalar() or 0
 
-    def with_new_id(self, when: float, work: Callable[[Connection, str], None], wanted: str | None = None) -> str:
+    def with_new_id(self, when: float, work: Callable[[str, Connection], None], wanted: str | None = None) -> str:
         """Run work with new ids until one is free; return it. A wanted id is tried first."""
         for attempt in range(_ID_ATTEMPTS):
             ident = wanted if wanted is not None and attempt == 0 else new_session_id(when)
             try:
-                self._database.write(lambda connection, ident=ident: work(connection, ident))  # type: ignore[misc]
+                self._database.write(partial(work, ident))
             except StoreError as error:
                 if not isinstance(error.__cause__, IntegrityError):
                     raise

@@ -128,17 +128,13 @@ class Turns:
     def begin(
         self, at: Branch, *, model: str | None = None, session: str | None = None, began: float | None = None
     ) -> Turn:
-        """Begin a turn: a request is sent from a place in the tree; durable when this returns.
-
-        Replies that earlier turns got and that lead to this place are linked with their turns.
-        """
+        """Begin a turn: a request is sent from a place in the tree; durable when this returns."""
 
         def work(connection: Connection) -> Turn:
             tenant = self._core.tenant
             row = self._run(connection, self._branch, (at.id, tenant)).fetchone()
             if row is None:
                 raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
-            self._linker.link(connection, at)
             view_id, preamble = row
             sent_under = inherited_view(connection, view_id, at.depth)
             moment, named = time.time() if began is None else began, storable(model)
@@ -165,9 +161,9 @@ class Turns:
     ) -> Turn:
         """Finish a turn: store its reply, usage and end, and add them to the totals of its session.
 
-        The reply becomes a message of the conversation. A host that has stored it there itself gives its id as
-        ``echo_node``. If another reply stands there already, the turn begins a conversation of its own. `named` finds
-        the turn by one of its ``names``.
+        The reply becomes a message of the conversation, and replies that earlier turns got and that lead there are
+        linked with their turns. A host that has stored it there itself gives its id as ``echo_node``. If another reply
+        stands there already, the turn begins a conversation of its own. `named` finds the turn by one of its ``names``.
 
         Finishing a turn again in the same way changes nothing and counts nothing twice; in another way is an error.
         """
@@ -187,6 +183,7 @@ class Turns:
             past = FinishedTurn(checked, session=row.session, status=status)
             answered = StoredReply(at, echo_node, row.session)
             if echo_node is None:
+                self._linker.link(connection, at)
                 answered = self._add_reply(connection, at, past, attempt)
             told = None if usage is None else json.dumps(dict(usage), default=str)
             place, session = answered.at, answered.session

@@ -205,10 +205,12 @@ def _build_items(
             depth = gap_end
 
     for place, index in enumerate(matched):
-        if index is None or said[index].to_depth > cover:
+        piece = None if index is None else said[index]
+        # An old literal behind a new summary, such as its acknowledgement, must not end what the summary covers.
+        is_beside = bool(new) and piece is not None and not piece.is_raw and piece.from_depth == piece.to_depth
+        if index is None or piece is None or piece.to_depth > cover or is_beside:
             new.append(plain[place])
             continue
-        piece = said[index]
         close(piece.from_depth)
         equal = made[place] == given[index]
         kind: Kind = "edit" if piece.is_raw and not equal else piece.kind

@@ -18,11 +18,11 @@ from everlong.context.oversized import is_stub
 from everlong.errors import NotStored
 from everlong.model import CLEARED_RESULT, Message, text_of, whole_text
 from everlong.store.compaction import SeenContext, see, view_at
-from everlong.store.paths import Entry, leads_through, message_of, segments_to
+from everlong.store.paths import Entry, leads_through, message_of
 from everlong.store.schema import branch, content, node, view
 from everlong.store.search import Filters
 from everlong.store.search.query import normal
-from everlong.store.shown_path import SHORTEST, ShownPath, count_messages, find_message
+from everlong.store.shown_path import SHORTEST, ShownPath, find_message
 from everlong.store.tree import Branch
 from everlong.store.views import ID_DIGITS, ViewItem, items_of
 
@@ -279,7 +279,7 @@ def _clip(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Covered:
-    """The messages that a compaction summarized, changed and kept, with its summary."""
+    """The messages that a compaction summarized and changed, with its summary."""
 
     summary: str
     """The words of the summary, without the marks around them; empty if its words are gone."""
@@ -287,8 +287,6 @@ class Covered:
     """The messages that the summary tells of and that no longer stand in the context, oldest first."""
     edited: int
     """The messages that stand there in another form: cleared, shortened or as a stub."""
-    kept: int
-    """The messages that stayed as they were, of those that the view names."""
 
 
 def covered_by(core: StoreCore, one: Compaction) -> Covered:
@@ -302,23 +300,10 @@ def covered_by(core: StoreCore, one: Compaction) -> Covered:
         if one.view_id is None or connection.execute(known).first() is None:
             raise NotStored("the store no longer has what this compaction did")
         items = items_of(connection, core.reader, one.view_id)
-        path = segments_to(connection, one.branch, max((item.to_depth for item in items), default=0))
-        kept = [
-            part._replace(low=max(part.low, item.from_depth), high=min(part.high, item.to_depth))
-            for item in items
-            for part in path
-            if item.kind == "keep" and part.low < item.to_depth and part.high > item.from_depth
-        ]
-        count = sum(count_messages(connection, kept))
     at = core.branch(one.branch)
     gone = [item for item in items if item.kind == "new" and item.to_depth > item.from_depth]
     entries = [entry for item in gone for entry in core.entries(at, item.from_depth, min(item.to_depth, at.depth))]
-    return Covered(
-        _summary(items),
-        tuple(entries),
-        sum(item.kind == "edit" for item in items),
-        count,
-    )
+    return Covered(_summary(items), tuple(entries), sum(item.kind == "edit" for item in items))
 
 
 def standing_views(core: StoreCore, path: ShownPath) -> set[int]:

@@ -1,6 +1,6 @@
 """``python -m everlong.testing``: a stand-in model on loopback, for trying a client without a key.
 
-It speaks both APIs and repeats the beginning of every question. Ctrl-C ends it.
+It speaks both APIs, repeats each question, runs a command if told to, and lists the questions as a summary.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from everlong.testing.server import Ask, ModelServer
+from everlong.testing.server import Answer, Ask, Call, ModelServer
 
 __all__ = ["main"]
 
 _REPEATED_CHARS = 80
+_SHELLS = {"run_command", "bash", "Bash"}
+"""Tools that run a command, of Everlong, pi and Claude Code."""
 _KEPT_REQUESTS = 20
 """Requests whose bodies stay in memory; a server in a shell may run for days."""
 
@@ -37,19 +39,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def repeat_question(ask: Ask) -> str:
-    """Answer with the beginning of the question, or of the newest tool result."""
-    said = ask.results[-1][1] if ask.results else ask.last_user
-    words = " ".join(said.split())
-    cut = words if len(words) <= _REPEATED_CHARS else f"{words[:_REPEATED_CHARS].rstrip()}…"
-    return f"You said: {cut}" if cut else "You said nothing."
+def repeat_question(ask: Ask) -> Answer | str:
+    """Answer with the beginning of the question, a call of the shell for ``run: ls``, or a summary."""
+    if ask.results:
+        return f"The tool said: {_beginning(ask.results[-1][1])}"
+    order, _, command = ask.last_user.strip().partition(":")
+    shell = next((name for name in ask.tools if name in _SHELLS), None)
+    if shell and command and order.lower() == "run":
+        return Answer(calls=[Call(shell, {"command": command.strip()})])
+    earlier = [turn.text for turn in ask.turns if turn.role == "user" and turn.text][:-1]
+    if earlier and "\n## Goal\n" in ask.last_user:
+        done = "".join(f"- {_beginning(text)}\n" for text in earlier)
+        return f"## Progress\n### Done\n{done}"
+    return f"You said: {_beginning(ask.last_user)}"
+
+
+def _beginning(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) <= _REPEATED_CHARS else f"{words[:_REPEATED_CHARS].rstrip()}…"
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m everlong.testing",
         description="Run a stand-in model on this machine. It needs no key, speaks the APIs of Anthropic and OpenAI, "
-        "and repeats the beginning of every question. Ctrl-C ends it.",
+        "repeats the beginning of every question, and runs a command if told to. Ctrl-C ends it.",
     )
     parser.add_argument("--port", type=int, default=0, metavar="N", help="the port to listen on (default: a free one)")
     parser.add_argument(
@@ -73,8 +87,10 @@ def _describe(server: ModelServer) -> str:
         f"  export OPENAI_BASE_URL={server.openai_url} OPENAI_API_KEY=any\n"
         "\n"
         "Then try, in that shell:\n"
+        '  everlong                   and type "run: ls", to be asked first\n'
         '  everlong run -m openai:gpt-5 "Hello"\n'
         "  everlong wrap -- claude\n"
+        "With --window 12000 the window is small, and a compaction comes soon.\n"
         "\n"
         "Ctrl-C ends it.\n"
     )

@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from operator import methodcaller
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -19,7 +18,7 @@ from everlong.model.content import part_text
 from everlong.model.message import Message
 from everlong.tokens.messages import REPLY_PRIMING, MessageCounter
 
-__all__ = ["Beginnings", "BeginningsWalk", "Calibration"]
+__all__ = ["Calibration"]
 
 LEAST_SCALE = 0.3
 GREATEST_SCALE = 3.5
@@ -52,19 +51,19 @@ class _Learned:
 
 
 class Calibration:
-    """Learns from reported usage, per model, and estimates the prompt tokens of the next request."""
+    """Learns from reported usage, per model, and estimates the prompt tokens of the next request; safe for threads."""
 
     def __init__(self, counter: MessageCounter | None = None) -> None:
         self.counter = counter if counter is not None else MessageCounter()
-        self._beginnings = Beginnings(self.counter)
         self._models: dict[str, _Learned] = {}
+        self._last = _KeptCounts([], [], [], _Beginnings([], [], 0))
         self._lock = Lock()
 
     def observe(self, messages: Sequence[Message], prompt_tokens: int | None, model: str = "") -> None:
         """Learn from the prompt tokens that an API reported for a request; ignore impossible figures."""
         if isinstance(prompt_tokens, bool) or not isinstance(prompt_tokens, int | float):
             return
-        walk = self._beginnings.walk(messages)
+        walk = self._walk(messages)
         counted = walk.tokens + REPLY_PRIMING
         if not LEAST_SCALE * counted <= prompt_tokens <= GREATEST_SCALE * counted + _HIDDEN_TOKENS:
             return
@@ -104,7 +103,7 @@ class Calibration:
 
     def estimate(self, messages: Sequence[Message], model: str = "") -> int:
         """Return the best estimate of a request's prompt tokens: the last report, plus a count of newer messages."""
-        walk = self._beginnings.walk(messages)
+        walk = self._walk(messages)
         with self._lock:
             learned = self._models.get(model)
             scale = learned.scale() if learned else 1.0
@@ -113,6 +112,23 @@ class Calibration:
             return round((walk.tokens + REPLY_PRIMING) * scale)
         added = walk.tokens - walk.counted[length - 1]
         return max(1, report.reported + round(added * scale))
+
+    def _walk(self, messages: Sequence[Message]) -> _Beginnings:
+        """Return the beginnings of a list; the last walk is remembered, and goes on where the list has grown."""
+        contents = [message.get("content") if type(message) is dict else None for message in messages]
+        kept = self._last  # read once: another thread may replace it
+        size = _count_same(kept, messages, contents)
+        if size == len(messages) == len(kept.messages):
+            return kept.walk
+        prints, counted = kept.walk.prints[:size], kept.walk.counted[:size]
+        added = messages[size:]
+        prints += _fingerprints(added, prints[-1] if prints else 0)
+        counted += list(accumulate(self.counter.counts(added), initial=counted[-1] if counted else 0))[1:]
+        parts = [(at, says) for at, says in kept.parts if at < size]
+        parts += [(at, _words(held)) for at, held in enumerate(contents[size:], size) if type(held) is not str]
+        walk = _Beginnings(prints, counted, counted[-1] if counted else 0)
+        self._last = _KeptCounts(list(messages), contents, parts, walk)
+        return walk
 
 
 def _latest(learned: _Learned, prints: Sequence[int]) -> tuple[int, _Report | None]:
@@ -126,19 +142,14 @@ def _latest(learned: _Learned, prints: Sequence[int]) -> tuple[int, _Report | No
 
 # -- beginnings of lists -----------------------------------------------------------------------------------------------
 
-_CONTENT = methodcaller("get", "content")
 
-
-class BeginningsWalk(NamedTuple):
+class _Beginnings(NamedTuple):
     """The fingerprint and the tokens of each beginning of a list."""
 
     prints: list[int]
     counted: list[int]
-
-    @property
-    def tokens(self) -> int:
-        """The tokens of the whole list."""
-        return self.counted[-1] if self.counted else 0
+    tokens: int
+    """The tokens of the whole list."""
 
 
 class _KeptCounts(NamedTuple):
@@ -147,40 +158,7 @@ class _KeptCounts(NamedTuple):
     """The contents at the time of the walk, because a caller may change a message in place."""
     parts: list[tuple[int, str]]
     """The indices of contents that can change in place, each with its words."""
-    walk: BeginningsWalk
-
-
-class Beginnings:
-    """Walks lists of messages and remembers the last walk; safe for several threads."""
-
-    def __init__(self, counter: MessageCounter) -> None:
-        self._counter = counter
-        self._last = _KeptCounts([], [], [], BeginningsWalk([], []))
-
-    def walk(self, messages: Sequence[Message]) -> BeginningsWalk:
-        """Return the beginnings of a list."""
-        contents = _contents(messages)
-        kept = self._last  # read once: another thread may replace it
-        size = _count_same(kept, messages, contents)
-        if size == len(messages) == len(kept.messages):
-            return kept.walk
-        prints, counted = kept.walk.prints[:size], kept.walk.counted[:size]
-        added = messages[size:]
-        prints += _fingerprints(added, prints[-1] if prints else 0)
-        counted += list(accumulate(self._counter.counts(added), initial=counted[-1] if counted else 0))[1:]
-        parts = [(at, says) for at, says in kept.parts if at < size]
-        parts += [(at, _words(held)) for at, held in enumerate(contents[size:], size) if type(held) is not str]
-        walk = BeginningsWalk(prints, counted)
-        self._last = _KeptCounts(list(messages), contents, parts, walk)
-        return walk
-
-
-def _contents(messages: Sequence[Message]) -> list[Any]:
-    """Return the content of each message; fast, because it runs over whole conversations at every request."""
-    try:
-        return list(map(_CONTENT, messages))
-    except AttributeError:  # not all are messages
-        return [message.get("content") if type(message) is dict else None for message in messages]
+    walk: _Beginnings
 
 
 def _count_same(kept: _KeptCounts, messages: Sequence[Message], contents: list[Any]) -> int:
@@ -195,12 +173,6 @@ def _count_same(kept: _KeptCounts, messages: Sequence[Message], contents: list[A
         return 0
 
 
-def _text_or_words(message: Any) -> Any:
-    """Return a message's text, or the words of its parts."""
-    content = message.get("content")
-    return content if type(content) is str else _words(content)
-
-
 def _fingerprints(messages: Sequence[Message], rolling: int) -> list[int]:
     """Return a number for each beginning of a list that depends only on the words and calls in it.
 
@@ -211,8 +183,9 @@ def _fingerprints(messages: Sequence[Message], rolling: int) -> list[int]:
         if type(message) is not dict:
             rolling = hash((rolling, repr(message)))
         else:
-            calls = message.get("tool_calls")
-            rolling = hash((rolling, str(message.get("role")), _text_or_words(message), repr(calls) if calls else None))
+            content, calls = message.get("content"), message.get("tool_calls")
+            said = content if type(content) is str else _words(content)
+            rolling = hash((rolling, str(message.get("role")), said, repr(calls) if calls else None))
         found.append(rolling)
     return found
 

@@ -186,17 +186,14 @@ def _chunk_features(data: bytes, ascii_only: bool) -> tuple[float, list[int], li
     x = int.from_bytes(data.translate(_CLASSES), "little")
     counts = _ascii_counts(data, x)
     repeated = 0.0
-    if (counts[_LONG_MARKS] + counts[_LONG_WORDS]) * 4 > len(data) or _has_blanks(data):
+    # Each test by itself: a loop over them costs as much as counting a short text.
+    has_blanks = len(data) >= _SHORTEST_BLANK and (_SPACE_RUN in data or _BREAK_RUN in data or _TAB_RUN in data)
+    if has_blanks or (counts[_LONG_MARKS] + counts[_LONG_WORDS]) * 4 > len(data):
         repeated, data = _collapse_repetitions(data)
         x = int.from_bytes(data.translate(_CLASSES), "little")
         counts = _ascii_counts(data, x)
         counts[_LONG_MARKS] = 0  # long punctuation without repetition is no ruler
     return repeated, counts, [] if ascii_only else _wide_counts(data, x)
-
-
-def _has_blanks(data: bytes) -> bool:
-    # Each test by itself: a loop over them costs as much as counting a short text.
-    return len(data) >= _SHORTEST_BLANK and (_SPACE_RUN in data or _BREAK_RUN in data or _TAB_RUN in data)
 
 
 def _collapse_repetitions(data: bytes) -> tuple[float, bytes]:

@@ -171,7 +171,8 @@ class MessageCounter:
         while waiting:  # a stack, so that no depth of nesting can exhaust the interpreter's
             item = waiting.pop()
             if isinstance(item, str):
-                tokens += self._text(item)
+                is_payload = len(item) > _PAYLOAD_CHARS and item.startswith("data:")
+                tokens += payload_tokens(len(item)) if is_payload else self.count_text(item)
             elif isinstance(item, list | tuple):
                 waiting.extend(item)
             elif isinstance(item, Mapping):
@@ -184,7 +185,7 @@ class MessageCounter:
         kind = part.get("type")
         if not isinstance(kind, str):
             kind = ""
-        media = media_tokens(part) if kind else None
+        media = media_tokens(part) if kind and kind != "text" else None
         if media is not None:
             return media
         if kind == "tool_use":
@@ -193,11 +194,6 @@ class MessageCounter:
             return len(part["data"]) // _SEALED_CHARS_PER_TOKEN
         waiting.extend(item for key, item in part.items() if key not in _UNSPOKEN)
         return 0
-
-    def _text(self, text: str) -> int:
-        if len(text) > _PAYLOAD_CHARS and text.startswith("data:"):
-            return payload_tokens(len(text))
-        return self.count_text(text)
 
 
 def _as_text(value: Any) -> str:

@@ -38,6 +38,7 @@ INVALID = "INVALID_JSON"
 """The one key of an input whose arguments were no JSON object; the name that Anthropic's documentation uses."""
 
 _DATA_URL = re.compile(r"data:([^;,]*);base64,(.+)", re.DOTALL)
+_USUAL_KEYS = frozenset({"role", "content", ANTHROPIC})
 _RESULT_KEYS = frozenset({"type", "tool_use_id", "content", "is_error", "cache_control", OPENAI})
 _TOOL_KEYS = frozenset({"role", "tool_call_id", "content", "is_error", "cache_control", ANTHROPIC})
 
@@ -289,7 +290,7 @@ def to_openai(
     result = _system_messages(system)
     for message in messages:
         if message["role"] == "assistant":
-            result.append(_from_assistant(message))
+            result.append(from_assistant(message))
         elif message["role"] == "user":
             result.extend(_from_user(message, result[-1] if result else before))
         elif is_system(message) or message["role"] == "tool":  # newer models take instructions amid the conversation
@@ -400,7 +401,8 @@ def _extra_fields(notes: dict[str, Any]) -> dict[str, Any]:
     return rest_of(extra, {"role"}) if isinstance(extra, dict) else {}
 
 
-def _from_assistant(message: dict[str, Any]) -> Message:
+def from_assistant(message: dict[str, Any]) -> Message:
+    """Return the OpenAI form of an assistant message."""
     notes = notes_of(message, OPENAI)
     result: Message = {"role": "assistant", "content": message.get("content")}
     if isinstance(message.get("content"), list):
@@ -502,12 +504,8 @@ def _to_message(message: Message, call_id: str) -> dict[str, Any]:
         return message
     content = message.get("content")
     result = {"role": "user", "content": content if isinstance(content, str) else _blocks(content), **extra}
-    own = {"content": content_form(message) if content is None else None, "extra": _own_fields(message)}
+    own = {"content": content_form(message) if content is None else None, "extra": rest_of(message, _USUAL_KEYS)}
     return with_notes(result, OPENAI, own)
-
-
-def _own_fields(message: Message, *names: str) -> dict[str, Any]:
-    return rest_of(message, {"role", "content", ANTHROPIC, *names})
 
 
 def _joined_blocks(message: Message, call_id: str) -> list[Any]:
@@ -524,7 +522,7 @@ def _to_assistant(message: Message) -> dict[str, Any]:
     if not entries:
         result = {"role": "assistant", "content": content if isinstance(content, str) else _blocks(content)}
         form = content_form(message) if content is None else None
-        return with_notes(result, OPENAI, {"content": form, "extra": _own_fields(message)})
+        return with_notes(result, OPENAI, {"content": form, "extra": rest_of(message, _USUAL_KEYS)})
     parts = _blocks(content)
     blocks: list[Any] = []
     taken = 0
@@ -534,7 +532,7 @@ def _to_assistant(message: Message) -> dict[str, Any]:
         blocks += [*parts[taken:until], use_from_call(entry)]
         taken = until
     form = content_form(message)
-    own = {"content": None if form == "null" else form, "extra": _own_fields(message, "tool_calls")}
+    own = {"content": None if form == "null" else form, "extra": rest_of(message, {*_USUAL_KEYS, "tool_calls"})}
     return with_notes({"role": "assistant", "content": [*blocks, *parts[taken:]]}, OPENAI, own)
 
 
@@ -546,5 +544,5 @@ def _to_reminder(message: Message) -> dict[str, Any]:
         else block
         for block in _blocks(message.get("content"))
     ]
-    notes = {"role": message["role"], "content": content_form(message), "extra": _own_fields(message)}
+    notes = {"role": message["role"], "content": content_form(message), "extra": rest_of(message, _USUAL_KEYS)}
     return with_notes({"role": "user", "content": blocks}, OPENAI, notes)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["money", "print_books"]
 
-_BOOK_HEADS = ("calls", "plain", "read", "written", "out", "paid", "uncached")
+_BOOK_HEADS = ("calls", "fresh", "cached", "written", "out", "paid", "uncached")
 _SIDE_CALLS = {
     "summary": ("call for a summary", "calls for summaries"),
     "memory": ("memory flush", "memory flushes"),
@@ -90,10 +90,11 @@ def _compaction_remarks(total: Account) -> list[str]:
     if not total.compactions and not total.unsent.tokens:
         return []
     anew, unsent = total.rewritten, total.unsent
+    dearer = f"  cost   {_amount(total, anew.cost)} more for {anew.tokens:,} tokens that had left the cache (estimated)"
     return [
         f"{counted(total.compactions, 'compaction')}:",
         f"  cost   {_amount(total, total.kinds['summary'].cost)} for summaries",
-        f"  cost   {_amount(total, anew.cost)} more for {anew.tokens:,} tokens that had to be sent anew (estimated)",
+        *([dearer] if anew.tokens else []),
         f"  saved  {_amount(total, unsent.cost)} for {unsent.tokens:,} tokens that were not sent again (estimated)",
     ]
 

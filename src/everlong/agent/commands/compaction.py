@@ -11,20 +11,16 @@ from everlong.model import Message, calls_of, counted, text_of
 if TYPE_CHECKING:
     from everlong.agent import Agent
     from everlong.store import Compaction
-    from everlong.store.whereabouts import Covered
 
 _MOST_LISTED = 20
 """Messages listed of those that a summary tells of."""
 _SPEAKERS = {"user": "you", "assistant": "the model", "tool": "a tool"}
-_REASONS = {
-    "preflight": "the next request would not have fitted",
-    "threshold": "the context had grown to its threshold",
-    "overflow": "the provider refused a request as too long",
-    "model switch": "the new model has a smaller window",
-    "hygiene": "a resumed conversation almost filled the window",
-    "manual": "you asked for it",
-    "oversized": "a message was larger than the window",
+REASONS = {
+    "preflight": "the next request would not fit",
+    "overflow": "refused as too long",
+    "hygiene": "resumed with an almost full window",
 }
+"""Reasons whose names only we know, in words."""
 
 
 def compress(desk: Desk, words: str) -> None:
@@ -36,6 +32,8 @@ def compress(desk: Desk, words: str) -> None:
 
 def undo(desk: Desk, words: str) -> None:
     """Take back the last exchange, or the newest compaction if that came later."""
+    from everlong.context.rules import read_edit  # noqa: PLC0415 - the prompt comes before this is loaded
+
     conversation = desk.agent.conversation
     if words == "compaction" or (not words and _is_compacted_last(desk.agent)):
         if not conversation.undo_compaction():
@@ -52,7 +50,8 @@ def undo(desk: Desk, words: str) -> None:
     if said is None:
         raise ChatError("nothing was said yet")
     desk.agent.engine.update_from_response({})  # the last usage report counted the messages that are gone
-    desk.show.line(f"taken back, with its answer: {' '.join(text_of(said).split())[:100]}")
+    told = f"taken back, with its answer: {' '.join(text_of(said).split())[:100]}"
+    desk.show.line("your change of the rules is taken back" if read_edit(said) else told)
 
 
 def _is_compacted_last(agent: Agent) -> bool:
@@ -102,7 +101,7 @@ def _describe(one: Compaction) -> str:
     before, after = one.tokens_before or 0, one.tokens_after or 0
     return (
         f"{before:,} → {after:,} tokens, {one.messages_before} → {counted(one.messages_after, 'message')}, "
-        f"by {one.summarizer or one.engine}: {_REASONS.get(one.reason, one.reason)}"
+        f"by {one.summarizer or one.engine}: {REASONS.get(one.reason, one.reason)}"
     )
 
 
@@ -112,8 +111,10 @@ def _show_findings(desk: Desk, one: Compaction) -> None:
 
 
 def _show_compaction(desk: Desk, number: int, one: Compaction) -> None:
+    from everlong.store.whereabouts import covered_by  # noqa: PLC0415 - the prompt comes before this is loaded
+
     show = desk.show
-    show.line(f"Compaction {number}, {_when(one)}: {_REASONS.get(one.reason, one.reason)}", "bold")
+    show.line(f"Compaction {number}, {_when(one)}: {REASONS.get(one.reason, one.reason)}", "bold")
     before, after = one.tokens_before or 0, one.tokens_after or 0
     saved = f", {100 * (before - after) // before} % less" if before > after else ""
     show.line(
@@ -124,10 +125,9 @@ def _show_compaction(desk: Desk, number: int, one: Compaction) -> None:
     if one.fallback:
         show.line(f"  without the model: {one.fallback}", "yellow")
     _show_findings(desk, one)
-    covered = _covered(desk, one)
+    covered = covered_by(desk.agent.conversation.store, one)
     told = [f"{counted(len(covered.summarized), 'message')} summarized"]
     told += [f"{covered.edited} cleared or shortened"] if covered.edited else []
-    told += [f"{covered.kept} kept as they were"] if covered.kept else []
     show.line(f"  {', '.join(told)}")
     show.line("The summary tells of:")
     if len(covered.summarized) > _MOST_LISTED:
@@ -147,17 +147,14 @@ def _headline(message: Message, length: int = 100) -> str:
     return line if len(line) <= length else f"{line[: length - 1].rstrip()}…"
 
 
-def _covered(desk: Desk, one: Compaction) -> Covered:
-    from everlong.store.whereabouts import covered_by  # noqa: PLC0415 - the prompt comes before this is loaded
-
-    return covered_by(desk.agent.conversation.store, one)
-
-
 def summary(desk: Desk, words: str) -> None:
     """Show the newest summary, or that of a compaction."""
+    from everlong.store.whereabouts import covered_by  # noqa: PLC0415 - the prompt comes before this is loaded
+
     done = _compactions(desk)
     if not done:
         raise ChatError("nothing was compacted yet, so there is no summary")
     one = pick(done, words) if words else done[-1]
     desk.show.line(f"The summary of compaction {done.index(one) + 1}, {_when(one)}", "bold")
-    desk.show.text(_covered(desk, one).summary or "its words are no longer stored")
+    covered = covered_by(desk.agent.conversation.store, one)
+    desk.show.text(covered.summary or "its words are no longer stored")

@@ -30,7 +30,7 @@ __all__ = [
 
 T = TypeVar("T")
 
-LOOK, KEEP, GO_ON, LEAVE = "Look", "Keep and compact", "Go on", "Take away and leave"
+LOOK, KEEP, GO_ON, LEAVE = "Look", "Keep and compact", "Go on", "Save and leave"
 """The groups of the chat's own commands, in the order of ``/help``."""
 
 

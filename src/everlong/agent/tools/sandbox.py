@@ -8,11 +8,12 @@ command line; `process` runs it.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -22,7 +23,7 @@ from typing import Literal
 from everlong.config.paths import config_home, data_home
 from everlong.processes import system_program
 
-__all__ = ["GUARDED", "Confinement", "GuardedPlaces", "Sandbox", "find_sandbox"]
+__all__ = ["GUARDED", "Confinement", "GuardedPlaces", "Sandbox", "find_sandbox", "guarded_names"]
 
 GUARDED = (".git", ".everlong")
 """Folders of a workspace that commands can read but not change: git and Everlong run what they say.
@@ -33,6 +34,13 @@ way as soon as somebody outside replaces it, as ``git config`` does.
 
 _BARE = "HEAD"
 """A folder with this file and no ``.git`` may be a bare repository, and git obeys the ``config`` beside it."""
+
+_NAMED = re.compile(
+    r"(?:^|\])[ \t]*(hookspath|path|fsmonitor|clean|smudge|process|textconv|command|driver|editor|pager|helper|program"
+    r"|sshcommand)[ \t]*=[ \t]*([^\n]*)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Settings of git that name a folder of hooks, other settings, or a program."""
 
 _GITLINK, _GITLINK_BYTES = 0o160000, b"\0\0\xe0\0"
 
@@ -51,7 +59,7 @@ class GuardedPlaces:
         with _lock:
             for folder in self._folders:
                 _users[folder] += 1
-                for name in _guarded_names(folder):
+                for name in guarded_names(folder):
                     with suppress(OSError):
                         (folder / name).mkdir()
 
@@ -65,16 +73,49 @@ class GuardedPlaces:
                 del _users[folder]
                 if not is_over or _is_in_use(folder):
                     continue
-                for name in _guarded_names(folder):
+                for name in guarded_names(folder):
                     with suppress(OSError):
                         (folder / name).rmdir()  # which only an empty one lets be done
 
 
-def _guarded_names(folder: Path) -> tuple[str, ...]:
-    """Return the guarded names of a folder; where it is no repository, also that by which it would become one."""
-    git = folder / ".git"
-    is_repository = git.is_file() or (git / _BARE).exists() or (folder / _BARE).is_file()
-    return GUARDED if is_repository else (*GUARDED, _BARE)
+def guarded_names(folder: Path) -> list[str]:
+    """Return the guarded names of a folder, with what git's settings name in it.
+
+    Where it is no repository there is also that by which it would become one.
+    """
+    top, home = _top(folder), _home() or folder
+    files = [one / name for one in _repositories(top) for name in ("config", "config.worktree")]
+    files += home / ".gitconfig", home / ".config/git/config"
+    named = [str(path.relative_to(folder)) for file in files for path in _named_in(file, top, folder)]
+    is_git = _is_repository(folder) or (folder / _BARE).is_file()
+    return list(dict.fromkeys([*GUARDED, *named] if is_git else [*GUARDED, _BARE, *named]))
+
+
+def _is_repository(folder: Path) -> bool:
+    return (folder / ".git").is_file() or (folder / ".git" / _BARE).exists()  # an empty one is only a guard
+
+
+def _top(folder: Path) -> Path:
+    """Return the top of the repository that a folder is in; without one, the folder."""
+    return next(filter(_is_repository, (folder, *folder.parents)), folder)
+
+
+def _named_in(file: Path, top: Path, folder: Path, depth: int = 5) -> Iterator[Path]:
+    """Yield what settings of git name inside of a folder: what is there, and where hooks would be looked for."""
+    try:
+        found = _NAMED.findall(file.read_text(encoding="utf-8", errors="replace")) if depth and file.is_file() else []
+    except OSError:
+        return
+    for key, value in found:
+        for word in value.replace('"', " ").split():
+            path = Path(os.path.normpath((file.parent if key.lower() == "path" else top) / word.lstrip("!")))
+            is_hooks = key.lower() == "hookspath" and path.parent.is_dir()
+            is_program = key.lower() not in {"hookspath", "path"}
+            if is_program and not set("/.") & set(word):  # it is looked for in PATH
+                continue
+            if _is_inside(path, [folder]) and (is_hooks or os.path.lexists(path)):
+                yield path
+                yield from _named_in(path, top, folder, depth - 1) if key.lower() == "path" else ()
 
 
 def submodules(folder: Path) -> list[Path]:
@@ -82,12 +123,9 @@ def submodules(folder: Path) -> list[Path]:
 
     ``git status`` goes into them, and runs what the settings there say.
     """
-    top = next((path for path in (folder, *folder.parents) if os.path.lexists(path / ".git")), folder)
-    git, found = top / ".git", list[Path]()
+    top, found = _top(folder), list[Path]()
     with suppress(OSError, ValueError, IndexError):
-        if git.is_file():
-            git = top / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()
-        for name in _gitlinks((git / "index").read_bytes()):
+        for name in _gitlinks((_repositories(top)[0] / "index").read_bytes()):
             path = top / name
             if _is_inside(path, [folder]) and path.is_dir() and Path(os.path.realpath(path)) == path:
                 found += [path, *submodules(path)]
@@ -207,15 +245,16 @@ class Sandbox:
         for path in seen:
             line += ["--ro-bind", str(path), str(path)]
         others = {path for folder in folders for path in submodules(folder)}
-        above = {path for one in others for path in one.parents if _is_inside(path, folders)} - others
-        for folder in sorted({*folders, *others, *above}):  # one that is allowed inside of a guarded one can be written
-            if folder in above and folder not in folders:  # nobody can put another folder in its place
-                line += ["--bind", str(folder), str(folder)]
-                continue
-            # Nothing can be planted where a guard could not be made, because the disk was full.
-            is_guarded = all(os.path.lexists(folder / name) for name in _guarded_names(folder))
-            line += ["--bind" if is_guarded else "--ro-bind", str(folder), str(folder)]
-            line += [part for path in _guarded(folder) for part in ("--ro-bind", str(path), str(path))]
+        guarded = {path: "--ro-bind" for folder in {*folders, *others} for path in _guarded(folder)}
+        # Nobody can put another folder in the place of one around them.
+        mounts = {above: "--bind" for one in {*guarded, *others} for above in one.parents if _is_inside(above, folders)}
+        mounts |= guarded
+        for folder in {*folders, *others}:  # one that is allowed inside of a guarded one can be written
+            # Nothing can be planted in a bare repository, nor where a guard could not be made: the disk was full.
+            is_bare = folder == folders[0] and (folder / _BARE).is_file() and not _is_repository(folder)
+            is_guarded = all(os.path.lexists(folder / name) for name in guarded_names(folder))
+            mounts[folder] = "--bind" if is_guarded and not is_bare else "--ro-bind"
+        line += [part for path in sorted(mounts) for part in (mounts[path], str(path), str(path))]
         line += [part for path in again for part in _cover(path)]
         for path in (path for path in seen if _is_inside(path, again)):
             line += ["--ro-bind", str(path), str(path)]
@@ -227,16 +266,20 @@ class Sandbox:
 
 def _guarded(folder: Path) -> list[Path]:
     """Return what must not be written in a workspace: also the repository that a ``.git`` names, and this program."""
-    places = (folder / name for name in _guarded_names(folder))
-    found = [path for path in places if os.path.lexists(path) and not path.is_symlink()]
+    places = (folder / name for name in guarded_names(folder))
+    found = [path for path in places if not path.is_symlink()]
     found.append(Path(os.path.realpath(sys.prefix)))  # modules that are loaded later run outside
+    return [path for path in (*found, *_repositories(folder)) if path.exists() and _is_inside(path, [folder])]
+
+
+def _repositories(folder: Path) -> list[Path]:
+    """Return the folders of the repository that a folder's ``.git`` is or names: its own, and the common one."""
     git = folder / ".git"
     with suppress(OSError, ValueError):
         if git.is_file():
             git = Path(os.path.realpath(folder / git.read_text(encoding="utf-8").removeprefix("gitdir:").strip()))
-            found.append(git)
-            found.append(Path(os.path.realpath(git / (git / "commondir").read_text(encoding="utf-8").strip())))
-    return [path for path in found if path.exists() and _is_inside(path, [folder])]
+            return [git, Path(os.path.realpath(git / (git / "commondir").read_text(encoding="utf-8").strip()))]
+    return [git]
 
 
 def _is_inside(path: Path, others: Iterable[Path]) -> bool:
@@ -270,7 +313,7 @@ def _profile(folders: Sequence[Path], unseen: Sequence[Path], seen: Sequence[Pat
     rules += [f"(allow file-write* (subpath {_quoted(path)}))" for path in temporary]
     for folder in sorted({*folders, *(path for one in folders for path in submodules(one))}):
         rules.append(f"(allow file-read* file-write* (subpath {_quoted(folder)}))")
-        guarded = dict.fromkeys([*(folder / name for name in _guarded_names(folder)), *_guarded(folder)])
+        guarded = dict.fromkeys([*(folder / name for name in guarded_names(folder)), *_guarded(folder)])
         rules += [f"(deny file-write* (subpath {_quoted(path)}))" for path in guarded]
     rules += [f"(deny file-read* file-write* (subpath {_quoted(path)}))" for path in again]
     rules += [f"(allow file-read* (subpath {_quoted(path)}))" for path in seen if _is_inside(path, again)]

@@ -15,7 +15,7 @@ from pydantic import Field
 from everlong.agent.text import plain
 from everlong.agent.tools import process
 from everlong.agent.tools.context import ToolContext
-from everlong.agent.tools.sandbox import GUARDED, GuardedPlaces, find_sandbox
+from everlong.agent.tools.sandbox import GuardedPlaces, find_sandbox, guarded_names
 from everlong.agent.tools.tool import ToolOutput
 from everlong.errors import ToolError, ToolInterrupted
 
@@ -137,7 +137,9 @@ def _check_runnable(command: str, context: ToolContext) -> None:
             f"no command may run without a sandbox (agent.sandbox is on), and there is none: {find_sandbox()[1]}"
         )
     root, allowed = context.workspace.root, context.workspace.allowed
-    links = (folder / name for folder in (root, *allowed) for name in GUARDED if (folder / name).is_symlink())
+    links = (
+        folder / name for folder in (root, *allowed) for name in guarded_names(folder) if (folder / name).is_symlink()
+    )
     link = next((link for link in links if Path(os.path.realpath(link)) not in allowed), None)
     if link is not None and context.confinement.sandbox is not None:
         raise ToolError(f"{link} is a link, which no sandbox can guard; put the folder itself there")

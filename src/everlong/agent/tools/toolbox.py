@@ -7,7 +7,6 @@ was wrong and what it can do.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -139,11 +138,6 @@ class ToolSet:
     toolbox: Toolbox
     context: ToolContext
     approvals: Approvals
-
-    @property
-    def interrupted(self) -> threading.Event:
-        """An event that is set while the user wants the work to stop."""
-        return self.context.interrupted
 
     def describe(self, call: ToolCall) -> str:
         """Return a call in one line for people."""

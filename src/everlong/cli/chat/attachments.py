@@ -14,13 +14,16 @@ from everlong.cli.output import format_bytes
 _MENTION = re.compile(r"(?<!\S)@(\"[^\"\n]+\"|\S+)")
 
 
-def attach_files(text: str, root: Path, note: Callable[[str], None]) -> str | list[dict[str, Any]]:
+def attach_files(
+    text: str, root: Path, note: Callable[[str], None], *, is_typed: bool = True
+) -> str | list[dict[str, Any]]:
     """Return a prompt with the files and images that it names; what cannot be attached is noted and stays as words.
 
     Args:
         text: The prompt.
         root: The folder that relative paths start from.
         note: Told of each file that is attached, or why it is not.
+        is_typed: False if others may have written the prompt: then only files in the folder go along.
     """
     parts: list[dict[str, Any]] = []
     for found in dict.fromkeys(match.strip('"') for match in _MENTION.findall(text)):
@@ -28,6 +31,8 @@ def attach_files(text: str, root: Path, note: Callable[[str], None]) -> str | li
         if path is None:
             if Path(found).suffix or "/" in found:  # others are names, as of people
                 note(f"there is no file {found}; the model gets only these words")
+        elif not is_typed and not path.resolve().is_relative_to(root.resolve()):
+            note(f"{found} is outside of this folder; it goes along only if the command line names it")
         else:
             part = _read(path, found, root, note)
             parts += [] if part is None else [part]

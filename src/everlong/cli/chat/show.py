@@ -351,7 +351,7 @@ class Show:
         session = conversation.session
         whole = None if session is None else conversation.store.conversations.get(session.id)
         ident, title = (conversation.session_id, None) if whole is None else (whole.id, whole.title)
-        self.quiet(f"session {ident}{f' ({title})' if title else ''}: {counted(len(messages), 'message')}")
+        self.quiet(f"session {ident}{f' ({title})' if title else ''}: {counted(len(messages), 'message')} in context")
         at = max((n for n, one in enumerate(messages) if one.get("role") == "user"), default=None)
         if at is None or self.plain:
             return

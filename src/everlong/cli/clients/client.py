@@ -19,6 +19,8 @@ from everlong.config.files import open_regular, write_whole
 from everlong.errors import ConfigError
 
 _MARK = "\ufeff"
+_MOST_BYTES = 10_000_000
+"""Bytes of the largest configuration file that is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +214,10 @@ def _assign(values: Any, path: Sequence[str], value: Any) -> Any:
 def _read(path: Path) -> str | None:
     try:
         with open_regular(Path(os.path.realpath(path))) as file:  # a project's own may lead to a pipe or a device
-            return file.read().decode("utf-8")
+            data = file.read(_MOST_BYTES + 1)
+            if len(data) > _MOST_BYTES:
+                raise ConfigError(f"{path} has more than {_MOST_BYTES:,} bytes, too many for settings; make it smaller")
+            return data.decode("utf-8")
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:

@@ -16,8 +16,8 @@ from typing import Any
 from everlong.errors import ConfigError
 from everlong.extras import install_command
 
-_STRING = r'"(?:\\.|[^"\\\n])*"'
-_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_STRING = r'"(?:\\.|[^"\\\n])*+"?'  # one without an end is passed over whole, or it takes a square of time
+_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*(?:.*?\*/|.*)", re.DOTALL)
 _LAST_COMMA = re.compile(rf"{_STRING}|,(?=\s*[}}\]])")
 _INDENT = "  "
 
