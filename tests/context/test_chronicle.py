@@ -83,7 +83,8 @@ def test_a_quotation_that_is_too_long_loses_courtesy_first() -> None:
 
 
 def test_a_sentence_that_is_too_long_is_cut_from_its_end_and_never_inside() -> None:
-    asked = "I want lamps on pier_7 (for fog, snow, rain), because fog comes earlier each year now, so that they see Dock.md"
+    reason = "because fog comes earlier each year now"
+    asked = f"I want lamps on pier_7 (for fog, snow, rain), {reason}, so that they see Dock.md"
     turns = [m for n in range(12) for m in (user(f"Berth_{n}: {asked}, can you help?"), assistant("Yes."))]
     done = re.findall(r'- turn (\d+), "(.*?)(?: …)?"', "\n".join(told(turns, 420).items["Done"]))
     rest = [f"Berth_{int(number) - 1}: {asked}".partition(words) for number, words in done]
