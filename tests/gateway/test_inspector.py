@@ -131,6 +131,24 @@ def test_an_open_page_does_not_hold_up_the_end(
     assert time.monotonic() - began < PATIENCE
 
 
+def test_the_open_pages_of_one_key_keep_no_other_out(
+    model: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("READER_KEY", READER)
+    monkeypatch.setenv("WRITER_KEY", WRITER)
+    with serving(model.url, tmp_path, keys=KEYS) as address:
+        place = ("127.0.0.1", int(address.rpartition(":")[2]))
+        pages = [socket.create_connection(place) for _ in range(70)]
+        for page in pages:
+            asked = f"GET /inspector/live HTTP/1.1\r\nHost: 127.0.0.1\r\nx-everlong-key: {WRITER}\r\n\r\n"
+            page.sendall(asked.encode())
+        said = [page.recv(100).split(b" ")[1] for page in pages]
+        assert said.count(b"200") == 16
+        assert ask(address, "GET", "/inspector/", headers=basic(READER)).status == 200
+        for page in pages:
+            page.close()
+
+
 def test_an_undo_in_the_page_changes_the_next_request(model: ModelServer, tmp_path: Path) -> None:
     with serving(model.url, tmp_path) as address, Store.open(tmp_path / "served.db") as store:
         talk = Talk(address, model)

@@ -288,16 +288,13 @@ class PromptCache:
         Marked prefixes stay known; only `is_cold` cannot tell before the next request.
         """
         for key, session in self._sessions.items():
-            session.view, session.known = self._view(key), []
+            session.view, session.known = RequestView("/".join(key), self._count), []
 
     def _session(self) -> _CacheSession:
         key = (self.choice.provider, self._model)
         if key not in self._sessions:
-            self._sessions[key] = _CacheSession(self._view(key))
+            self._sessions[key] = _CacheSession(RequestView("/".join(key), self._count))
         return self._sessions[key]
-
-    def _view(self, key: tuple[Provider, str]) -> RequestView:
-        return RequestView(f"{key[0]}/{key[1]}", self._count)
 
 
 def _ttl(value: str | None) -> Ttl:

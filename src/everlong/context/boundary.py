@@ -195,7 +195,8 @@ def least_tokens(
     """Return the size of the smallest result that any limits could lead to, with a frame of so many tokens."""
     none = BoundaryLimits(0, 0, 0, 0, 0, frame, acknowledgement, summary=lambda _: 0)
     planner = BoundaryPlanner(messages, counts, layout, none, HeadTokens(0, 0))
-    return planner.rest(layout.newest_start, 0, LEAST_SUMMARY) + planner.least_tail(layout.newest_start)
+    newest = layout.newest_start
+    return planner.rest(newest, 0, LEAST_SUMMARY) + least_tail_tokens(messages[newest:], counts[newest:])
 
 
 class BoundaryPlanner:
@@ -229,11 +230,12 @@ class BoundaryPlanner:
                 cut = max(fitting[-1], next(filling, usual) if limits.fill else usual)
                 return self._lengthened(cuts, cut, exchange, wanted) or self._plan(cut, exchange, wanted)
         newest = layout.newest_start
+        least = least_tail_tokens(self.messages[newest:], self.counts[newest:])
         half = max(LEAST_SUMMARY, wanted // 2)
         for summary in (wanted, half):
-            if self.least_tail(newest) <= limits.total - self.rest(newest, 0, summary):
+            if least <= limits.total - self.rest(newest, 0, summary):
                 return self._squeezed(newest, summary, limits.total)
-        needed = self.rest(newest, 0, half) + self.least_tail(newest)
+        needed = self.rest(newest, 0, half) + least
         if needed <= limits.most:
             return self._squeezed(newest, half, needed)
         return self._squeezed(newest, LEAST_SUMMARY, limits.most)
@@ -294,7 +296,3 @@ class BoundaryPlanner:
             wanted = max(wanted, self._before[cut] - self._before[min(cut, self.layout.request_end)])
         head_end = self.layout.exchange_end if exchange else self.layout.request_end
         return Plan(head_end, cut, max(LEAST_SUMMARY, min(wanted, room)))
-
-    def least_tail(self, cut: int) -> int:
-        """Return the size of a tail whose tool results are all as short as possible."""
-        return least_tail_tokens(self.messages[cut:], self.counts[cut:])

@@ -498,7 +498,7 @@ class CompactionSituation:
     def limits(self) -> BoundaryLimits:
         """The tokens that each part of the result may take."""
         request, budgets = self.request, self.request.budgets
-        frame, acknowledgement = self._frame_tokens, self._acknowledgement_tokens
+        frame, acknowledgement = self._frame
         if request.target_tokens is None:
             total, tail = self.units(request.limit_tokens), self.units(budgets.tail_tokens)
             # Of the summary's largest budget, so much is kept free for the standing rules.
@@ -642,18 +642,17 @@ class CompactionSituation:
         return {index for index in newest if self.repaired[index]["role"] == "assistant"}
 
     @cached_property
-    def _acknowledgement_tokens(self) -> int:
-        """The tokens of a message that parts two user messages."""
-        return self.request.counter.count({"role": "assistant", "content": ACKNOWLEDGEMENT})
+    def _frame(self) -> tuple[int, int]:
+        """The tokens that a summary adds besides its own words, and those of a message that parts two user messages.
 
-    @cached_property
-    def _frame_tokens(self) -> int:
-        """The tokens that a summary adds besides its own words: prefix, note and an empty block of rules."""
+        These are its prefix, the note and an empty block of rules.
+        """
         count = self.request.counter.counts
         system: Sequence[Message] = self.repaired[: self.layout.system_end]
         note = sum(count(with_note(system))) - sum(count(system))
-        # Joining texts may add a token or two.
-        return note + sum(count([summary_message("", "user", StandingRules().render())])) + 2
+        acknowledgement: Message = {"role": "assistant", "content": ACKNOWLEDGEMENT}
+        empty, parting = count([summary_message("", "user", StandingRules().render()), acknowledgement])
+        return note + empty + 2, parting  # joining texts may add a token or two
 
     def least_tokens(self) -> int:
         """Return the smallest size that any compaction of this conversation can have, in the counter's units."""
@@ -661,7 +660,7 @@ class CompactionSituation:
 
     def _least_tokens(self, request: int) -> int:
         """Return the same for a first request of so many tokens."""
-        frame, acknowledgement = self._frame_tokens, self._acknowledgement_tokens
+        frame, acknowledgement = self._frame
         return least_tokens(self.repaired, self.counts, self.layout, request + frame, acknowledgement)
 
     def units(self, tokens: int) -> int:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from everlong.arguments import check_callable, check_count, check_text, refuse
+from everlong.arguments import check_callable, check_count, refuse
 from everlong.config import compression_values
 from everlong.context.chronicle import Chronicle
 from everlong.context.compaction import CompactionRequest, CompactionRun, summary_message
@@ -78,7 +78,6 @@ class ContextCompressor(ContextEngine):
         overhead_tokens: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        check_text("model", model, or_none=True)
         check_count("overhead_tokens", overhead_tokens, "tokens")
         check_callable("clock", clock, "a function that returns seconds")
         if summarizer is not None:
@@ -94,7 +93,7 @@ class ContextCompressor(ContextEngine):
         self.protect_first_n = self.settings.protect_first_n
         self.protect_last_n = self.settings.protect_last_n
         self._writer = SummaryWriter(summarizer, self.settings.failure_cooldown_seconds, clock)
-        self._use_model(model or "")
+        self._use_model("" if model is None else model)
         self._clock = clock
         self.habits = Habits()
         """The measured behaviour that an automatic threshold follows; a host may set its own measurements."""

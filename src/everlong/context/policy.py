@@ -556,24 +556,24 @@ class LeftAlone:
         )
 
 
+@dataclass
 class Cooldown:
     """The rest of a summarizer that has failed."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
-        self.seconds = seconds
-        self.failure = ""
-        """The reason of the last failure."""
-        self._clock = clock
-        self._until: float | None = None
+    seconds: float
+    clock: Callable[[], float]
+    failure: str = ""
+    """The reason of the last failure."""
+    _until: float | None = None
 
     @property
     def is_on(self) -> bool:
         """True if the summarizer is not asked now."""
-        return self._until is not None and self._clock() < self._until
+        return self._until is not None and self.clock() < self._until
 
     def start(self, failure: str) -> None:
         """Begin a rest after a failure."""
-        self._until, self.failure = self._clock() + self.seconds, failure
+        self._until, self.failure = self.clock() + self.seconds, failure
 
     def end(self) -> None:
         """Forget the failure."""
@@ -581,7 +581,7 @@ class Cooldown:
 
     def left_alone(self, name: str) -> list[LeftAlone]:
         """Return the summarizer of this name with the rest that is left; nothing while it may be asked."""
-        left = 0.0 if self._until is None else self._until - self._clock()
+        left = 0.0 if self._until is None else self._until - self.clock()
         return [LeftAlone(name, self.failure, left, self.seconds)] if left > 0 else []
 
 

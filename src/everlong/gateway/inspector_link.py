@@ -35,7 +35,7 @@ COMMAND: Sequence[str] = own_command("everlong.cli.inspect_web")
 """The program that renders pages."""
 _START_SECONDS = 30.0
 _ANSWER_SECONDS = 60.0
-_MOST_REQUESTS = 64
+_MOST_REQUESTS, _MOST_OF_ONE = 64, 16
 _MOST_BYTES = 65_536
 _PASSED_ON = frozenset(
     {
@@ -70,7 +70,7 @@ class InspectorLink:
         self._address = ""
         self._starting = asyncio.Lock()
         self._session: ClientSession | None = None
-        self._under_way: set[asyncio.Task[object] | None] = set()
+        self._under_way: dict[asyncio.Task[object] | None, str] = {}
         self._is_closed = False
 
     async def handle(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
@@ -82,19 +82,20 @@ class InspectorLink:
                 status=401, text=text, headers={"WWW-Authenticate": 'Basic realm="everlong", charset="UTF-8"'}
             )
         account.caller = caller
-        if len(self._under_way) >= _MOST_REQUESTS:
+        own = list(self._under_way.values()).count(caller.tenant)
+        if len(self._under_way) >= _MOST_REQUESTS or own >= _MOST_OF_ONE:
             raise Refused(503, "too many pages of the inspector are open; close some", 1)
         task = asyncio.current_task()
-        self._under_way.add(task)
+        self._under_way[task] = caller.tenant
         try:
             return await self._pass_on(request, caller)
         finally:
-            self._under_way.discard(task)
+            del self._under_way[task]
 
     async def close(self) -> None:
         """End the process and every open page."""
         self._is_closed = True
-        for task in filter(None, self._under_way):  # pages that wait for changes would wait for ever
+        for task in filter(None, list(self._under_way)):  # pages that wait for changes would wait for ever
             task.cancel()
         if self._session is not None:
             await self._session.close()

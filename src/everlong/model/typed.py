@@ -259,7 +259,13 @@ class _MessageReader:
                 self._added.append(asked[0])
                 self._take_answer(text[asked.end() :] or "".join(self._texts[at + 1 : at + 2]))
             else:
-                self._take(text)
+                if text.lstrip().startswith(_EDITOR):
+                    asks = text.rfind(_REQUEST)
+                    self._added.append(text[:asks] if asks >= 0 else text)
+                    text = text[asks + len(_REQUEST) :] if asks >= 0 else ""  # noqa: PLW2901 - the rest is typed
+                # The prompt of a command comes from a file, in the parts behind the one that names the command.
+                slices = self._slices(text, is_part=True, may_hold=not self._is_prompt)
+                (self._added if self._is_prompt else self._said).extend(slices)
         self._material += [] if self._held is None else self._said
         typed = _join(self._said if self._held is None else self._held)
         is_command = not typed and bool(self._command)
@@ -274,15 +280,6 @@ class _MessageReader:
         else:
             self._material.append(text)
         self._covered = len(self._texts)
-
-    def _take(self, text: str) -> None:
-        if text.lstrip().startswith(_EDITOR):
-            at = text.rfind(_REQUEST)
-            self._added.append(text[:at] if at >= 0 else text)
-            text = text[at + len(_REQUEST) :] if at >= 0 else ""
-        # The prompt of a command comes from a file, in the parts behind the one that names the command.
-        slices = self._slices(text, is_part=True, may_hold=not self._is_prompt)
-        (self._added if self._is_prompt else self._said).extend(slices)
 
     def _slices(self, text: str, *, is_part: bool = False, may_hold: bool = False) -> list[str]:
         """Return the typed slices of a text; in a whole part there may be notices, and tags that hold words."""

@@ -164,11 +164,6 @@ class Database:
         with self.translating():
             self.engine = backend.engine()
 
-    @property
-    def mark(self) -> str:
-        """The mark for a parameter in a statement in plain SQL."""
-        return self.backend.mark
-
     def sql(self, statement: str) -> str:
         """Return a statement that is written with question marks as the driver wants it."""
         return statement.replace("?", self.backend.mark)

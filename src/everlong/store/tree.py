@@ -238,9 +238,10 @@ def find_deepest(connection: Connection, database: Database, request: RecordRequ
     while end > low:
         size = PROBES[min(bite, len(PROBES) - 1)]
         asked = ids[max(low, end - size) : end]
-        marks = ",".join([database.mark] * len(asked))
+        mark = database.backend.mark
+        marks = ",".join([mark] * len(asked))
         row = connection.exec_driver_sql(
-            f"SELECT branch, id, depth FROM node WHERE id IN ({marks}) AND tenant = {database.mark}"  # noqa: S608
+            f"SELECT branch, id, depth FROM node WHERE id IN ({marks}) AND tenant = {mark}"  # noqa: S608
             " ORDER BY depth DESC LIMIT 1",
             (*asked, request.chain.tenant),
         ).first()
@@ -296,17 +297,6 @@ class Recorder:
         self._tombstones = sql("SELECT 1 FROM tombstone WHERE tenant = ? LIMIT 1")
         self._move = sql("UPDATE branch SET head = ?, head_depth = ? WHERE id = ? AND head = ?")
 
-    def add(
-        self,
-        request: RecordRequest,
-        match: Match,
-        additions: Sequence[tuple[NewMessage, list[Aside]]],
-        now: float,
-        connection: Connection,
-    ) -> Branch:
-        """Store additions after a match; raise `TryAgain` if another process was there first."""
-        return self.add_at(self.lock(connection, match), request, match, additions, now, connection)
-
     def add_at(
         self,
         at: LockedBranch | None,
@@ -317,7 +307,11 @@ class Recorder:
         connection: Connection,
         also: Sequence[tuple[Blob, Sequence[bytes]]] = (),
     ) -> Branch:
-        """Store additions after a match whose branch is locked; at its end, other contents with them."""
+        """Store additions after a match whose branch is locked; at its end, other contents with them.
+
+        Raises:
+            TryAgain: another process was there first.
+        """
         is_head = at is not None and at.head == match.id
         first = request.asides_at(match.depth)
         if not additions and not is_head and match.branch is not None:

@@ -176,24 +176,21 @@ class MessageCounter:
             elif isinstance(item, list | tuple):
                 waiting.extend(item)
             elif isinstance(item, Mapping):
-                tokens += self._part(item, waiting)
+                kind = item.get("type")
+                if not isinstance(kind, str):
+                    kind = ""
+                media = media_tokens(item) if kind and kind != "text" else None
+                if media is not None:
+                    tokens += media
+                elif kind == "tool_use":
+                    tokens += self._call(item)
+                elif kind in {"redacted_thinking", "reasoning.encrypted"} and isinstance(item.get("data"), str):
+                    tokens += len(item["data"]) // _SEALED_CHARS_PER_TOKEN
+                else:
+                    waiting.extend(value for key, value in item.items() if key not in _UNSPOKEN)
             elif item is not None:
                 tokens += self.count_text(_as_text(item))
         return tokens
-
-    def _part(self, part: Mapping[Any, Any], waiting: list[Any]) -> int:
-        kind = part.get("type")
-        if not isinstance(kind, str):
-            kind = ""
-        media = media_tokens(part) if kind and kind != "text" else None
-        if media is not None:
-            return media
-        if kind == "tool_use":
-            return self._call(part)
-        if kind in {"redacted_thinking", "reasoning.encrypted"} and isinstance(part.get("data"), str):
-            return len(part["data"]) // _SEALED_CHARS_PER_TOKEN
-        waiting.extend(item for key, item in part.items() if key not in _UNSPOKEN)
-        return 0
 
 
 def _as_text(value: Any) -> str:

@@ -231,7 +231,7 @@ class Identity:
             folder=sender.folder,
         )
         additions = list(request.additions(0))
-        begun = core.recorder.add(request, Match(None, root.id, 0), additions, time.time(), connection)
+        begun = core.recorder.add_at(None, request, Match(None, root.id, 0), additions, time.time(), connection)
         values = {"preamble": connection.execute(select(branch.c.preamble).where(branch.c.id == at.id)).scalar()}
         connection.execute(update(branch).where(branch.c.id == begun.id).values(values))
         opening = replace(request, preamble=None)
@@ -355,7 +355,8 @@ class Identity:
     def _add(self, connection: Connection, request: RecordRequest, match: Match) -> Branch:
         core = self._core
         additions = list(request.additions(match.depth))
-        done = core.recorder.add(request, match, additions, time.time(), connection)
+        locked = core.recorder.lock(connection, match)
+        done = core.recorder.add_at(locked, request, match, additions, time.time(), connection)
         if match.branch is not None and done.id != match.branch:
             carried = view_to_carry(core, connection, request, match)
             if carried is not None and done.depth >= carried.saw_depth:
