@@ -148,7 +148,7 @@ class ConversationCompactor:
         """Compact a request before it is sent: if it would not fit, or if it is due and the cache is cold."""
         if not self._is_on or not turn.conversation.is_placed:
             return
-        if _is_unwieldy(relayed, turn) and not await self._spill_unwieldy(relayed, turn):
+        if turn.is_unwieldy and not await self._spill_unwieldy(relayed, turn):
             return
         conversation = turn.conversation
         if self._adapts:
@@ -161,8 +161,7 @@ class ConversationCompactor:
         # New messages that no compaction could fit are spilled first.
         if size.is_too_large and await self._spill(relayed, turn, size, newest_only=True):
             size = await self._size(relayed, turn)
-        can_go_on = (size.fits if _can_lower(turn) else size.left > 0) and self._is_under_way(turn)
-        is_due = size.is_too_large and conversation.messages >= HYGIENE_MESSAGES and not can_go_on
+        is_due = size.is_too_large and conversation.messages >= HYGIENE_MESSAGES and not self._can_go_on(turn, size)
         if size.is_considered and self._is_cold(turn):
             is_due = is_due or self._is_due(turn, size, is_cold=True)
         conversation.sent_at = self._clock()
@@ -208,7 +207,7 @@ class ConversationCompactor:
         if ident in self._ahead:
             return
         choose = partial(self._summaries.ahead, relayed, size.window - size.tokens)
-        if is_due or (self._find_prepared(turn) is None and self._is_due_soon(relayed, turn, size)):
+        if is_due or (self._is_due_soon(relayed, turn, size) and self._find_prepared(turn) is None):
             self._begin_compaction(relayed, turn, size, "threshold", choose)
         elif self.is_lossless and size.tokens - conversation.ahead_at >= sizes_for(size.window).leaf:
             conversation.ahead_at = size.tokens
@@ -335,11 +334,11 @@ class ConversationCompactor:
         return conversation.waiting
 
     def _is_due(
-        self, turn: ConversationTurn, size: RequestSize, *, is_cold: bool = False, seconds: float = 0.0
+        self, turn: ConversationTurn, size: RequestSize, *, is_cold: bool = False, growth: tuple[int, float] = (0, 0.0)
     ) -> bool:
-        """Return whether a conversation is to be compacted, now or if it goes on as before for so many seconds."""
+        """Return whether a conversation is to be compacted, now or after a growth by so many tokens in some steps."""
         waiting, pace = self._waiting_in(turn, size), size.pace
-        grown, steps = turn.conversation.growth.in_seconds(seconds)
+        grown, steps = growth
         tokens, ahead = size.tokens + grown, int(_AHEAD * size.window)
         if tokens < min(pace.threshold, pace.room - ahead):
             return False
@@ -357,7 +356,7 @@ class ConversationCompactor:
         if size.tokens < int(soonest * size.pace.threshold):
             return False
         seconds = self._summary_seconds.get((relayed.route.provider, turn.model), _UNKNOWN_SECONDS)
-        return self._is_due(turn, size, seconds=_SPARE * seconds)
+        return self._is_due(turn, size, growth=turn.conversation.growth.in_seconds(_SPARE * seconds))
 
     def _note_seconds(self, relayed: RelayedRequest, turn: ConversationTurn, began: float) -> None:
         """Take in a summary that was begun at a time and is there now."""
@@ -378,6 +377,8 @@ class ConversationCompactor:
 
     async def _spill_unwieldy(self, relayed: RelayedRequest, turn: ConversationTurn) -> bool:
         """Spill the new messages of a request that is too large for an engine; return whether it is no longer."""
+        if not _is_unwieldy(relayed, turn):
+            return True
         if not self._is_on or len(turn.body) > _MOST_SPILLED:
             return False
         size = self._size_for(relayed, turn, tokens_in(turn.conversation, len(turn.sent(relayed.dialect))))
@@ -631,6 +632,10 @@ class ConversationCompactor:
         turn.asked = most
         return draft if most == asked else lower_answer(draft, most)
 
+    def _can_go_on(self, turn: ConversationTurn, size: RequestSize) -> bool:
+        """Return whether a request that is too large is sent all the same, while its summary is being written."""
+        return (size.fits if _can_lower(turn) else size.left > 0) and self._is_under_way(turn)
+
     def _is_under_way(self, turn: ConversationTurn) -> bool:
         """Return whether a summary of a conversation is being written ahead."""
         return turn.conversation.branch.id in self._ahead and turn.conversation.branch.id not in self._preparing
@@ -644,7 +649,7 @@ class ConversationCompactor:
     ) -> str:
         """Return the answer to a call of one of the lossless engine's tools."""
         store = relayed.conversations.recorder.store
-        window = relayed.windows.window(turn.model, relayed.route.provider)
+        window = relayed.windows.known(turn.model, relayed.route.provider).window
         engine = self._lossless_engine(store, turn, window)
         messages = see(store, turn.conversation.branch).messages
         engine.last_prompt_tokens = engine.estimate_tokens(messages)
