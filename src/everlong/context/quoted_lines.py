@@ -171,21 +171,22 @@ def quotable_lines(text: str) -> list[tuple[str, bool]]:
     The lines of one statement are one; where they are too many, none of them is whole.
     """
     # The number of a line stands before a tab.
-    lines = ["\t".join(map(str.strip, line.split("\t"))).strip() for line in text.splitlines()]
+    lines = [line.strip() for line in text.splitlines()]
+    lines = ["\t".join(map(str.strip, line.split("\t"))) if "\t" in line else line for line in lines]
     lines = [line for line in lines if not (line[:1] == "<" and line[-1:] == ">" and line.strip("</>").isalnum())]
     closed = _closing_lines(lines)
     found: list[tuple[str, bool]] = []
     start = 0
     while start < len(lines):
         place = end = start
-        while place <= end:
+        while place <= end and (closed[place] != place or lines[place].endswith(_GOES_ON) or place > start):
             end = max(end, closed[place])
             after_heading = place > start and lines[place - 1].endswith(":")
             goes_on = lines[place].endswith(_GOES_ON) or (after_heading and not _has_words(lines[place]))
             if place == end and goes_on and end + 1 < min(len(lines), start + _MOST_JOINED):
                 end += 1
             place += 1
-        statement = "\n".join(filter(None, lines[start : end + 1]))
+        statement = lines[start] if end == start else "\n".join(filter(None, lines[start : end + 1]))
         is_whole = len(statement) <= LONGEST_LINE and min(closed[start : end + 1]) >= 0 and not statement.endswith(_CUT)
         is_whole = is_whole and statement.count('"""') % 2 == 0
         if not is_whole and closed[start] == start and lines[start].endswith(":"):
