@@ -186,7 +186,7 @@ soak: $(STAMP)  ## the long runs; DATA=folder of transcripts; SCALE=1000000 for 
 	@$(BIN)/python -m bench.soak --minutes 4 $(if $(DATA),--data $(DATA))
 	@$(BIN)/python -m bench.store.faults --rounds 30
 	@$(BIN)/python -m bench.store.faults --postgres --writes 200
-	@$(BIN)/python -m bench.store.scale --sizes 10000,$(SCALE) --conversation $(SCALE) --queries 10000,$(SCALE)
+	@$(BIN)/python -m bench.store.scale --sizes 10000,$(SCALE) --on sqlite,postgresql
 	@$(BIN)/python -m bench.lossless.scale --messages $(SCALE)
 	@$(BIN)/python -m bench.agent.faults --turns 200 --kills 6
 	@$(BIN)/python -m bench.gateway.endless --turns 600 --words 5

@@ -37,7 +37,7 @@ from bench.gateway.serving import children_of
 from bench.gateway.upstreams import failing_upstream
 from bench.measure import verdict
 
-_FOLDER = "EVERLONG_CLUSTER_FOLDER"
+FOLDER = "EVERLONG_CLUSTER_FOLDER"
 """The variable that names the cluster's folder; set inside of the namespaces."""
 _NAMESPACES = ("--net", "--pid", "--fork", "--kill-child", "--mount", "--mount-proc")
 _ANSWERS = 20
@@ -235,7 +235,7 @@ def enclose(command: Sequence[str]) -> int:
         Path(folder).chmod(0o755)
         # The shell is the first process of its namespace, and waits for those whose parent was killed.
         first = ("setpriv", "--pdeathsig", "KILL", "unshare", *_NAMESPACES, "sh", "-c", '"$@"; exit $?', "sh")
-        process = subprocess.Popen([*first, *command], env={**os.environ, "PATH": PATH, _FOLDER: folder})
+        process = subprocess.Popen([*first, *command], env={**os.environ, "PATH": PATH, FOLDER: folder})
         try:
             return process.wait()
         except BaseException:
@@ -245,6 +245,17 @@ def enclose(command: Sequence[str]) -> int:
                 select.select([shell], [], [])  # it ends after all others
             process.wait()
             raise
+
+
+def refusal() -> int:
+    """Return 2, and tell why, if there can be no cluster here; else 0."""
+    if lacking := missing():
+        print(f"not installed: {', '.join(lacking)}; `make test-cluster` installs it", file=sys.stderr)
+        return 2
+    if os.geteuid() != 0:
+        print("namespaces of the network need root: sudo make test-cluster", file=sys.stderr)
+        return 2
+    return 0
 
 
 def main() -> int:
@@ -257,15 +268,9 @@ def main() -> int:
     parser.add_argument("--before", metavar="COMMIT", help="an earlier version, which the gateways upgrade from")
     parser.add_argument("--logs", type=Path, help="a folder for the logs of all programs")
     asked = parser.parse_args()
-    if lacking := missing():
-        print(f"not installed: {', '.join(lacking)}; `make test-cluster` installs it", file=sys.stderr)
-        return 2
-    if folder := os.environ.pop(_FOLDER, ""):  # a name that settings do not know
+    if folder := os.environ.pop(FOLDER, ""):  # a name that settings do not know
         return run(asked, Path(folder))
-    if os.geteuid() != 0:
-        print("namespaces of the network need root: sudo make test-cluster", file=sys.stderr)
-        return 2
-    return enclose([sys.executable, "-m", "bench.cluster", *sys.argv[1:]])
+    return refusal() or enclose([sys.executable, "-m", "bench.cluster", *sys.argv[1:]])
 
 
 if __name__ == "__main__":

@@ -30,10 +30,9 @@ PATRONI = Path(sys.prefix, "patroni")
 PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 _COUNT = 3
-_DISK = 400
-"""Megabytes of a machine's disk."""
-_FRONT = 8642
-"""The port at which clients find the gateways."""
+_FRONTS = (8640, 8641, 8642)
+"""The ports at which clients find the first gateway, two of them, and all."""
+_FRONT = _FRONTS[-1]
 _POOL, _LEADER = 6432, 5000
 """The ports of PgBouncer, and of HAProxy's way to the leader."""
 _SOON = "connect_timeout=2&tcp_user_timeout=5000"
@@ -72,6 +71,11 @@ class Service:
                 self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**self._env, **env}
             )
 
+    @property
+    def process(self) -> int:
+        """Return the process that runs."""
+        return 0 if self._process is None else self._process.pid
+
     def stop(self, how: signal.Signals = signal.SIGKILL) -> None:
         """End the program, and wait for its end."""
         if self._process is not None:
@@ -82,13 +86,13 @@ class Service:
 class Machine:
     """One of the machines: a namespace of the network, a disk, and what runs there."""
 
-    def __init__(self, number: int, folder: Path) -> None:
+    def __init__(self, number: int, folder: Path, disk: int) -> None:
         self.name, self.address = f"n{number}", f"10.77.0.{10 + number}"
         self.disk = folder / self.name
         self._link = f"v{number}"
         self._data = self.disk / "data"
         self.disk.mkdir()
-        _run("mount", "-t", "tmpfs", "-o", f"size={_DISK}m,mode=0700", "tmpfs", str(self.disk))
+        _run("mount", "-t", "tmpfs", "-o", f"size={disk}m,mode=0700", "tmpfs", str(self.disk))
         shutil.chown(self.disk, "postgres")
         self._holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])  # noqa: S607 - looked for before
         until(self._has_network, "a network of its own")
@@ -218,23 +222,25 @@ class Machine:
 class Cluster:
     """All of it, under the addresses at which others find it."""
 
-    front = f"http://127.0.0.1:{_FRONT}"
+    fronts = tuple(f"http://127.0.0.1:{port}" for port in _FRONTS)
+    """Where the first gateway is found, two of them, and all."""
+    front = fronts[-1]
 
-    def __init__(self, folder: Path, upstream: str) -> None:
+    def __init__(self, folder: Path, upstream: str, disk: int = 400, balance: str = "leastconn") -> None:
         self.folder = folder
         shutil.copytree(PATRONI, folder / PATRONI.name)  # where the servers' account can read it
         _run("ip", "link", "set", "lo", "up")
         _run("ip", "link", "add", "br0", "type", "bridge")
         _run("ip", "addr", "add", "10.77.0.1/24", "dev", "br0")
         _run("ip", "link", "set", "br0", "up")
-        self.machines = [Machine(number, folder) for number in range(1, _COUNT + 1)]
+        self.machines = [Machine(number, folder, disk) for number in range(1, _COUNT + 1)]
         hosts = ",".join(machine.address for machine in self.machines)
         self.url = f"postgresql://everlong@{hosts}/everlong?target_session_attrs=read-write&{_SOON}"
         pooled = f"postgresql://everlong@127.0.0.1:{_POOL}/everlong"
         # Two find the leader through PgBouncer and HAProxy, the third by itself.
         urls = (pooled, pooled, self.url)
         self.gateways = [self._gateway(number, url, upstream) for number, url in enumerate(urls, 1)]
-        (folder / "haproxy.cfg").write_text(self._haproxy(), encoding="utf-8")
+        (folder / "haproxy.cfg").write_text(self._haproxy(balance), encoding="utf-8")
         (folder / "pgbouncer.ini").write_text(_pgbouncer(), encoding="utf-8")
         account = ("setpriv", "--reuid", "postgres", "--regid", "postgres", "--clear-groups")
         self.haproxy = Service("haproxy", ["haproxy", "-db", "-f", str(folder / "haproxy.cfg")], folder)
@@ -259,14 +265,15 @@ class Cluster:
         for service in (self.haproxy, self.pooler, *self.gateways):
             service.start()
         until(lambda: self.ready() == len(self.gateways), "all gateways ready")
+        until(lambda: all(map(_is_ready, _FRONTS)), "a gateway behind HAProxy")
+
+    def processes(self) -> list[int]:
+        """Return the gateways' processes."""
+        return [gateway.process for gateway in self.gateways]
 
     def ready(self) -> int:
         """Return how many gateways can keep requests."""
-        found = 0
-        for number in range(1, len(self.gateways) + 1):
-            with suppress(OSError, URLError), urlopen(f"http://127.0.0.1:{_FRONT + number}/readyz", timeout=2) as said:
-                found += said.status == 200
-        return found
+        return sum(_is_ready(_FRONT + number) for number in range(1, len(self.gateways) + 1))
 
     def leader(self) -> Machine:
         """Return the machine that leads; wait for one."""
@@ -311,13 +318,11 @@ class Cluster:
         command = [sys.executable, "-m", "everlong", "serve", "--json"]
         return Service(f"gateway-{number}", command, self.folder, {"EVERLONG_HOME": str(home)})
 
-    def _haproxy(self) -> str:
+    def _haproxy(self, balance: str) -> str:
         servers = "\n".join(
             f"  server {one.name} {one.address}:5432 check addr {one.address} port 8008" for one in self.machines
         )
-        gateways = "\n".join(
-            f"  server g{number} 127.0.0.1:{_FRONT + number} check" for number in range(1, len(self.gateways) + 1)
-        )
+        gateways = "\n".join(_front(port, count, balance) for count, port in enumerate(_FRONTS, 1))
         return f"""\
 global
   maxconn 1000
@@ -332,16 +337,29 @@ listen postgres
   option httpchk OPTIONS /primary
   default-server inter 1s fall 2 rise 1 on-marked-down shutdown-sessions
 {servers}
-listen gateways
-  bind 127.0.0.1:{_FRONT}
+{gateways}
+"""
+
+
+def _front(port: int, count: int, balance: str) -> str:
+    """Return HAProxy's section for the first gateways."""
+    servers = "\n".join(f"  server g{number} 127.0.0.1:{_FRONT + number} check" for number in range(1, count + 1))
+    return f"""\
+listen gateways-{count}
+  bind 127.0.0.1:{port}
   mode http
-  balance leastconn
+  balance {balance}
   option httpchk GET /readyz
   option redispatch
   retries 3
   default-server inter 1s fall 2 rise 1
-{gateways}
-"""
+{servers}"""
+
+
+def _is_ready(port: int) -> bool:
+    with suppress(OSError, URLError), urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as said:
+        return bool(said.status == 200)
+    return False
 
 
 def _pgbouncer() -> str:

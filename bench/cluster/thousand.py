@@ -9,13 +9,11 @@ turn are measured. The rest is given: the rate of a gateway's core (`bench.throu
 from __future__ import annotations
 
 import argparse
-import os
 from dataclasses import dataclass
-from pathlib import Path
 
 import psycopg
 
-from bench.store.server import postgres
+from bench.store.server import postgres, server_cpu
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.turns import FinishedTurn
@@ -52,11 +50,10 @@ def measure(turns: int, words: int) -> Measured:
 
         def now() -> tuple[float, int, int]:
             row = server.execute(
-                "SELECT pg_postmaster_pid, pg_database_size(current_database()), pg_current_wal_insert_lsn() - '0/0'"
-                " FROM (SELECT pg_backend_pid() AS pg_postmaster_pid) AS one"
+                "SELECT pg_database_size(current_database()), pg_current_wal_insert_lsn() - '0/0'"
             ).fetchone()
             assert row is not None  # noqa: S101 - it is one row
-            return _cpu(_parent(row[0])), int(row[1]), int(row[2])
+            return server_cpu(url), int(row[0]), int(row[1])
 
         before = now()
         for number in range(turns // _TURNS_EACH):
@@ -71,17 +68,6 @@ def measure(turns: int, words: int) -> Measured:
         after = now()
     cpu, disk, log = ((new - old) / turns for new, old in zip(after, before, strict=True))
     return Measured(cpu, disk, log)
-
-
-def _parent(process: int) -> int:
-    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def _cpu(server: int) -> float:
-    """Return the seconds of CPU of a server and all its processes, with those that have ended."""
-    children = Path(f"/proc/{server}/task/{server}/children").read_text().split()
-    found = [Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split() for one in (server, *children)]
-    return sum(map(int, (time for one in found for time in one[11:15]))) / os.sysconf("SC_CLK_TCK")
 
 
 def main() -> None:

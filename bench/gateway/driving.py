@@ -17,7 +17,7 @@ from aiohttp import ClientSession, TCPConnector
 
 from bench.gateway.upstreams import PATH
 
-__all__ = ["LARGE", "SHAPES", "SMALL", "Rate", "Shape", "added", "compared", "drive_open"]
+__all__ = ["CLIENT", "LARGE", "SHAPES", "SMALL", "Rate", "Shape", "added", "compared", "drive_open"]
 
 SMALL, LARGE = 1_000, 400_000
 Shape = Literal["growing", "forking", "fresh"]
@@ -30,6 +30,8 @@ _WARM = 3
 _ROUNDS = 4
 _TURNS = 20
 """After so many turns a conversation goes back to its beginning, and on from there."""
+CLIENT = "X-Client"
+"""The header by which a balancer can tell the clients apart, which all come from one address."""
 _HEADERS = {"Content-Type": "application/json", "Authorization": "Bearer made-up"}
 
 
@@ -51,7 +53,7 @@ class Talk:
     """
 
     def __init__(self, size: int, name: str, *, shape: Shape = "growing", is_streamed: bool = False) -> None:
-        self._shape, self._name = shape, name
+        self._shape, self.name = shape, name
         words = "some words of a talk " * (max(1, size // 8_000) * 2)
         head = {"model": "m-1", "stream": True} if is_streamed else {"model": "m-1"}
         self._body = bytearray(json.dumps(head).encode()[:-1] + b', "messages": [')
@@ -74,7 +76,7 @@ class Talk:
         self._add("assistant", "All right, that is noted.")
         if self._shape != "fresh":
             return data
-        return data.replace(self._name.encode(), f"{self._name} {self._turn}".encode())
+        return data.replace(self.name.encode(), f"{self.name} {self._turn}".encode())
 
     def _add(self, role: str, text: str) -> None:
         self._body += b", " + _message(role, text)
@@ -88,7 +90,7 @@ async def _asked(session: ClientSession, url: str, talk: Talk, *, is_streamed: b
     body = talk.body()
     started = time.perf_counter()
     first = 0.0
-    async with session.post(url + PATH, data=body, headers=_HEADERS) as answer:
+    async with session.post(url + PATH, data=body, headers={**_HEADERS, CLIENT: talk.name}) as answer:
         async for _ in answer.content.iter_any():
             first = first or time.perf_counter() - started
         if answer.status != 200 or is_streamed != (answer.content_type == "text/event-stream"):
@@ -102,16 +104,16 @@ async def drive(
     """Have some clients talk; the first requests of each are not measured."""
     each = max(1, requests // clients)
     async with ClientSession(connector=TCPConnector(limit=0)) as session:
+        talks = [_talk(size, number, shape, is_streamed=is_streamed) for number in range(clients)]
 
-        async def talk(number: int) -> list[tuple[float, float]]:
-            own = _talk(size, number, shape, is_streamed=is_streamed)
-            seen = [await _asked(session, url, own, is_streamed=is_streamed) for _ in range(_WARM + each)]
-            return seen[_WARM:]
+        async def ask(talk: Talk, count: int) -> list[tuple[float, float]]:
+            return [await _asked(session, url, talk, is_streamed=is_streamed) for _ in range(count)]
 
+        await asyncio.gather(*(ask(talk, _WARM) for talk in talks))
         started = time.perf_counter()
-        told = [one for seen in await asyncio.gather(*map(talk, range(clients))) for one in seen]
+        told = [one for seen in await asyncio.gather(*(ask(talk, each) for talk in talks)) for one in seen]
         seconds = time.perf_counter() - started
-    return _rate(told, clients * (_WARM + each) / seconds)
+    return _rate(told, clients * each / seconds)
 
 
 async def drive_open(

@@ -31,6 +31,7 @@ from pathlib import Path
 import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector
 
+from bench.gateway.driving import CLIENT
 from bench.gateway.serving import Served, children_of, gateway
 from bench.gateway.upstreams import PATH, failing_upstream
 from bench.measure import verdict
@@ -91,7 +92,7 @@ class Client:
 
     def __init__(self, name: str, gateways: list[Served], seen: Seen, pause: float = 0.0) -> None:
         self._name, self._gateways, self._seen, self._pause = name, gateways, seen, pause
-        self._dice = random.Random(name)
+        self._dice, self._headers = random.Random(name), {**_HEADERS, CLIENT: name}
         self._number = 0
         self._since = 0.0
         """The moment since which this client has waited for an answer; 0 if it does not."""
@@ -118,7 +119,7 @@ class Client:
         self._since = self._since or time.monotonic()
         body = orjson.dumps({"model": "m-1", "messages": said})
         try:
-            async with session.post(self._gateways[-1][0] + PATH, data=body, headers=_HEADERS) as response:
+            async with session.post(self._gateways[-1][0] + PATH, data=body, headers=self._headers) as response:
                 data = orjson.loads(await response.read())
         except (ClientError, TimeoutError, ValueError, OSError):
             await asyncio.sleep(0.05)

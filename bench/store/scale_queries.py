@@ -1,9 +1,8 @@
 """Search at several sizes of a store, a part of `bench.store.scale`: every kind of query, its times and their growth.
 
 The messages are those of `bench.store.searching` in conversations of 500, one second apart, with calls of tools and
-their answers. CPU milliseconds for one page, of several queries per kind the best of three runs each. The exponent is
-the power by which the median grows with the store. On a PostgreSQL server with the same store, wall time, CPU of the
-indexing (with that of the server), size and hits are compared.
+their answers. CPU milliseconds for one page, of several queries per kind the best of three runs each. On a PostgreSQL
+server with the same store, wall time, CPU of the indexing (with that of the server), size and hits are compared.
 """
 
 from __future__ import annotations
@@ -15,23 +14,23 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from sqlalchemy import select, text as sql_text
 
-from bench.measure import exponent, verdict
+from bench.measure import verdict
 from bench.store.searching import CHINESE_QUERY, COMMON, NEEDLE, PATH, PER_SESSION, texts, word_of_rank
-from bench.store.server import postgres
+from bench.store.server import Meter, postgres, server_cpu
 from everlong.model import Message
 from everlong.store.schema import session
 from everlong.store.search import Filters, Order, Page, Searcher
 from everlong.store.search.query import Mode
 from everlong.store.store import Store
 
-MEDIAN, WORST, EXPONENT = 30.0, 120.0, 0.2
+WORST = 120.0
+"""Milliseconds of CPU that a query may take."""
 CPU, SIZE, SLOWER, SAME = 2.0, 2.0, 2.5, 0.98
 """The bars of PostgreSQL beside SQLite: CPU of the indexing, size, time of a query, and the share of equal pages."""
 
@@ -155,13 +154,13 @@ def _any_words(count: int) -> Iterator[str]:
         yield forms[number % len(forms)].format(*(word_of_rank(int(10 ** rng.uniform(0.7, 4.4))) for _ in range(3)))
 
 
-def measure(searcher: Searcher, asked: Sequence[Asked]) -> Measured:
+def measure(searcher: Searcher, asked: Sequence[Asked], meter: Meter) -> Measured:
     """Return the times of some queries, each the best of three."""
     found = Measured([], [], [], is_partial=False)
     for one in asked:
         cpu = wall = math.inf
         for _ in range(_RUNS):
-            page, spent, taken = _timed(searcher, one)
+            page, spent, taken = _timed(searcher, one, meter)
             cpu, wall = min(cpu, spent), min(wall, taken)
             if spent > 2 * WORST / 1e3 or taken > 1:  # once is enough
                 break
@@ -172,12 +171,13 @@ def measure(searcher: Searcher, asked: Sequence[Asked]) -> Measured:
     return found
 
 
-def _timed(searcher: Searcher, asked: Asked) -> tuple[Page, float, float]:
+def _timed(searcher: Searcher, asked: Asked, meter: Meter) -> tuple[Page, float, float]:
     search = partial(searcher.search, asked.text, mode=asked.mode, filters=asked.filters, order=asked.order)
     page = search() if asked.pages > 1 else None
-    start, clock = time.process_time(), time.perf_counter()
-    page = search(cursor=page.cursor if page else None)
-    return page, time.process_time() - start, time.perf_counter() - clock
+    clock = time.perf_counter()
+    with meter:
+        page = search(cursor=page.cursor if page else None)
+    return page, meter.spent, time.perf_counter() - clock
 
 
 def add_pending(store: Store) -> None:
@@ -189,35 +189,19 @@ def add_pending(store: Store) -> None:
     store.record(talk)
 
 
-def measure_all(store: Store, count: int) -> dict[str, Measured]:
+def measure_all(store: Store, count: int, meter: Meter | None = None) -> dict[str, Measured]:
     """Return the times of every kind, at last those with pending messages."""
-    kinds = queries(store, count)
-    found = {kind: measure(store.searcher, asked) for kind, asked in kinds.items()}
+    kinds, meter = queries(store, count), meter or Meter()
+    found = {kind: measure(store.searcher, asked, meter) for kind, asked in kinds.items()}
     add_pending(store)
-    _, cpu, wall = _timed(store.searcher, kinds["question"][0])
+    _, cpu, wall = _timed(store.searcher, kinds["question"][0], meter)
     first = Measured([1e3 * cpu], [1e3 * wall], [()], is_partial=False)
     found[f"first with {PENDING} pending"] = first
     for kind in ("question", "phrase", "substring"):
-        found[f"{kind}, {PENDING} pending"] = measure(store.searcher, kinds[kind])
+        found[f"{kind}, {PENDING} pending"] = measure(store.searcher, kinds[kind], meter)
     while store.searcher.index_pending():
         pass
     return found
-
-
-def report(results: dict[int, dict[str, Measured]]) -> int:
-    """Print medians and worst times for each size, and exponents; return the number of missed bars."""
-    sizes = sorted(results)
-    print(f"{'CPU ms: median / worst':<28}" + "".join(f"{size:>18,}" for size in sizes) + "   exponent")
-    missed = 0
-    for kind in results[sizes[-1]]:
-        cells = "".join(f"{results[size][kind].median:>10.1f} /{results[size][kind].worst:>6.1f}" for size in sizes)
-        last = results[sizes[-1]][kind]
-        power = exponent(sizes, [max(results[size][kind].median, 0.1) for size in sizes]) if len(sizes) > 1 else 0.0
-        is_ok = last.median <= MEDIAN and last.worst <= WORST and power <= EXPONENT
-        missed += not is_ok
-        partial_word = " partial" if last.is_partial else ""
-        print(f"{kind:<28}{cells}{power:>11.2f}   {'ok' if is_ok else 'MISSED'}{partial_word}")
-    return missed
 
 
 def size_of(store: Store) -> int:
@@ -236,7 +220,7 @@ def check_postgres(count: int) -> int:
         here = measure_all(store, count)
     with postgres() as url, Store.open(url) as store:
         empty = size_of(store)
-        other = fill(store, count, partial(_server_cpu, url))
+        other = fill(store, count, partial(server_cpu, url))
         with store.database.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(sql_text("VACUUM ANALYZE"))
         other_size = size_of(store) - empty
@@ -269,45 +253,3 @@ def check_postgres(count: int) -> int:
             f"{' partial' if two.is_partial else ''}"
         )
     return missed
-
-
-def _server_cpu(url: str) -> float:
-    """Return the CPU seconds of a private server's processes, as far as the system tells."""
-    folder = Path(url.rpartition("host=")[2])
-    try:
-        parent = int((folder / "data" / "postmaster.pid").read_text(encoding="utf-8").split()[0])
-    except (OSError, ValueError):
-        return 0.0
-    ticks = 0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        except OSError:  # it has just ended
-            continue
-        if int(fields[1]) == parent:
-            ticks += int(fields[11]) + int(fields[12])
-        elif stat.parent.name == str(parent):
-            ticks += sum(map(int, fields[11:15]))
-    return ticks / 100
-
-
-@contextmanager
-def opened(count: int, keep: Path | None) -> Iterator[tuple[Store, Filled | None]]:
-    """Open a store of that size; one that was kept is used again."""
-    with tempfile.TemporaryDirectory() as name:
-        path = (keep or Path(name)) / f"queries-{count}.db"
-        is_new = not path.exists()
-        with Store.open(path) as store:
-            yield store, fill(store, count) if is_new else None
-
-
-def check_queries(sizes: Sequence[int], keep: Path | None = None) -> int:
-    """Measure and print the queries of stores of several sizes; return the number of missed bars."""
-    results: dict[int, dict[str, Measured]] = {}
-    for count in sizes:
-        with opened(count, keep) as (store, filled):
-            if filled is not None:
-                ratio, rate = size_of(store) / filled.size, count / max(filled.cpu, 1e-9)
-                print(f"{count:,} messages: {rate:,.0f} indexed per CPU second, {ratio:.2f} times the text", flush=True)
-            results[count] = measure_all(store, count)
-    return report(results) if results else 0

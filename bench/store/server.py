@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -108,6 +109,62 @@ def restart(url: str) -> None:
 def stop(url: str) -> None:
     """Stop a server that was restarted; `postgres` knows only the one that it started."""
     _run("pg_ctl", "stop", "-m", "immediate", "-D", str(_folder_of(url) / "data"))
+
+
+def server_processes(url: str) -> set[int]:
+    """Return the processes of a server that this module started."""
+    server = int((_folder_of(url) / "data" / "postmaster.pid").read_text(encoding="utf-8").split()[0])
+    return {server, *map(int, Path(f"/proc/{server}/task/{server}/children").read_text(encoding="utf-8").split())}
+
+
+def server_cpu(url: str, without: Collection[int] = ()) -> float:
+    """Return the CPU seconds of a server's processes, with those that have ended, and without some."""
+    spent = 0.0
+    for process in server_processes(url).difference(without):
+        with suppress(OSError):  # it has just ended
+            spent += int(Path(f"/proc/{process}/schedstat").read_text(encoding="utf-8").split()[0]) / 1e9
+            stat = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2]
+            spent += sum(map(int, stat.split()[13:15])) / os.sysconf("SC_CLK_TCK")
+    return spent
+
+
+class Meter:
+    """The CPU seconds of a ``with`` block: of this process, of its children that ended meanwhile, and of a server."""
+
+    def __init__(self, url: str | None = None) -> None:
+        self.url = url
+        self.without: frozenset[int] = frozenset()
+        """Processes of the server that count for nothing."""
+        self.spent = 0.0
+
+    def __enter__(self) -> None:
+        self._server = server_cpu(self.url, self.without) if self.url else 0.0
+        self._own = _own_cpu()
+
+    def __exit__(self, *_: object) -> None:
+        own = _own_cpu() - self._own
+        self.spent = own + (server_cpu(self.url, self.without) - self._server if self.url else 0.0)
+
+    def median(self, step: Callable[[int], object], count: int) -> float:
+        """Return the median CPU seconds of a step, which is given its number."""
+        found: list[float] = []
+        for number in range(count):
+            with self:
+                step(number)
+            found.append(self.spent)
+        return statistics.median(found)
+
+
+def _own_cpu() -> float:
+    ended = os.times()
+    return time.process_time() + ended.children_user + ended.children_system
+
+
+def dump(url: str, path: Path) -> None:
+    """Copy a database into a file, as PostgreSQL's own tools do."""
+    with path.open("wb") as file:
+        command = [str(_program("pg_dump")), "-Fc", "-h", str(_folder_of(url)), "-U", "postgres", "postgres"]
+        subprocess.run(command, stdout=file, check=True, cwd="/")
 
 
 def _folder_of(url: str) -> Path:

@@ -217,7 +217,7 @@ def test_a_content_that_is_used_again_meanwhile_stays(store: Store, monkeypatch:
             *(store.chain, store.chain.root("two"), said, [1.0] * 3), root=store.chain.root("two").id
         )
         start = Match(None, said_again.start.id, 0)
-        store.recorder.add(said_again, start, list(said_again.additions(0)), 1.0, connection)
+        store.recorder.add_at(None, said_again, start, list(said_again.additions(0)), 1.0, connection)
         return delete(connection, **given)
 
     monkeypatch.setattr(garbage, "drop_unused", after_use)

@@ -14,6 +14,8 @@ from functools import cache, lru_cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from everlong.context.text import sentence_ends
+
 _LONGEST_RULE = 600
 _LONGEST_TYPED = 6_000  # what follows the first paragraph of a longer text is probably pasted
 _WRAPPED = 50  # a shorter line in lower case is not the first part of a wrapped sentence
@@ -228,13 +230,7 @@ _MASKED = re.compile(
     r"|\"[^\"]*?(?:\"|\n[ \t]*\n|\Z)|“[^”]*?(?:”|\Z)|„[^„“”]*+[“”]|[«»‹][^«»‹›]*+[«»›]|「[^「」]*+」|『[^『』]*+』"
 )
 """Code and quotations in a line."""
-_END = re.compile(
-    r"(?i)(?<![.!?…])[.!?…]++[\"')\]*_”’»]*+(?=\s|$)|[。！？]+[」』”）]*"
-    r"|,\s+(?=(?:(?:so|and|but) )?(?:(?:can|could|would|will) (?:you|we)|how (?:can|do|should|would)|what)\b)"
-)
-"""The end of a sentence; in English also the comma before a question."""
 _LIST_MARK = re.compile(r"\s*(?:(?:[-*+•–]|\d{1,3}[.)]|[a-z][.)])\s+)?(?:\[[ x]\]\s+)?", re.IGNORECASE)
-_ABBREVIATIONS = _words("e.g i.e etc vs dr mr mrs ms z.b d.h bzw ca usw т.е т.д")
 _OWN_WORDS = (
     r"(?:as|like) i (?:already )?(?:said|told|mentioned)|for this (?:project|repo|session)|keep in mind|p\.?[ds]|my|i"
     r"|me|your?|our|we|here|are|have|want|would|like|need|should|must|follow(?:ing)?|the(?:se)?|few|some|all|general|an?"
@@ -318,10 +314,7 @@ def _spans(text: str, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
     first = mark.end() if mark else start
     stop = start + len(text[start:end].rstrip())
     is_begun = _is_wrapped(text, start)
-    for found in _END.finditer(text, first, stop):
-        word = text[first : found.start()].rpartition(" ")[2].lower().lstrip("(")
-        if found[0] == "." and found.end() < stop and (word in _ABBREVIATIONS or (len(word) == 1 and word.isalpha())):
-            continue
+    for found in sentence_ends(text, first, stop):
         yield first, found.start() if found[0].startswith(",") else found.end(), not is_begun
         is_begun, first = False, found.end()
         while first < stop and text[first].isspace():

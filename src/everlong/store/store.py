@@ -245,7 +245,8 @@ class Store(StoreCore):
         now: float,
         connection: Connection,
     ) -> Branch:
-        done = self.recorder.add(request, match, batch, now, connection)
+        locked = self.recorder.lock(connection, match)
+        done = self.recorder.add_at(locked, request, match, batch, now, connection)
         is_fork = match.branch is not None and done.id != match.branch
         if is_fork and (carried := view_to_carry(self, connection, request, match)):
             if done.depth < carried.saw_depth:
