@@ -93,6 +93,7 @@ def test_the_chart_has_gateways_a_service_and_a_budget_that_belong_together() ->
     labels = found["StatefulSet"]["spec"]["template"]["metadata"]["labels"]
     assert found["StatefulSet"]["spec"]["selector"]["matchLabels"] == labels
     assert found["Service"]["spec"]["selector"] == labels
+    assert found["Service"]["spec"]["sessionAffinity"] == "ClientIP"  # a conversation stays where its turns are known
     assert found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"] == labels
     (container,) = found["StatefulSet"]["spec"]["template"]["spec"]["containers"]
     assert {one["name"] for one in container["env"]} >= {"EVERLONG_STORE__URL"}

@@ -288,7 +288,7 @@ def play(  # noqa: PLR0913 - each says one thing about the run
                 played.rows = len(found)
                 told = [one.id for one in found if not one.title or one.folder != str(place.folder)]
                 played.problems += [f"conversation {one} has no title or no folder" for one in told]
-                end = time.monotonic() + seconds[1] + 10.0  # a summary may be under way
+                end = time.monotonic() + seconds[1] + 60.0  # a summary may be under way
                 while abs(played.booked - bill_of(desk.server.requests).dollars) > CENT and time.monotonic() < end:
                     played.booked = account(store, Settings()).total.cost
                     time.sleep(0.2)

@@ -104,16 +104,16 @@ async def drive(
     """Have some clients talk; the first requests of each are not measured."""
     each = max(1, requests // clients)
     async with ClientSession(connector=TCPConnector(limit=0)) as session:
+        talks = [_talk(size, number, shape, is_streamed=is_streamed) for number in range(clients)]
 
-        async def talk(number: int) -> list[tuple[float, float]]:
-            own = _talk(size, number, shape, is_streamed=is_streamed)
-            seen = [await _asked(session, url, own, is_streamed=is_streamed) for _ in range(_WARM + each)]
-            return seen[_WARM:]
+        async def ask(talk: Talk, count: int) -> list[tuple[float, float]]:
+            return [await _asked(session, url, talk, is_streamed=is_streamed) for _ in range(count)]
 
+        await asyncio.gather(*(ask(talk, _WARM) for talk in talks))
         started = time.perf_counter()
-        told = [one for seen in await asyncio.gather(*map(talk, range(clients))) for one in seen]
+        told = [one for seen in await asyncio.gather(*(ask(talk, each) for talk in talks)) for one in seen]
         seconds = time.perf_counter() - started
-    return _rate(told, clients * (_WARM + each) / seconds)
+    return _rate(told, clients * each / seconds)
 
 
 async def drive_open(

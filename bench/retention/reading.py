@@ -5,8 +5,7 @@
 The labels were made by reading the built-in summaries of thirty cuts line by line. They hold no text of the
 conversations: of each summary its digest, how many lines each section has, and the numbers of those that are wrong,
 each with a word why. A line is wrong where it stands in the wrong section, says nothing by itself, is a piece of code
-or data outside of Critical Context, repeats another, or was overtaken by a later turn. The lines of Critical Context
-were also read in thirty other cuts.
+or data outside of Critical Context, repeats another, or was overtaken by a later turn.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 LABELS = Path(__file__).parent / "labels" / "reading.jsonl"
-QUOTED = LABELS.with_name("quoted.jsonl")
 KINDS = ("coding", "chat", "service")
 
 
@@ -39,8 +37,6 @@ def main() -> int:
         bare = sum(label["without_source"] for label in chosen)
         print(f"  {'Critical Context':<28}{quoted_lines(chosen)}; {bare} lines without a source")
     print("\nwhy lines are wrong: " + ", ".join(f"{why} {count}" for why, count in reasons(labels).most_common()))
-    later = read_labels(QUOTED)
-    print(f"\nlines of Critical Context, in {len(later)} summaries read later: {quoted_lines(later)}")
     return 0
 
 

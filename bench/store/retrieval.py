@@ -51,7 +51,7 @@ ABLATIONS: dict[str, Weights] = {
     "no weight of persons": dataclasses.replace(WEIGHTS, person=1.0),
     "no named speakers": dataclasses.replace(WEIGHTS, speaker=1.0),
     "no neighbours": dataclasses.replace(WEIGHTS, after=0.0, before=0.0, second=0.0),
-    "no weight of length": dataclasses.replace(WEIGHTS, length=0.0),
+    "no weight of length": dataclasses.replace(WEIGHTS, length=1e9),
 }
 
 Finder = Callable[[str], list[int]]

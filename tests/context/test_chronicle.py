@@ -47,7 +47,7 @@ def test_only_the_sections_that_structure_can_fill_are_written() -> None:
     assert [section for section in GUESSED if document.items[section]] == []
     headings = re.findall(r"^##+ (.*)$", document.render(), re.MULTILINE)
     assert [heading for heading in headings if heading != "Progress"] == [s for s in SECTIONS if document.items[s]]
-    assert document.items["Goal"] == ['- "Move the berth planner to port_8443." (turn 1)']
+    assert document.items["Goal"] == ['- First request: "Move the berth planner to port_8443." (turn 1)']
     assert document.items["Pending User Asks"][0].endswith('"Add berth 17 to data/berths.csv." (turn 3)')
 
 
@@ -80,6 +80,16 @@ def test_a_quotation_that_is_too_long_loses_courtesy_first() -> None:
     turns = [m for n in range(12) for m in (user(f"Berth_{n}: {asked}"), assistant("Yes."))]
     done = "\n".join(told(turns, 420).items["Done"])
     assert '- turn 3, "… I moved the ferry to pier_12, because the old one leaks, and Mira wants a lamp there."' in done
+
+
+def test_a_sentence_that_is_too_long_is_cut_from_its_end_and_never_inside() -> None:
+    reason = "because fog comes earlier each year now"
+    asked = f"I want lamps on pier_7 (for fog, snow, rain), {reason}, so that they see Dock.md"
+    turns = [m for n in range(12) for m in (user(f"Berth_{n}: {asked}, can you help?"), assistant("Yes."))]
+    done = re.findall(r'- turn (\d+), "(.*?)(?: …)?"', "\n".join(told(turns, 420).items["Done"]))
+    rest = [f"Berth_{int(number) - 1}: {asked}".partition(words) for number, words in done]
+    assert {(before, after[:1]) for before, _, after in rest} <= {("", ","), ("", "")}
+    assert ", so that they see Dock.md" in {after for _, _, after in rest}, done
 
 
 def test_of_too_many_turns_those_that_name_something_stay() -> None:
@@ -210,6 +220,14 @@ def test_a_line_that_a_harness_cut_is_not_quoted(mark: str) -> None:
     assert lines == ["berth_1 is free", "berth_9 is full"]
 
 
+def test_a_statement_over_several_lines_is_quoted_as_one_and_a_part_of_one_never() -> None:
+    code = (
+        'depth_x = probe(\n  "quay_1",\n  7,\n)\nfor berth_z in probe(\n' + "  filler_text,\n" * 30 + "):\n  wet_y = 1"
+    )
+    lines = quotes(bash(1, "cat quay.py", code))["$ cat quay.py"]
+    assert lines == ["depth_x = probe(", '"quay_1",', "7,", ")", "wet_y = 1"]
+
+
 def test_of_an_edit_only_the_new_text_is_quoted_and_of_a_failed_one_nothing() -> None:
     assert quotes(EDIT)["src/pier.py:"] == ["depth_a = 9 + tide_b"]
     failed = [EDIT[0], {**EDIT[1], "content": "Error: no such text", "is_error": True}]
@@ -308,4 +326,4 @@ def test_the_decisions_of_a_models_summary_are_carried_on() -> None:
 
 def test_nothing_to_say_still_gives_a_summary() -> None:
     assert Chronicle().write(100, COUNT) == ""
-    assert told([user("Hi"), assistant(output(40))]).items["Goal"] == ['- "Hi" (turn 1)']
+    assert told([user("Hi"), assistant(output(40))]).items["Goal"] == ['- First request: "Hi" (turn 1)']

@@ -118,7 +118,7 @@ def compacted(messages: list[Message], target: int = 4_000) -> tuple[list[Messag
 def test_goal_and_newest_request_are_the_persons_words(name: str, ends_with_client: bool) -> None:
     messages = conversation(CLIENTS[name], ends_with_client=ends_with_client)
     result, document, quality = compacted(messages)
-    assert document.items["Goal"][0].strip('- "').startswith(FIRST[:40])
+    assert document.items["Goal"][0].startswith(f'- First request: "{FIRST[:40]}')
     assert document.items["Pending User Asks"][0].endswith(f': "{NEWEST}" (turn 2)')
     written = document.render()
     assert [junk for junk in JUNK if junk in written.lower()] == []

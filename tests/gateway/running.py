@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,7 +23,7 @@ from everlong.context import Summarizer
 from everlong.gateway.app import SERVER_OPTIONS, make_app
 from everlong.gateway.gateway import Gateway
 from everlong.gateway.routing import Routes
-from everlong.gateway.telemetry import GatewayLog, server_logger
+from everlong.gateway.telemetry import GatewayLog, RequestAccount, server_logger
 from everlong.gateway.writer import StoreWriter
 from everlong.store import Store
 from everlong.store.database import Database
@@ -39,11 +39,9 @@ TENANT = "x-test-tenant"
 class ForTenants(Gateway):
     """A gateway whose tenants a test names; who they are is otherwise decided by their keys."""
 
-    async def converse(self, request: web.Request, dialect: Any, tenant: str) -> web.StreamResponse:
-        return await super().converse(request, dialect, request.headers.get(TENANT, tenant))
-
-    async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
-        return await super().respond(request, request.headers.get(TENANT, tenant))
+    async def converse(self, dialect: Any, request: web.Request, account: RequestAccount) -> web.StreamResponse:
+        account.caller = replace(account.caller, tenant=request.headers.get(TENANT, account.caller.tenant))
+        return await super().converse(dialect, request, account)
 
 
 @dataclass
@@ -82,7 +80,7 @@ async def _settled(gateway: Gateway) -> None:
     while True:
         if tasks := list(gateway._backlog.under_way):
             await asyncio.wait(tasks)
-        elif gateway._journal.kept:  # the file was locked for too long, or its process has ended
+        elif gateway.journal.kept:  # the file was locked for too long, or its process has ended
             await asyncio.sleep(0.01)
         else:
             return

@@ -183,9 +183,9 @@ def test_the_key_of_a_route_takes_the_place_of_the_clients(monkeypatch: pytest.M
 def test_a_providers_key_goes_to_the_providers_own_address_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "made-up-provider-key")
     for url in ("https://api.anthropic.com.elsewhere.example", "https://notanthropic.com", "http://127.0.0.1:1"):
-        given = routes(keys=KEYS, upstream=url).default("anthropic")
+        given = routes(keys=KEYS, upstream=url).default["anthropic"]
         assert given.spare_key is None, url
-    assert routes(keys=KEYS, upstream="https://eu.anthropic.com").default("anthropic").spare_key
+    assert routes(keys=KEYS, upstream="https://eu.anthropic.com").default["anthropic"].spare_key
 
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/v1/chat/completions", "/v1/models", "/v1/messages/count_tokens"])

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import zstandard
 
-from everlong.gateway import bounds, server, stream
+from everlong.gateway import app, bounds, server, stream
 from everlong.gateway.bounds import BodyMemory, HeldMemory, TooLarge, Unpacking, Unreadable, plain
 from everlong.gateway.formats import OPENAI
 from everlong.gateway.stream import TOO_LARGE, StreamTap
@@ -215,14 +215,14 @@ def test_bytes_are_unpacked_in_small_steps(encoding: str) -> None:
 
 
 def test_a_tenant_may_take_three_quarters_of_what_others_leave() -> None:
-    memory = BodyMemory()
-    most = memory.room("ada")
+    memory, large = BodyMemory(), 2_000_000
+    most = memory.room("ada", large)
     ada = HeldMemory(memory, "ada")
     assert ada.take(most)
     assert not ada.take(1)
-    assert 0 < memory.room("bob") < most // 3
+    assert 0 < memory.room("bob", large) < most // 3
     ada.release()
-    assert memory.room("bob") == memory.room("ada") == most
+    assert memory.room("bob", large) == memory.room("ada", large) == most
 
 
 @pytest.mark.spec("12.6")
@@ -278,7 +278,7 @@ def test_an_answer_for_which_no_memory_is_left_passes_unread(
     upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "LEAST_MEMORY", 400_000)
-    monkeypatch.setattr(BodyMemory, "allow", lambda *_: None)
+    monkeypatch.setattr(app, "MOST_BODY_BYTES", 200_000)
     upstream.script = lambda exchange: exchange.answer(whole(b"a" * 1_000_000))
     with run_gateway(upstream.url, str(tmp_path / "small.db")) as running:
         assert ask(running).body == whole(b"a" * 1_000_000)

@@ -17,8 +17,8 @@ from hypothesis import given, strategies as st
 
 from everlong.agent.accounting import account
 from everlong.config import Settings
-from everlong.gateway.account import Budget, Charge, _check_priced
 from everlong.gateway.auth import Refused
+from everlong.gateway.budget import Budget, Charge, _check_priced
 from everlong.gateway.formats import ANTHROPIC, OPENAI, RESPONSES, Dialect
 from everlong.gateway.routing import Route
 from everlong.gateway.window import Windows

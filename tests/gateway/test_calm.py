@@ -107,3 +107,32 @@ def test_a_conversation_is_compacted_as_far_as_it_came_while_its_summary_was_wri
         before = model.requests[-1].prompt_tokens
         send(running, turns + 2, UNPRICED)
         assert model.requests[-1].prompt_tokens < before / 1.5
+
+
+@pytest.mark.spec("4.5")
+def test_the_first_request_after_a_compaction_ahead_is_calm_too_with_the_step_that_came_meanwhile(
+    tmp_path: Path,
+) -> None:
+    window = 4 * WINDOW
+    compactor: Any = None
+
+    def waits(ask: Ask) -> Answer:
+        if compactor._due:
+            until(lambda: not compactor._ahead)  # it is answered under the old view, and the next under the new one
+        return looks(ask)
+
+    with (
+        ModelServer(waits, window=window) as model,
+        run_gateway(
+            model.url, str(tmp_path / "store.db"), {"models": {MODEL: {"context_length": window}}}, summarizer=None
+        ) as running,
+    ):
+        compactor = running.gateway._compactor
+        for turns in range(1, 400, 4):  # a step is 4 results
+            send(running, turns)
+            if running.store().compactions():
+                send(running, turns + 4)
+                send(running, turns + 8)
+                break
+        smallest = min(one.prompt_tokens for one in model.requests[-4:])
+        assert 0.45 <= smallest / (0.5 * window) <= 0.60

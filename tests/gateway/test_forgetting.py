@@ -19,7 +19,7 @@ SECRET = "pelican-4711"  # noqa: S105 - made up
 
 
 def files_of(running: Running) -> str:
-    return "".join(path.read_text() for path in running.gateway._journal._folder.iterdir() if path.suffix != ".reserve")
+    return "".join(path.read_text() for path in running.gateway.journal._folder.iterdir() if path.suffix != ".reserve")
 
 
 def test_forgotten_words_leave_the_journal(
@@ -37,7 +37,7 @@ def test_forgotten_words_leave_the_journal(
         store = running.store(tenant)
         (turn, *_) = store.turns.since()
         aside = JournalEntry(tenant, "openai", FinishedTurn(model="m", began=1.0), messages=[dict(said[0])])
-        running.gateway._journal.put_aside(0, aside, "made up")
+        running.gateway.journal.put_aside(0, aside, "made up")
         assert SECRET in files_of(running)
         found = [entry.id for entry in store.entries(store.branch(turn.branch)) if SECRET in str(entry.message)]
         assert store.forget([one for one in found if one is not None]).messages >= 2

@@ -16,10 +16,10 @@ import pytest
 from sqlalchemy import event, select
 
 from everlong.errors import StoreUnavailable
-from everlong.gateway.account import RequestAccount
 from everlong.gateway.auth import Refused
 from everlong.gateway.journal import JournalEntry
 from everlong.gateway.recorder import ConversationRecorder
+from everlong.gateway.telemetry import RequestAccount
 from everlong.store import schema
 from everlong.store.content import value_of
 from everlong.store.database import Database
@@ -83,7 +83,7 @@ def test_a_database_that_goes_away_while_a_request_is_stored_loses_nothing_of_it
         def away(of: Any, *given: Any, **named: Any) -> Any:
             if not is_away.is_set():
                 return real(of, *given, **named)
-            until(lambda: failing == "finish" or running.gateway._journal._number >= 4)  # the answer is there
+            until(lambda: failing == "finish" or running.gateway.journal._number >= 4)  # the answer is there
             is_away.clear()
             raise StoreUnavailable("the server is away")
 
@@ -95,10 +95,10 @@ def test_a_database_that_goes_away_while_a_request_is_stored_loses_nothing_of_it
             said += [{"role": "assistant", "content": answer}, {"role": "user", "content": words}]
         is_away.set()
         last = client.chat.completions.create(model="m", messages=said).choices[0].message.content
-        until(lambda: not running.gateway._journal.waiting)
+        until(lambda: not running.gateway.journal.waiting)
         store = running.store()
         turns = list(store.turns.since())
-        is_put_aside = any(running.gateway._journal._folder.glob("*.broken"))
+        is_put_aside = any(running.gateway.journal._folder.glob("*.broken"))
         told = [entry.message["content"] for entry in store.entries(store.branch(turns[-1].branch))]
     assert not is_away.is_set()
     assert [turn.status for turn in turns] == ["done"] * 3
@@ -115,14 +115,14 @@ def test_who_has_turned_a_request_away_is_not_ready_until_the_journal_has_room(
     relay: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gateway = relay.gateway
-    monkeypatch.setattr(gateway._journal, "can_write", lambda: False)
+    monkeypatch.setattr(gateway.journal, "can_write", lambda: False)
     assert _problem(relay) == "", "the database takes what is small"
     with pytest.raises(Refused):
         gateway._backlog.warn_unkept(OSError(errno.ENOSPC, "no room"), RequestAccount("one"))
     assert "had room" in _problem(relay)
-    monkeypatch.setattr(gateway._journal, "can_write", lambda: True)
+    monkeypatch.setattr(gateway.journal, "can_write", lambda: True)
     assert _problem(relay) == ""
-    monkeypatch.setattr(gateway._journal, "can_write", lambda: False)
+    monkeypatch.setattr(gateway.journal, "can_write", lambda: False)
     assert _problem(relay) == ""
 
 

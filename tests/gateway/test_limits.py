@@ -12,8 +12,8 @@ import openai
 import pytest
 
 from everlong.config.settings import KeySettings
-from everlong.gateway import app, server
-from everlong.gateway.auth import Caller, KeyLimits, Refused
+from everlong.gateway import bounds, server
+from everlong.gateway.auth import KeyLimits, Refused
 from tests.gateway.served import raw, serving
 from tests.gateway.test_auth import ADA, ASKED, BOB, KEYS, sha256
 from tests.gateway.upstream import Exchange, Upstream
@@ -30,10 +30,6 @@ class Clock:
         return self.now
 
 
-def caller(name: str = "ada", **limits: Any) -> Caller:
-    return Caller(name, KeySettings.model_validate({"sha256": sha256(name), **limits}))
-
-
 def refusal(call: Callable[[], object]) -> Refused:
     with pytest.raises(Refused) as raised:
         call()
@@ -42,21 +38,21 @@ def refusal(call: Callable[[], object]) -> Refused:
 
 def test_requests_of_a_minute_may_come_at_once_and_then_one_by_one() -> None:
     clock = Clock()
-    limits, ada = KeyLimits(100, clock=clock), caller(requests_per_minute=3)
+    limits, ada = KeyLimits(100, clock=clock), ("ada", KeySettings(sha256=sha256("ada"), requests_per_minute=3))
     for _ in range(3):
-        limits.enter(ada)
-    refused = refusal(lambda: limits.enter(ada))
+        limits.enter(*ada)
+    refused = refusal(lambda: limits.enter(*ada))
     assert refused.status == 429
     assert refused.retry_after == pytest.approx(20)
     clock.now += 19.9
-    assert refusal(lambda: limits.enter(ada)).retry_after == pytest.approx(0.1)
+    assert refusal(lambda: limits.enter(*ada)).retry_after == pytest.approx(0.1)
     clock.now += 0.2
-    limits.enter(ada)
-    refusal(lambda: limits.enter(ada))
+    limits.enter(*ada)
+    refusal(lambda: limits.enter(*ada))
     clock.now += 3_600
     for _ in range(3):
-        limits.enter(ada)
-    refusal(lambda: limits.enter(ada))
+        limits.enter(*ada)
+    refusal(lambda: limits.enter(*ada))
 
 
 # -- through a gateway -------------------------------------------------------------------------------------------------
@@ -138,7 +134,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(
 def test_a_body_that_does_not_come_is_given_up(
     upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "BODY_SECONDS", 1.0)
+    monkeypatch.setattr(bounds, "BODY_SECONDS", 1.0)
     with serving(upstream.url, tmp_path) as hosted, raw(hosted.address) as client:
         client.begin(b'{"model"', "/v1/messages", [("content-length", "500")])
         answer = client.answer()

@@ -11,8 +11,7 @@ from typing import Any
 import openai
 import pytest
 
-from everlong.gateway.account import RequestAccount
-from everlong.gateway.telemetry import GatewayLog
+from everlong.gateway.telemetry import GatewayLog, RequestAccount
 from everlong.providers.base import Usage
 from everlong.testing import ModelServer
 from tests.gateway.running import Raw

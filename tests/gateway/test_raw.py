@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given, strategies as st
 
 from everlong.gateway.body import BrokenBody, read_body, read_more
-from everlong.gateway.conversations import BodyPlace, ConversationMemory, LiveConversation, LiveConversations
+from everlong.gateway.conversations import (
+    BodyPlace,
+    ConversationMemory,
+    LiveConversation,
+    LiveConversations,
+    hash_beginnings,
+)
 from everlong.store import Branch
 from tests.gateway.running import Raw, Running
 from tests.gateway.upstream import Upstream
@@ -40,7 +46,7 @@ def test_a_body_is_read_as_json_reads_it(
     assert {name: read.field(name) for name in meant if name != "messages"} == {**before, **after}
     for span in read.entries:
         assert json.loads(body[span.start : span.end]) == span.value
-    for name, (start, end) in {**read.before, **read.after}.items():
+    for name, (start, end) in read.fields.items():
         assert json.loads(body[start:end]) == read.field(name)
     assert body[read.start - 1 : read.start] == b"["
     assert body[read.end : read.end + 1] == b"]"
@@ -104,7 +110,7 @@ def kept(live: LiveConversations, body: bytes, number: int = 1) -> LiveConversat
 
 
 def found(live: LiveConversations, body: bytes) -> BodyPlace:
-    known = live.find(body)
+    known = live.find(body, hash_beginnings(body, live.lengths(body)))
     assert known is not None
     return known.place
 
@@ -126,14 +132,15 @@ def test_those_not_used_for_long_go_first_whosever_they_are_and_all_is_counted_r
     for number in range(400):
         kept(tenants[number % 3], body_of(*(f"{number} {place}" for place in range(dice.randint(1, 99)))), number)
         found(tenants[0], favourite)
-        assert sum(one.conversation.weight for live in tenants for one in live._kept.values()) <= 100_000
-    assert sum(len(live) for live in tenants) > 10
-    assert tenants[0].find(body_of("0 0")) is None
+        assert sum(one.conversation.weight for one in memory.kept.values()) <= 100_000
+    assert len(memory.kept) > 10
+    forgotten = body_of("0 0")
+    assert tenants[0].find(forgotten, hash_beginnings(forgotten, tenants[0].lengths(forgotten))) is None
+    for one in list(memory.kept.values()):
+        one.live.forget(one.conversation)
     for live in tenants:
-        for one in list(live._kept.values()):
-            live.forget(one.conversation)
         assert (live._places, live._heads, live._nodes) == ({}, {}, {})
-    assert (memory._bytes, len(memory._kept)) == (0, 0)
+    assert (memory.size, len(memory.kept)) == (0, 0)
 
 
 SAID = b'[{"role":"user","content":"hi"}]'

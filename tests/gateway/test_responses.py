@@ -194,12 +194,12 @@ def test_a_database_that_goes_away_at_any_step_loses_nothing_and_what_follows_fi
                 until(lambda: failures)  # a later request may have come to its end before it could be begun
                 is_away.clear()
                 monkeypatch.setattr("everlong.gateway.turn_queue._CATCH_UP_SECONDS", 20.0)
-        until(lambda: not running.gateway._journal.waiting)
+        until(lambda: not running.gateway.journal.waiting)
         said = [part for one in asked for part in (one, f"Reply {len(json.dumps(one))}.")]
         assert words(running, asked[-1]) == said[:-1]
         assert [turn.status for turn in turns_of(running).values()] == ["done"] * 4
         assert running.store().verify().problems == []
-        assert not any(running.gateway._journal._folder.glob("*.broken"))
+        assert not any(running.gateway.journal._folder.glob("*.broken"))
     assert failures
 
 

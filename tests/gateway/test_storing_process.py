@@ -237,7 +237,7 @@ def ask(client: openai.OpenAI, said: list[Any]) -> None:
 
 def journal_with(running: Running, words: str) -> str:
     """Return the journal once it has a finished turn with these words; empty before that."""
-    files = running.gateway._journal._folder.glob("*.jsonl")
+    files = running.gateway.journal._folder.glob("*.jsonl")
     lines = [line for file in files for line in file.read_text().splitlines()]
     replies = [(line, JournalEntry.from_line(line.encode()).turn.reply) for line in lines]
     finished = [line for line, reply in replies if words in line and "Heard" in json.dumps(reply)]

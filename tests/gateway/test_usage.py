@@ -52,7 +52,7 @@ def test_an_odd_usage_keeps_nobody_from_an_answer(path: str, upstream: Upstream,
                 assert (answer.status, answer.body) == (200, told)
                 said += [{"role": "assistant", "content": "hi"}, {"role": "user", "content": f"and {number}?"}]
         assert [turn.status for turn in running.store().turns.since()] == ["done"] * 3 * len(USAGES)
-        assert not any(running.gateway._journal._folder.glob("*.broken"))
+        assert not any(running.gateway.journal._folder.glob("*.broken"))
 
 
 def test_a_request_that_the_upstream_refused_cost_nothing(upstream: Upstream, tmp_path: Path) -> None:

@@ -318,8 +318,8 @@ class _Server:
             view = _view_at(store, at)
             done = store.turns.add_following(at, new, _with_session(past, line.session), view=view)
             if done is not None:
-                marks = new.trace.ids if new.trace is not None else []
-                if new.mark is not None and new.trace is not None:
+                marks = new.trace.ids
+                if new.mark is not None:
                     marks = store.chain.rechain(new.messages, new.trace, new.mark)
                 self.line = line._replace(messages=messages, at=done[0], mark=marks[-1])
                 turn = done[1]

@@ -32,8 +32,12 @@ def in_steps(store: Store, at: Branch, messages: list[Message], past: FinishedTu
     return end
 
 
+def new(store: Store, at: Branch, messages: list[Message]) -> NewMessages:
+    return NewMessages(messages, store.chain.trace(messages, at.node))
+
+
 def at_once(store: Store, at: Branch, messages: list[Message], past: FinishedTurn) -> Branch:
-    done = store.turns.add_following(at, NewMessages(messages), past, view=None)
+    done = store.turns.add_following(at, new(store, at, messages), past, view=None)
     if done is None:  # it has gone on differently, or is told again
         return in_steps(store, at, messages, past)
     return done[0]
@@ -96,8 +100,17 @@ def test_a_conversation_that_is_told_again_in_the_same_words_is_left_to_the_step
     said = [answered("Yes"), asked("and 1?")]
     first = at_once(store, begin, said, FinishedTurn(answered("one")))
     longer = at_once(store, first, [answered("one"), asked("and 2?")], FinishedTurn(answered("two")))
-    assert store.turns.add_following(begin, NewMessages(said), FinishedTurn(answered("another")), view=None) is None
+    again = new(store, begin, said)
+    assert store.turns.add_following(begin, again, FinishedTurn(answered("another")), view=None) is None
     assert [entry.message for entry in store.entries(longer)][1:3] == said
+
+
+def test_a_message_of_another_shape_is_stored_as_it_is_at_the_beginning(store: Store) -> None:
+    odd: list[Message] = [{"role": "user", "content": 5}]
+    at = store.record([asked("Begin")])
+    done = store.turns.add_following(at, new(store, at, odd), FinishedTurn(answered("five")), view=None)
+    assert done is not None
+    assert [entry.message for entry in store.entries(done[0])][1:] == odd
 
 
 def test_a_conversation_that_was_compacted_meanwhile_is_left_to_the_steps(store: Store) -> None:
@@ -106,7 +119,7 @@ def test_a_conversation_that_was_compacted_meanwhile_is_left_to_the_steps(store:
     done = store.compact(at, ScriptedEngine(summarizing(2, 15)))
     assert done.view_id is not None
     said, past = [answered("Yes"), asked("and 1?")], FinishedTurn(answered("one"))
-    assert store.turns.add_following(at, NewMessages(said), past, view=None) is None
-    followed = store.turns.add_following(at, NewMessages(said), past, view=done.view_id)
+    assert store.turns.add_following(at, new(store, at, said), past, view=None) is None
+    followed = store.turns.add_following(at, new(store, at, said), past, view=done.view_id)
     assert followed is not None
     assert store.turns.get(followed[1]).view_id == done.view_id

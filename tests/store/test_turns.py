@@ -210,16 +210,11 @@ def test_what_no_database_can_hold_is_no_name(store: Store, name: str) -> None:
     assert store.turns.named(name) is None
 
 
-def test_a_name_is_stored_together_with_the_end_of_its_turn(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    begun = store.turns.begin(store.record([ASK]))
-
-    def fails(*_: object) -> None:
-        raise StoreError("the figures cannot be added up")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(store.turns, "_add_totals", fails)
-        with pytest.raises(StoreError, match="figures"):
-            store.turns.finish(begun.id, ANSWER, names=["resp_1"])
+def test_a_name_is_stored_together_with_the_end_of_its_turn(store: Store) -> None:
+    at = store.record([ASK])
+    begun = store.turns.begin(at, session=store.sessions.start(at, from_depth=0).id)
+    with pytest.raises(ValueError, match="NaN"):  # figures that cannot be added up, after the name was written
+        store.turns.finish(begun.id, ANSWER, usage={"input_tokens": float("nan")}, names=["resp_1"])
     assert (store.turns.named("resp_1"), store.turns.get(begun.id).status) == (None, "open")
     done = store.turns.finish(begun.id, ANSWER, names=["resp_1"])
     assert store.turns.named("resp_1") == done

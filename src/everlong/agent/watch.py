@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 from typing import TypeVar
 
@@ -27,24 +28,19 @@ class OutOfTime(BaseException):
     """The time for the work is up."""
 
 
+@dataclass
 class WorkWatch:
     """Waits that end when ``interrupted`` is set or the clock reaches ``deadline``."""
 
-    def __init__(
-        self,
-        interrupted: threading.Event,
-        deadline: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.interrupted = interrupted
-        self.deadline = deadline
-        self._clock = clock
+    interrupted: threading.Event
+    deadline: float | None = None
+    clock: Callable[[], float] = time.monotonic
 
     def check(self) -> None:
         """Raise `Interrupted` or `OutOfTime` if it is time to stop."""
         if self.interrupted.is_set():
             raise Interrupted
-        if self.deadline is not None and self._clock() >= self.deadline:
+        if self.deadline is not None and self.clock() >= self.deadline:
             raise OutOfTime
 
     def each(self, make: Callable[[], Iterable[T]]) -> Iterator[T]:
@@ -75,7 +71,7 @@ class WorkWatch:
         try:
             while True:
                 self.check()
-                left = _LOOK_SECONDS if self.deadline is None else self.deadline - self._clock()
+                left = _LOOK_SECONDS if self.deadline is None else self.deadline - self.clock()
                 try:
                     item = items.get(timeout=max(0.0, min(_LOOK_SECONDS, left)))
                 except queue.Empty:

@@ -20,7 +20,6 @@ from everlong.context.literals import is_summary
 from everlong.context.names import entities, names_by_line
 from everlong.context.plans import PlanItem, read_plan, render_item
 from everlong.context.quoted_lines import (
-    LONGEST_LINE,
     LineChoice,
     QuotedLine,
     SourceLines,
@@ -29,14 +28,21 @@ from everlong.context.quoted_lines import (
     richest,
 )
 from everlong.context.record import Step, read_steps
-from everlong.context.text import TextCount, clip, cut_at_clause, one_line, split_clauses, without_fences
+from everlong.context.text import (
+    TextCount,
+    clause_prefixes,
+    clip,
+    cut_at_clause,
+    one_line,
+    split_sentences,
+    without_fences,
+)
 from everlong.model import Message, read_message, text_of, typed_words
 
 __all__ = ["Chronicle", "OpenError", "TurnEntry"]
 
 _LONGEST_WORDS = 4_000
-"""Characters of a turn's words that are kept."""
-_LONGEST_CLOSING = 600
+"""Characters that are kept of a turn's words, and of its closing message."""
 _MOST_OUTCOMES = 6
 """Outcomes of commands that are kept of one turn, the newest ones."""
 _MOST_FILES = 12
@@ -55,11 +61,6 @@ understood.
 """
 _COURTESY_LENGTH = 40
 """A sentence of fewer characters without a name is mostly thanks or agreement."""
-_OPENING_WORTH = 3
-"""The first sentence of a turn, which mostly says what it is about, is worth so many names more.
-
-Without it, .62 of the updated figures of chats are found, with it .80.
-"""
 _NAME_WORTH = 3
 """A cut that loses a name weighs as much as a cut this many times smaller that loses none."""
 _CUT_WORTH = 3
@@ -77,14 +78,14 @@ _CARRIED_SHARE = 0.15
 """The share of the budget that one item of an earlier summary may take."""
 _FOCUS_SHARE = 0.65
 _LONGEST_MEMORY = 600
-_WORDS_SHARE = 0.95
-_OUTCOMES_SHARE = 0.2
-_CLOSINGS_SHARE = 0.2
+_OUTCOMES_SHARE = 0.4
 _NAMES_SHARE = 0.5
 """The share of the room for quoted lines that is kept for names alone; lines take the part that names do not need."""
 _FILLINGS = 3
 """Rounds in which more lines are chosen: a name that a chosen line shows frees the room kept for it."""
 _LEAST_UNUSED = 0.01
+_LEAST_SHARE = 0.05
+"""The share of the budget that quoted lines and names get at least; in less there are only scraps."""
 _HEADING_TOKENS = 6
 _ROOMY = 600
 """Tokens from which on a budget also has room for what the tail tells."""
@@ -121,7 +122,6 @@ _ELIDED = re.compile(
 )
 """Matches a harness's note that it left something out, and the line on each side, which it mostly cut."""
 _TOLD = re.compile(r"(?:sent along in )?turn \d")
-_SENTENCE_END = re.compile(r"(?<=[.!?]) +(?=[A-Z*`])")
 _CAPITAL = re.compile(r"(?<=[a-z,] )[A-Z]\w+")
 
 
@@ -257,7 +257,7 @@ class Chronicle:
     def _take_answer(self, text: str, steps: Sequence[Step]) -> None:
         turn = self.turns[-1] if self.turns else TurnEntry(0, "")
         if text.strip():
-            turn.closing, turn.is_closed = text[:_LONGEST_CLOSING].strip(), not steps
+            turn.closing, turn.is_closed = text[:_LONGEST_WORDS].strip(), not steps
             self._keep_lines(
                 f"said {self.answers}",
                 f"turn {self.count}, the assistant:",
@@ -301,7 +301,9 @@ class Chronicle:
         source = f"$ {clip(step.title, _LONGEST_SOURCE)}" if step.command else f"{step.path or step.title}:"
         writes = frozenset(change.path.rpartition("/")[2] for change in step.changes)
         given = writes if step.command or step.path else None
-        self._keep_lines(f"{step.subject} given", source, step.given, reads=given, is_said=True)
+        # Other arguments of one tool, such as a plan, are mostly a later version.
+        about = step.subject if step.command or step.path else step.call.name
+        self._keep_lines(f"{about} given", source, step.given, reads=given, is_said=True)
         if step.result:
             self._keep_lines(step.subject, source, step.result, reads=step.reads)
 
@@ -324,10 +326,10 @@ class Chronicle:
         was_cut = any(map(text.__contains__, _LEFT_OUT))
         lines = quotable_lines(_ELIDED.sub("", text) if was_cut else text)
         named: dict[str, QuotedLine] = {}
-        for before, line, names in zip(("", *lines), lines, names_by_line(lines), strict=False):
+        names_of = names_by_line([line.replace("\n", " ") for line, _ in lines])
+        for (before, tells), (line, is_whole), names in zip((("", False), *lines), lines, names_of, strict=False):
             if names and line not in source:
-                tells = " " in before and len(before) <= LONGEST_LINE
-                named[line] = QuotedLine(line, names, before if tells else "")
+                named[line] = QuotedLine(line, names, before if tells and " " in before else "", is_whole)
         if is_said:
             self.said.update(*(line.names for line in named.values()))
         if named:
@@ -373,12 +375,7 @@ class Chronicle:
 
     def state_items(self) -> list[str]:
         """Return the plan, the files in hand and the last failing command, each as one item."""
-        items: list[str] = []
-        if self.plan:
-            done = sum(item.state == "completed" for item in self.plan)
-            items.append(
-                "\n".join([f"- Plan ({done} of {len(self.plan)} done):", *(f"  - {render_item(i)}" for i in self.plan)])
-            )
+        items = [_plan_item(self.plan)] if self.plan else []
         if self.files:
             newest = list(self.files.items())[-_MOST_FILES:]
             items.append(f"- Files changed: {', '.join(f'`{path}` ({how})' for path, how in newest)}")
@@ -429,6 +426,7 @@ class _Writing:
     ) -> None:
         self.past, self.now, self.budget, self.count, self.beside = past, now, budget, count, beside
         self.newest = newest
+        self.outcomes_now = {turn.number: turn.outcomes for turn in self.now.turns}
         self.document = SummaryDocument()
         self.room = budget
         self.focus = self.memory = ""
@@ -471,7 +469,7 @@ class _Writing:
 
     def _tell_state(self) -> None:
         """Tell where the work stands: newest request, plan, last call, failing commands."""
-        now = self.now
+        now, error = self.now, self.now.open_error
         turns = self.past.turns
         last = turns[-1] if turns and self.newest.startswith(turns[-1].words[:_BESIDE_LENGTH]) else None
         if self.newest and last and last is turns[0]:
@@ -481,24 +479,17 @@ class _Writing:
             quoted = self._quote(self.newest)
             self._add("Pending User Asks", f'- Newest request, repeated after this summary: "{quoted}"{number}')
         if now.plan:
-            done = sum(item.state == "completed" for item in now.plan)
-            items = [f"  - {render_item(item)}" for item in now.plan]
-
-            def plan(left_out: int) -> str:  # the oldest items are done
-                last = ", its last items" if left_out else ""
-                return "\n".join([f"- Plan ({done} of {len(items)} done){last}:", *items[left_out:]])
-
-            rows = range(len(items) - 1)
-            at = bisect_left(rows, 1, key=lambda left_out: self._cost("In Progress", plan(left_out), _FRONTIER_SHARE))
+            rows = range(len(now.plan) - 1)
+            at = bisect_left(rows, 1, key=lambda n: self._cost("In Progress", _plan_item(now.plan, n), _FRONTIER_SHARE))
             if at in rows:
-                self._add("In Progress", plan(at), _FRONTIER_SHARE)
+                self._add("In Progress", _plan_item(now.plan, at), _FRONTIER_SHARE)
         if self.budget >= _ROOMY:  # the last call itself stands in the tail
             for title in now.pending:
                 self._add("In Progress", f"- Last call, no result yet: `{title}`", _FRONTIER_SHARE)
-            if now.last is not None and not now.pending:
-                told = f"`{now.last.title}`" if now.last.only_looks else _outcome_line(now.last)
-                self._add("In Progress", f"- Last call: {told}", _FRONTIER_SHARE)
-        if (error := now.open_error) is not None:
+            last_call = None if now.pending else now.last
+            if last_call and not last_call.only_looks and last_call.title != (error and error.title):
+                self._add("In Progress", f"- Last call: {_outcome_line(last_call)}", _FRONTIER_SHARE)
+        if error is not None:
             self._add("Blocked", error.render(), _FRONTIER_SHARE)
 
     def _tell_goal(self) -> None:
@@ -509,8 +500,8 @@ class _Writing:
             return
         first = next((turn for turn in turns if not turn.words.startswith("/")), turns[0])  # no command of a client
         named = [turn for turn in turns if turn is not first and _NEW_GOAL.search(turn.words)]
-        for turn in [first, *named[-1:]]:
-            self._add("Goal", f'- "{self._quote(turn.words)}" (turn {turn.number})')
+        for turn, what in [(first, "First request"), *((turn, "Goal named later") for turn in named[-1:])]:
+            self._add("Goal", f'- {what}: "{self._quote(turn.words)}" (turn {turn.number})')
 
     def _tell_files(self) -> None:
         by_folder: dict[str, list[str]] = {}
@@ -526,20 +517,13 @@ class _Writing:
         if not turns:
             return
         room = self.room - _HEADING_TOKENS
-        said = [self._quote(turn.words) if self._is_beside(turn.words) else one_line(turn.words) for turn in turns]
-        quotes = _share_room(map(_word_versions, said), int(room * _WORDS_SHARE), self.count)
+        said = [self._quote(turn.words) if self._is_beside(turn.words) else turn.words for turn in turns]
+        quotes = _share_room(map(_word_versions, said), room, self.count)
         left = room - sum(map(self.count, quotes))
-        ran = _share_room(
-            (_newest_versions(self._outcomes(turn)) for turn in turns), int(left * _OUTCOMES_SHARE), self.count
-        )
-        closings = _share_room(
-            (_sentence_versions(self._closing(turn)) for turn in turns), int(left * _CLOSINGS_SHARE), self.count
-        )
+        outcomes = _share_room(map(self._outcome_versions, turns), int(left * _OUTCOMES_SHARE), self.count)
         items = []
         goal = "\n".join(self.document.items["Goal"])
-        for turn, words, closing, outcomes in zip(turns, quotes, closings, ran, strict=True):
-            tells = closing and (outcomes or entities(closing))
-            outcome = "; ".join(filter(None, (f'"{closing}"' if tells else "", outcomes)))
+        for turn, words, outcome in zip(turns, quotes, outcomes, strict=True):
             if f"(turn {turn.number})" in goal:
                 quoted = ", the goal"
             elif turn is turns[-1] and self.newest.startswith(turn.words[:_BESIDE_LENGTH]):
@@ -553,22 +537,28 @@ class _Writing:
         self.document.items["Done"] += items
         self.room -= sum(self.count(item) + 1 for item in items) + _HEADING_TOKENS
 
-    def _outcomes(self, turn: TurnEntry) -> list[str]:
-        """Return what came of a turn's commands, as it stands now."""
-        if not turn.is_closed:
-            return []
-        later = next((entry.outcomes for entry in self.now.turns if entry.number == turn.number), {})
-        return [later.get(subject, line) for subject, line in turn.outcomes.items()]
+    def _outcome_versions(self, turn: TurnEntry) -> Iterator[tuple[str, int]]:
+        """Yield what came of a turn as it stands now: without its last sentences first, then its oldest commands."""
+        said, later = self._closing(turn), self.outcomes_now.get(turn.number, {})
+        ran = [later.get(subject, line) for subject, line in turn.outcomes.items()] if turn.is_closed else []
+        for sentences in range(len(said), 1, -1):
+            yield "; ".join([f'"{" ".join(said[:sentences])}"', *ran]), 0
+        for start in range(len(ran) + 1):
+            yield "; ".join([*(f'"{sentence}"' for sentence in said[:1]), *ran[start:]]), 0
+        yield "", 0
 
-    def _closing(self, turn: TurnEntry) -> str:
-        """Return the first paragraph of a turn's last answer; none while the turn is under way.
+    def _closing(self, turn: TurnEntry) -> list[str]:
+        """Return the first paragraph of a turn's last answer; none while it is under way, and none in a plain chat.
 
         An answer without work before it begins politely: there, the first paragraph that names something.
         """
-        if not turn.is_closed:
-            return ""
-        paragraphs = map(one_line, without_fences(turn.closing).split("\n\n"))
-        return next((paragraph for paragraph in paragraphs if turn.outcomes or entities(paragraph)), "")
+        if not turn.is_closed or not self.past.steps:
+            return []
+        for paragraph in without_fences(turn.closing).split("\n\n"):
+            said = [sentence for sentence in split_sentences(paragraph) if not sentence.endswith(":")]
+            if not _is_filler(" ".join(said)) and (turn.outcomes or entities(" ".join(said))):
+                return said
+        return []
 
     def _quote_lines(self) -> None:
         """Quote whole lines of the originals for the names that stand nowhere else."""
@@ -577,6 +567,8 @@ class _Writing:
         sources = self.past.sources.items()
         fresh = [lines.as_of(changed) for subject, lines in sources if self.now.sources.get(subject) is lines]
         room = self.room - _HEADING_TOKENS
+        if room < self.budget * _LEAST_SHARE:
+            return
         choice = LineChoice(fresh, known, self.past.said)
         most = room * (1 - _NAMES_SHARE) * _CHARS_PER_TOKEN
         if self.focus:
@@ -595,8 +587,17 @@ class _Writing:
         self.document.items["Critical Context"] += items
 
 
+def _plan_item(plan: Sequence[PlanItem], left_out: int = 0) -> str:
+    """Return a plan as one item; the oldest rows, which are left out first, are done."""
+    done = sum(item.state == "completed" for item in plan)
+    last = ", its last items" if left_out else ""
+    return "\n".join(
+        [f"- Plan ({done} of {len(plan)} done){last}:", *(f"  - {render_item(item)}" for item in plan[left_out:])]
+    )
+
+
 def _outcome_line(step: Step) -> str:
-    told = step.outcome
+    told = "" if step.changes and not step.command else step.outcome  # an editor shows the file
     return f"`{step.title}`{' failed' if step.failed else ''}{f' → {told}' if told else ''}"
 
 
@@ -634,9 +635,8 @@ def _share_room(quotes: Iterable[Iterator[tuple[str, int]]], room: int, count: T
     # Where not even the shortest versions fit, what names little is left out, the oldest first.
     least = [min(cost(text), _LEAST_TOKENS) for text in told]
     excess = sum(least) - room
-    for place in sorted(range(len(told)), key=lambda place: (_worth(told[place]), place)):
-        if excess <= 0:
-            break
+    least_worth = iter(sorted(range(len(told)), key=lambda place: (_worth(told[place]), place)))
+    while excess > 0 and (place := next(least_worth, None)) is not None:
         excess -= least[place]
         told[place] = ""
     over = sum(map(cost, told)) - room
@@ -656,47 +656,48 @@ def _share_room(quotes: Iterable[Iterator[tuple[str, int]]], room: int, count: T
         over -= cost(told[place]) - cost(shorter)
         told[place] = shorter
         offer(place)
+    while over > 0 and (place := next(least_worth, None)) is not None:
+        over -= cost(told[place])
+        told[place] = ""
     return told
 
 
 def _word_versions(text: str) -> Iterator[tuple[str, int]]:
     """Yield a turn's words, shorter each time, with the names that each version loses.
 
-    First whole sentences go, those with the fewest names first, short ones before long and later ones before earlier,
-    then clauses of the sentence that is left, in the same order.
+    First whole sentences go, those with the fewest names first, short ones before long and later ones before earlier;
+    last the opening one, which mostly says what the turn is about. Then clauses go from its end.
     """
-    yield text, 0
-    clauses = split_clauses(text)
-    names = [_named(clause) for clause in clauses]
-    sentences: list[list[int]] = [[]]
-    for place, clause in enumerate(clauses):
-        sentences[-1].append(place)
-        if clause[-1] in ".!?。！？" and place + 1 < len(clauses):
-            sentences.append([])
+    yield one_line(text), 0
+    sentences = split_sentences(text)
+    names = [_named(sentence) for sentence in sentences]
 
-    def worth(part: list[int]) -> tuple[int, bool, int]:
-        length = sum(len(clauses[place]) for place in part)
-        says = length >= _COURTESY_LENGTH
-        opens = _OPENING_WORTH if says and part[0] == 0 else 0
-        return opens + sum(names[place] for place in part), says, -part[0]
+    says = [len(sentence) >= _COURTESY_LENGTH for sentence in sentences]
+    opening = says.index(True) if True in says else 0
 
-    *others, richest = sorted(sentences, key=worth)
-    poorest_first = sorted(richest, key=lambda place: (names[place], -place))
-    kept = set(range(len(clauses)))
-    for part in (*others, *([place] for place in poorest_first[:-1])):
-        kept.difference_update(part)
-        shorter = _joined(clauses, kept)
-        if len(shorter) < (_COURTESY_LENGTH if part in others else _LEAST_WORDS):
+    def worth(place: int) -> tuple[bool, int, bool, int]:
+        return place == opening, names[place], says[place], -place
+
+    *others, _ = sorted(range(len(sentences)), key=worth)
+    kept = set(range(len(sentences)))
+    for place in others:
+        kept.remove(place)
+        yield _joined(sentences, kept), names[place]
+    if not _worth(text):
+        yield "", _CUT_WORTH
+    before = "… " if opening else ""
+    for words in clause_prefixes(sentences[opening]):
+        if len(words) < _LEAST_WORDS:
             break
-        yield shorter, worth(part)[0]
-        text = shorter
-    cut = cut_at_clause(text, _LEAST_WORDS)
-    yield cut, _CUT_WORTH + len(set(entities(text))) - len(set(entities(cut)))
+        yield f"{before}{words} …", _CUT_WORTH + names[opening] - _named(words)
 
 
 def _worth(words: str) -> int:
-    """Return what a turn's words are worth where there is no room for all: names, and whether they state something."""
-    return min(_ENOUGH_NAMES, _named(words) + ("?" not in words))
+    """Return what a turn's words are worth where there is no room for all: names, and whether they state something.
+
+    A question or an answer that names nothing is about what somebody said before.
+    """
+    return min(_ENOUGH_NAMES, _named(words) + ("?" not in words and not _is_filler(words.partition(" ")[0])))
 
 
 def _named(text: str) -> int:
@@ -704,23 +705,12 @@ def _named(text: str) -> int:
     return len({*entities(text), *_CAPITAL.findall(text)})
 
 
-def _joined(clauses: Sequence[str], kept: set[int]) -> str:
-    """Return the clauses that are kept, with a mark for each gap."""
+def _joined(sentences: Sequence[str], kept: set[int]) -> str:
+    """Return the sentences that are kept, with a mark for each gap."""
     told = ""
-    for place, clause in enumerate(clauses):
+    for place, sentence in enumerate(sentences):
         if place in kept:
-            told += f" {clause}"
+            told += f" {one_line(sentence)}"
         elif not told.endswith("…"):
-            told = f"{told.rstrip(' ,;:-–—')} …"
+            told = f"{told.rstrip(',')} …"
     return told.strip()
-
-
-def _sentence_versions(text: str) -> Iterator[tuple[str, int]]:
-    """Yield a text with fewer of its sentences each time, down to none."""
-    sentences = _SENTENCE_END.split(text)
-    return ((" ".join(sentences[:number]), 0) for number in range(len(sentences), -1, -1))
-
-
-def _newest_versions(lines: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Yield outcomes, without the oldest one more each time."""
-    return (("; ".join(lines[start:]), 0) for start in range(len(lines) + 1))

@@ -334,10 +334,8 @@ class CompactionRun:
         """Return the quality of the finished summary."""
         total = len(self.known.rules.lines)
         missing = len(self.rules.older) - len(self.known.rules.older)
-        is_quoted = written.summarizer == ExtractiveSummarizer.name
-        problems = written.problems
-        rules = (total - missing, total)
-        return check_summary(written.text, self.summary_request, rules=rules, problems=problems, is_quoted=is_quoted)
+        rules, problems = (total - missing, total), written.problems
+        return check_summary(written.text, self.summary_request, rules=rules, problems=problems, prose=written.prose)
 
     def _head(self) -> list[Message]:
         """Return the system prompt, the first request, and the answer to it if there is room for it."""

@@ -87,6 +87,8 @@ class ContextCompressor(ContextEngine):
         """Tokens that every request carries besides its messages, such as the schemas of tools."""
         self.answer_tokens = 0
         """The most tokens that an answer may take; the sender of requests sets it."""
+        self.coming_tokens = 0
+        """The tokens that the next request adds to what a compaction ahead leaves; the host sets it."""
         self.prices = Prices()
         """The prices of tokens, by which a compaction that costs more than it saves waits. The host sets them."""
         self.last_report: CompactionReport | None = None
@@ -355,7 +357,7 @@ class ContextCompressor(ContextEngine):
         limit, least = int(MOST_LEFT * most), 0
         if not wishes.get("force") and self.estimate_tokens(messages) >= NEAR_THRESHOLD * most:
             budgets = replace(budgets, tail_tokens=min(budgets.tail_tokens, pace.tail))
-            least = int(LEAST_LEFT * most) - besides
+            least = int(LEAST_LEFT * most) - besides - self.coming_tokens
         return CompactionRequest(
             messages=messages,
             settings=self.settings,

@@ -45,6 +45,16 @@ _MOST_WORDS = 10
 _PAST = 0.3
 """The worth of a line of what has changed since, which tells what was there before."""
 _SETTLED = 0.999
+_MOST_JOINED = 8
+"""Lines that are joined as one statement."""
+_GOES_ON = (",", ":", "\\", "=", "+", "|", "&")
+"""The ends of a line that says something together with the next only."""
+_CUT = ("...", "…", ",", "\\", ":")
+"""The ends of a line that somebody cut."""
+_DEEPEST = 4
+"""Rounds in which brackets that face each other go; deeper ones are paired one by one."""
+_BRACKETS = bytes.maketrans(b"[]{}", b"()()")
+_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in b"()[]{}\n")
 _PLAIN_WORD = re.compile(r"(?<![\w.(/-])[A-Za-z]{3,}(?![\w(/.=-])")
 
 
@@ -52,9 +62,12 @@ class QuotedLine(NamedTuple):
     """A line that names something."""
 
     text: str
+    """The line, with those that belong to the same statement."""
     names: tuple[str, ...]
     before: str
     """The line before it, with which it is quoted: it tells what the names are about. Empty if it is one word."""
+    is_whole: bool
+    """False for a part of a statement; only its names are told."""
 
 
 class SourceLines(NamedTuple):
@@ -104,7 +117,7 @@ class LineChoice:
         for place, source in enumerate(self.sources):
             recent = source.factor * (1 + _RECENT * (place + 1) / len(self.sources))
             for number, line in enumerate(source.lines):
-                if len(line.text) > LONGEST_LINE or (topic and not any(word in line.text.casefold() for word in topic)):
+                if not line.is_whole or (topic and not any(word in line.text.casefold() for word in topic)):
                     continue
                 if worth := self._worth(place, line, recent):
                     words = 1 + _PROSE * min(_MOST_WORDS, len(_PLAIN_WORD.findall(line.text)))
@@ -144,7 +157,7 @@ class LineChoice:
             for number in sorted(self.taken[place]):
                 line = self.sources[place].lines[number]
                 quoted.update(dict.fromkeys(filter(None, (line.before, line.text))))
-        return ["\n".join([source, *(f"  {line}" for line in lines)]) for source, lines in by_source.items()]
+        return ["\n".join([source, *lines]).replace("\n", "\n  ") for source, lines in by_source.items()]
 
     def names_left(self) -> list[str]:
         """Return the names that no chosen line has: what somebody wrote before what outputs have, the newest first."""
@@ -152,19 +165,61 @@ class LineChoice:
         return sorted((name for name in named if self.values[name]), key=lambda name: -self.values[name])
 
 
-def quotable_lines(text: str) -> list[str]:
-    """Return the lines of a text that have words, without indentation."""
-    found: list[str] = []
-    for whole in text.splitlines():
-        # The number of a line stands before a tab.
-        line = "\t".join(map(str.strip, whole.split("\t"))).strip() if "\t" in whole else whole.strip()
-        if _has_words(line) and "```" not in line:
-            found.append(line)
+def quotable_lines(text: str) -> list[tuple[str, bool]]:
+    """Return the lines of a text that have words, without indentation, each with whether it is whole.
+
+    The lines of one statement are one; where they are too many, none of them is whole.
+    """
+    # The number of a line stands before a tab.
+    lines = [line.strip() for line in text.splitlines()]
+    lines = ["\t".join(map(str.strip, line.split("\t"))) if "\t" in line else line for line in lines]
+    lines = [line for line in lines if not (line[:1] == "<" and line[-1:] == ">" and line.strip("</>").isalnum())]
+    closed = _closing_lines(lines)
+    found: list[tuple[str, bool]] = []
+    start = 0
+    while start < len(lines):
+        place = end = start
+        while place <= end and (closed[place] != place or lines[place].endswith(_GOES_ON) or place > start):
+            end = max(end, closed[place])
+            after_heading = place > start and lines[place - 1].endswith(":")
+            goes_on = lines[place].endswith(_GOES_ON) or (after_heading and not _has_words(lines[place]))
+            if place == end and goes_on and end + 1 < min(len(lines), start + _MOST_JOINED):
+                end += 1
+            place += 1
+        statement = lines[start] if end == start else "\n".join(filter(None, lines[start : end + 1]))
+        is_whole = len(statement) <= LONGEST_LINE and min(closed[start : end + 1]) >= 0 and not statement.endswith(_CUT)
+        is_whole = is_whole and statement.count('"""') % 2 == 0
+        if not is_whole and closed[start] == start and lines[start].endswith(":"):
+            statement, end, is_whole = lines[start], start, True  # a heading stands by itself too
+        said = [statement] if is_whole else lines[start : end + 1]
+        found += [(line, is_whole) for line in said if _has_words(line) and "```" not in line]
+        start = end + 1
     return found
 
 
+def _closing_lines(lines: Sequence[str]) -> list[int]:
+    """Return for each line the one in which its last bracket is closed, mostly itself; -1 where one has no partner."""
+    marks = "\n".join(lines).encode("utf-8", "surrogatepass").translate(_BRACKETS, _NO_BRACKETS)
+    for _ in range(_DEEPEST):
+        marks = marks.replace(b"()", b"")
+    closed = list(range(len(lines)))
+    opened: list[int] = []
+    for place, left in enumerate(marks.split(b"\n")):
+        for mark in left:
+            if mark == ord("("):
+                opened.append(place)
+            elif opened:
+                start = opened.pop()
+                closed[start] = max(closed[start], place)
+            else:
+                closed[place] = -1
+    for place in opened:
+        closed[place] = -1
+    return closed
+
+
 def _has_words(line: str) -> bool:
-    return line.swapcase() != line or not line.isascii()
+    return line.swapcase() != line or (not line.isascii() and any(map(str.isalpha, line)))
 
 
 def richest(named: tuple[QuotedLine, ...]) -> tuple[QuotedLine, ...]:

@@ -130,7 +130,8 @@ class Step:
     def title(self) -> str:
         """The call in one line."""
         if self.command:
-            return beginning(without_heredocs(self.command).replace("\n", " "), _TITLE_LENGTH).replace("`", "'")
+            lines = without_heredocs(self.command).replace("\\\n", "").splitlines()
+            return beginning("; ".join(filter(None, map(str.strip, lines))), _TITLE_LENGTH).replace("`", "'")
         if self.path:
             return f"{self.call.name} {self.path}"
         shown = ", ".join(f"{key}={beginning(str(value), 60)}" for key, value in list(self.arguments.items())[:4])

@@ -95,9 +95,9 @@ def check_summary(
     *,
     rules: tuple[int, int] = (0, 0),
     problems: Sequence[str] = (),
-    is_quoted: bool = False,
+    prose: str | None = None,
 ) -> Quality:
-    """Return the findings on a summary; ``is_quoted`` says that it was made of the source's own lines."""
+    """Return the findings on a summary; only its ``prose``, all of it if not given, may invent names."""
     told = _without_names(text).casefold()
     found = list(problems)
     if not SummaryDocument.parse(text).items["Goal"]:
@@ -107,7 +107,7 @@ def check_summary(
         request_kept=_is_named(request.newest_words, told),
         names_kept=_names_kept(text, request),
         rules_kept=rules,
-        invented=() if is_quoted else tuple(invented_names(text, _source(request))),
+        invented=tuple(invented_names(text if prose is None else prose, _source(request))),
         problems=tuple(found),
     )
 

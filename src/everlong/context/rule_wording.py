@@ -13,6 +13,8 @@ from functools import cache, lru_cache
 from itertools import accumulate, pairwise
 from typing import NamedTuple
 
+from everlong.context.text import sentence_ends
+
 _LONGEST_RULE = 600
 _LONGEST_TYPED = 6_000  # the middle of a longer text is probably pasted
 _LONGEST_EDGE = 1_500
@@ -234,13 +236,7 @@ _MASKED = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 """Code and quotations."""
-_END = re.compile(
-    r"(?i)(?<![.!?…])[.!?…]++[\"')\]*_”’»]*+(?=\s|$)|[。！？]+[」』”）]*"
-    r"|,\s+(?=(?:(?:so|and|but) )?(?:(?:can|could|would|will) (?:you|we)|how (?:can|do|should|would)|what)\b)"
-)
-"""The end of a sentence; in English also the comma before a question."""
 _LIST_MARK = re.compile(r"\s*(?:(?:[-*+•–]|\d{1,3}[.)]|[a-z][.)])\s+)?(?:\[[ x]\]\s+)?", re.IGNORECASE)
-_ABBREVIATIONS = _words("e.g i.e etc vs dr mr mrs ms z.b d.h bzw ca usw т.е т.д")
 _CODE_STARTS = ("#", "//", "/*", "|", "$ ", "<", "@", "--", "++", "[…")
 _GIVEN = _words(
     "translate summari proofread rewrite here's following says wrote reads below mail error output übersetz folgende"
@@ -298,10 +294,7 @@ def _spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     first = mark.end() if mark else start
     stop = start + len(text[start:end].rstrip())
     is_begun = _is_wrapped(text, start)
-    for found in _END.finditer(text, first, stop):
-        word = text[first : found.start()].rpartition(" ")[2].lower().lstrip("(")
-        if found[0] == "." and found.end() < stop and (word in _ABBREVIATIONS or (len(word) == 1 and word.isalpha())):
-            continue
+    for found in sentence_ends(text, first, stop):
         if not is_begun:
             yield first, found.start() if found[0].startswith(",") else found.end()
         is_begun, first = False, found.end()

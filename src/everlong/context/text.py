@@ -6,7 +6,7 @@ Cuts fall at line breaks or spaces, not inside a word or a name.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from everlong.context.literals import CLEARED_RESULT
@@ -128,21 +128,53 @@ def clip(text: str, length: int) -> str:
     return text[:cut].rstrip(" ,;:") + " ..."
 
 
-_CLAUSE_END = re.compile(r"(?:[.!?;:。！？；：，、…)\]]|,(?! \d{4}\b))(?:\s|$)|\s[–—-]\s|[。！？；：，、]|\n")
+_SENTENCE_END = re.compile(
+    r"(?i)(?<![.!?…])[.!?…]++[\"')\]*_”’»]*+(?=\s|$)|[。！？]+[」』”）]*"
+    r"|,\s+(?=(?:(?:so|and|but) )?(?:(?:can|could|would|will) (?:you|we)|how (?:can|do|should|would)|what)\b)"
+)
+"""The end of a sentence; in English also the comma before a question."""
+_ABBREVIATIONS = frozenset(
+    ("e.g", "i.e", "etc", "vs", "dr", "mr", "mrs", "ms", "z.b", "d.h", "bzw", "ca", "usw", "т.е", "т.д")
+)
 
 
-def split_clauses(text: str) -> list[str]:
-    """Return a text in pieces that end where a clause does; together they are the text, but for spaces between them."""
-    ends = [0, *(found.end() for found in _CLAUSE_END.finditer(text)), len(text)]
-    return [clause for start, end in pairwise(ends) if (clause := text[start:end].strip())] or [text]
+def sentence_ends(text: str, start: int, stop: int) -> Iterator[re.Match[str]]:
+    """Yield the ends of the sentences in a part of a text: their last signs, or the comma before a question."""
+    first = start
+    for found in _SENTENCE_END.finditer(text, start, stop):
+        word = text[first : found.start()].rpartition(" ")[2].lower().lstrip("(")
+        if found[0] == "." and found.end() < stop and (word in _ABBREVIATIONS or (len(word) == 1 and word.isalpha())):
+            continue
+        yield found
+        first = found.end()
+
+
+def split_sentences(text: str) -> list[str]:
+    """Return the sentences of a text; each line ends one."""
+    found: list[str] = []
+    for line in text.splitlines():
+        first = len(line) - len(line.lstrip("0123456789.)-*• \t"))  # the mark of a list
+        ends = [0, *(end.end() for end in sentence_ends(line, first, len(line))), len(line)]
+        found += [sentence for start, end in pairwise(ends) if (sentence := line[start:end].strip())]
+    return found or [text]
+
+
+_CLAUSE_END = re.compile(r"(?:[.!?;:。！？；：，、…)\]]|,(?! \d))(?:\s|$)|\s[–—-]\s|[。！？；：，、]|\n")
+
+
+def clause_prefixes(text: str) -> list[str]:
+    """Return the beginnings of a sentence that end where a clause does, the longest first; none ends in brackets."""
+    ends = [found.start() for found in _CLAUSE_END.finditer(text) if found[0][0] not in ":.)]"]
+    found = (text[:end] for end in reversed(ends))
+    return [prefix for prefix in found if prefix.count("(") == prefix.count(")") and prefix.count('"') % 2 == 0]
 
 
 def cut_at_clause(text: str, length: int) -> str:
     """Return at most about ``length`` characters of a text, cut at the end of a clause, else between words."""
     if len(text) <= length:
         return text
-    # One character more, so that a comma inside a number is not taken for the end of a clause.
-    ends = [found.end() for found in _CLAUSE_END.finditer(text[: length + 1], length // 2) if found.end() <= length]
+    # Some characters more, so that a comma inside a number or a list is not taken for the end of a clause.
+    ends = [found.end() for found in _CLAUSE_END.finditer(text[: length + 2], length // 2) if found.end() <= length]
     return f"{text[: ends[-1]].rstrip(' ,;:-–—')} …" if ends else clip(text, length).replace(" ...", " …")
 
 

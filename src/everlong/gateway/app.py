@@ -7,6 +7,7 @@ import math
 import re
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
@@ -16,24 +17,24 @@ from yarl import URL
 
 from everlong import __version__
 from everlong.errors import StoreError
-from everlong.gateway.account import ACCOUNT, REQUEST_ID, Charge, RequestAccount, request_id
 from everlong.gateway.auth import MOST_BODY_BYTES, QUESTION, SERVICE, Guard, Guesses, KeyLimits, Refused, prove, secret
 from everlong.gateway.body import check_model, check_structure_apart
 from everlong.gateway.bounds import BodyMemory, HeldMemory, receive
-from everlong.gateway.formats import ANTHROPIC, FOLDER_ROUTE, OPENAI, folder_in_path
+from everlong.gateway.budget import Charge
+from everlong.gateway.formats import ANTHROPIC, FOLDER_ROUTE, OPENAI, RESPONSES, folder_in_path
 from everlong.gateway.inspector_link import INSPECTOR_PATH
-from everlong.gateway.requests import opted_out
+from everlong.gateway.requests import REQUEST_ID, opted_out, request_id
 from everlong.gateway.responses_api import COMPACT_PATH
-from everlong.gateway.telemetry import CONTENT_TYPE, GatewayLog, Metrics
+from everlong.gateway.telemetry import CONTENT_TYPE, GatewayLog, Metrics, RequestAccount
 from everlong.gateway.upstream import (
     BUFFER_BYTES,
     MAX_HEADER_BYTES,
     ClientGone,
     Relay,
+    check_connection,
     comes_whole,
     failure,
     forwarded_headers,
-    misnamed_header,
     stream_response,
     whole_of,
     whole_response,
@@ -63,8 +64,6 @@ __all__ = [
 
 Handler: TypeAlias = Callable[[web.Request, RequestAccount], Awaitable[web.StreamResponse]]
 
-BODY_SECONDS = 120.0
-"""Seconds that a client may take to send a request: 32 MB over a line of 2.5 Mbit a second."""
 _HUNG_UP = 499
 """The status in the log for a request whose client has hung up; it is never sent."""
 
@@ -84,7 +83,7 @@ class Front:
         self.metrics = metrics or Metrics()
         self.log = log or GatewayLog(None)
         self._guesses = Guesses()
-        self._memory = BodyMemory()
+        self._memory = BodyMemory(limits.most_bytes)
         self.is_leaving = False
         self.asked_ready = -math.inf
         """When a balancer last asked whether this gateway is ready."""
@@ -97,7 +96,10 @@ class Front:
 
         async def handle(request: web.Request) -> web.StreamResponse:
             request, folder, program = without_folder(request)
-            account = request[ACCOUNT] = _account(request, name, folder, program)
+            ident, held = request_id(request.headers.get("x-request-id")), HeldMemory(self._memory)
+            account = RequestAccount(
+                ident, request.method, request.path, name, folder=folder, program=program, held=held
+            )
             self.metrics.in_flight += 1
             try:
                 response = await self._handle(request, account, handler, is_open=is_open)
@@ -116,7 +118,12 @@ class Front:
             else:
                 return response
             finally:
-                self._close_account(account)
+                account.seconds = time.perf_counter() - account.begun
+                self.metrics.in_flight -= 1
+                self.metrics.finished(account)
+                self.log.request(account)
+                if self._idle is not None and self.metrics.in_flight <= 0:
+                    self._idle.set()
 
         return handle
 
@@ -147,7 +154,8 @@ class Front:
         self, request: web.Request, account: RequestAccount, handler: Handler, *, is_open: bool
     ) -> web.StreamResponse:
         try:
-            self._check_headers(request)
+            self.guard.check_host(request.headers.get("Host"))
+            check_connection(request.headers.items())
             if is_open:
                 return await handler(request, account)
             return await self._admit(request, account, handler)
@@ -167,50 +175,28 @@ class Front:
             self._guesses.check(request.remote or "", caller, self.guard.tried(request.headers))
         if caller is None:
             raise Refused(401, "the gateway wants a key of its own: x-everlong-key, or as the API's key")
-        account.caller = caller
+        account.caller, limits = caller, caller.limits
         if caller.has_key_in(account.id):
             account.id = request_id(None)
         if caller.has_key_in(request.raw_path):  # which logs and upstreams would see
             account.path = "/"
             raise Refused(400, "a key of the gateway stands in the address; send it in a header only", close=True)
-        self.limits.enter(caller)
-        if caller.limits is not None and caller.limits.dollars_per_day is not None:
-            account.charge = Charge(caller.tenant, caller.limits.dollars_per_day)
+        if limits is not None:
+            self.limits.enter(caller.tenant, limits)
+            if limits.dollars_per_day is not None:
+                account.charge = Charge(caller.tenant, limits.dollars_per_day)
         try:
             if request.body_exists:
-                account.held = HeldMemory(self._memory, caller.tenant, self.limits.most_bytes)
-                account.received = len(await self._receive(request, account.held))
+                account.held.tenant = caller.tenant
+                account.received = len(await receive(request, account.held))
             return await handler(request, account)
         finally:
             account.held.release()
-            self.limits.leave(caller)
+            if limits is not None:
+                self.limits.leave(caller.tenant)
             if account.charge is not None:
                 # A client that hangs up must not keep what it has used from being counted.
                 account.cost = await asyncio.shield(asyncio.ensure_future(account.charge.close()))
-
-    def _check_headers(self, request: web.Request) -> None:
-        """Refuse a request to another host, or one that would have a deciding header left out."""
-        self.guard.check_host(request.headers.get("Host"))
-        if (name := misnamed_header(request.headers.items())) is not None:
-            raise Refused(400, f"the header {name} is none of one connection, but Connection names it", close=True)
-
-    async def _receive(self, request: web.Request, held: HeldMemory) -> bytes:
-        """Return the whole body; it stays with the request."""
-        if request.content.is_eof():
-            return await receive(request, held)
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                return await receive(request, held)
-        except TimeoutError as error:
-            said = f"the request took longer than {BODY_SECONDS:g} seconds to come"
-            raise Refused(408, said, close=True) from error
-
-    def _close_account(self, account: RequestAccount) -> None:
-        self.metrics.in_flight -= 1
-        self.metrics.finished(account)
-        self.log.request(account)
-        if self._idle is not None and self.metrics.in_flight <= 0:
-            self._idle.set()
 
 
 _ANTHROPIC_PATHS = ("/v1/messages",)
@@ -238,11 +224,6 @@ def without_folder(request: web.Request) -> tuple[web.Request, str | None, str |
     target = spelled.removeprefix(prefix)
     url = URL(target if target[:1] == "/" else f"/{target}", encoded=True)
     return request.clone(rel_url=url), *folder_in_path(name)
-
-
-def _account(request: web.Request, name: str, folder: str | None, program: str | None) -> RequestAccount:
-    ident = request_id(request.headers.get("x-request-id"))
-    return RequestAccount(ident, request.method, request.path, name, folder=folder, program=program)
 
 
 def refusal(request: web.BaseRequest, refused: Refused) -> web.Response:
@@ -329,9 +310,9 @@ async def _send(
     relay: Relay, request: web.Request, account: RequestAccount, route: Route, body: bytes
 ) -> ClientResponse:
     headers = forwarded_headers(request.headers.items(), is_read=False)
-    route.authorize(headers, account.spoken)
+    route.authorize(headers, account.caller.spoken)
     upstream = await relay.send(request.method, route.url(safe_target(request)), headers, body or None)
-    route.check_key(upstream, headers, account.spoken)
+    route.check_key(upstream, headers, account.caller.spoken)
     return upstream
 
 
@@ -369,13 +350,13 @@ def make_app(gateway: Gateway, front: Front | None = None, inspector: InspectorL
     endpoints = _Endpoints(gateway, front)
     route, add = front.endpoint, app.router
     for prefix in ("", FOLDER_ROUTE):
-        add.add_post(f"{prefix}/v1/chat/completions", route("chat", endpoints.chat))
-        add.add_post(f"{prefix}/v1/messages", route("messages", endpoints.messages))
+        add.add_post(f"{prefix}/v1/chat/completions", route("chat", partial(gateway.converse, OPENAI)))
+        add.add_post(f"{prefix}/v1/messages", route("messages", partial(gateway.converse, ANTHROPIC)))
         add.add_post(f"{prefix}/v1/messages/count_tokens", route("count_tokens", endpoints.count_tokens))
         add.add_get(f"{prefix}/v1/models", route("models", endpoints.models), allow_head=False)
-        add.add_post(f"{prefix}/v1/responses", route("responses", endpoints.responses))
+        add.add_post(f"{prefix}/v1/responses", route("responses", partial(gateway.converse, RESPONSES)))
         add.add_get(f"{prefix}/v1/responses", route("other", endpoints.upgrade), allow_head=False)
-        add.add_post(f"{prefix}{COMPACT_PATH}", route("responses", endpoints.responses))
+        add.add_post(f"{prefix}{COMPACT_PATH}", route("responses", partial(gateway.converse, RESPONSES)))
         for path in ("/", "/api/hello"):
             add.add_route("HEAD", f"{prefix}{path}", route("health", endpoints.hello, is_open=True))
     add.add_route("HEAD", FOLDER_ROUTE, route("health", endpoints.hello, is_open=True))
@@ -413,27 +394,14 @@ class _Endpoints:
         self._looking: asyncio.Future[None] | None = None
         """The newest look at the database, for everybody who asks meanwhile."""
 
-    # -- conversations -------------------------------------------------------------------------------------------------
-
-    async def chat(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
-        return await self._gateway.converse(request, OPENAI, account.tenant)
-
-    async def messages(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
-        return await self._gateway.converse(request, ANTHROPIC, account.tenant)
-
-    async def responses(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
-        return await self._gateway.respond(request, account.tenant)
-
     async def upgrade(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
         """Refuse a WebSocket at once, so that clients fall back to HTTP."""
         if request.headers.get("Upgrade", "").strip().lower() == "websocket":
             raise Refused(426, "the gateway speaks HTTP here, and no WebSocket", close=True)
         return await self.other(request, account)
 
-    # -- around them ---------------------------------------------------------------------------------------------------
-
     async def models(self, request: web.Request, account: RequestAccount) -> web.StreamResponse:
-        route = self._gateway.routes.default(dialect_of(request).name)
+        route = self._gateway.routes.default[dialect_of(request).name]
         upstream, data = await fetch_answer(self._gateway.relay, request, account, route, b"", _MODELS_SECONDS)
         return whole_response(upstream, data, {})
 
@@ -445,7 +413,7 @@ class _Endpoints:
         check_model(account.model)
         account.opted_out = opted_out(request.headers)
         if not account.opted_out:
-            body = await self._gateway.by_view(body, ANTHROPIC, account.tenant)
+            body = await self._gateway.by_view(body, ANTHROPIC, account.caller.tenant)
         upstream, data = await fetch_answer(self._gateway.relay, request, account, route, body, _COUNT_SECONDS)
         return whole_response(upstream, data, {})
 
@@ -453,7 +421,7 @@ class _Endpoints:
         """Pass on requests to other paths; a key of the gateway opens only the known paths unless it may more."""
         safe_target(request)
         caller = account.caller
-        if caller is not None and caller.spoken and caller.limits is not None and not caller.limits.other_paths:
+        if caller.spoken and caller.limits is not None and not caller.limits.other_paths:
             sent = forwarded_headers(request.headers.items(), is_read=False)
             if not any(name in sent for name in {"Authorization", "x-api-key"} - caller.spoken):
                 raise Refused(
@@ -461,15 +429,15 @@ class _Endpoints:
                     f"this key of the gateway does not open {request.path}; send a key for the upstream as well, or "
                     f"have gateway.keys.{caller.tenant}.other_paths set to true",
                 )
-        if caller is not None and caller.spoken and (named := _NAMED_PATH.match(request.path)) is not None:
+        if caller.spoken and (named := _NAMED_PATH.match(request.path)) is not None:
             await self._gateway.responses.check_name(caller.tenant, named[1])  # the upstream knows no tenants
         if account.charge is not None and request.method not in _FREE_METHODS:
             raise Refused(
                 403,
                 f"this key may spend so many US dollars a day, and what {request.path} costs cannot be told; only "
-                f"gateway.keys.{account.tenant} without dollars_per_day opens it",
+                f"gateway.keys.{caller.tenant} without dollars_per_day opens it",
             )
-        route = self._gateway.routes.default(dialect_of(request).name)
+        route = self._gateway.routes.default[dialect_of(request).name]
         return await pass_through(self._gateway.relay, request, account, route, await request.read())
 
     # -- the gateway itself --------------------------------------------------------------------------------------------

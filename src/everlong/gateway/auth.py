@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LOCAL",
+    "NOBODY",
     "QUESTION",
     "SERVICE",
     "Caller",
@@ -84,22 +85,18 @@ class KeyLimits:
         self._clock = clock
         self._used: dict[str, _Used] = {}
 
-    def enter(self, caller: Caller) -> None:
+    def enter(self, tenant: str, limits: KeySettings) -> None:
         """Let a request in; `Refused` if it is one too many. Each request that was let in has to leave."""
-        limits = caller.limits
-        if limits is None:
-            return
-        used = self._of(caller)
+        used = self._used.setdefault(tenant, _Used(float(limits.requests_per_minute or 0), self._clock()))
         if limits.concurrent_requests is not None and used.under_way >= limits.concurrent_requests:
             raise Refused(429, f"this key may have {limits.concurrent_requests:,} requests at a time; wait for one", 1)
         if limits.requests_per_minute is not None:
             self._take(used, limits.requests_per_minute)
         used.under_way += 1
 
-    def leave(self, caller: Caller) -> None:
+    def leave(self, tenant: str) -> None:
         """Note that a request is over."""
-        if caller.limits is not None:
-            self._of(caller).under_way -= 1
+        self._used[tenant].under_way -= 1
 
     def _take(self, used: _Used, per_minute: int) -> None:
         now = self._clock()
@@ -109,11 +106,6 @@ class KeyLimits:
         if used.allowance < 1:
             raise Refused(429, f"this key may send {per_minute:,} requests a minute", (1 - used.allowance) / rate)
         used.allowance -= 1
-
-    def _of(self, caller: Caller) -> _Used:
-        assert caller.limits is not None  # noqa: S101 - asked before
-        per_minute = float(caller.limits.requests_per_minute or 0)
-        return self._used.setdefault(caller.tenant, _Used(per_minute, self._clock()))
 
 
 LOCAL = "local"
@@ -150,6 +142,8 @@ class Caller:
         return bool(self.key) and (self.key in text or self.key in unquote_plus(text))
 
 
+NOBODY = Caller("")
+"""The sender of a request that was not let in, or not yet."""
 _ANYBODY = Caller(LOCAL)
 
 
@@ -164,13 +158,9 @@ class Guard:
         values = os.environ if env is None else env
         named = (name.strip().lower() for name in (settings.hosts or "").split(","))
         self._hosts = {*filter(None, named), settings.host.lower()}
-        self._had_keys = bool(settings.keys)
+        self.is_open = not settings.keys
+        """True if no key is needed; it stays so until the gateway is started anew."""
         self._keys = _keys_of(settings, values)
-
-    @property
-    def is_open(self) -> bool:
-        """True if no key is needed."""
-        return not self._had_keys
 
     def change(self, settings: GatewaySettings, env: Mapping[str, str] | None = None) -> None:
         """Let in only the keys that the settings name now.
@@ -187,7 +177,7 @@ class Guard:
 
         A web page may have the name of its own host point here, and would be let in as if it came from here.
         """
-        if self._had_keys or host is None:
+        if not self.is_open or host is None:
             return
         try:
             name = urlsplit(f"//{host}").hostname or ""
@@ -203,7 +193,7 @@ class Guard:
 
     def admit(self, headers: Mapping[str, str]) -> Caller | None:
         """Return the sender of a request by its headers; None if it has no valid key."""
-        if not self._had_keys:
+        if self.is_open:
             return None if _is_of_foreign_page(headers) else _ANYBODY
         given = _deciding(headers)
         if len(given) > _MOST_KEYS:

@@ -32,7 +32,6 @@ __all__ = [
     "check_model",
     "check_structure",
     "check_structure_apart",
-    "draft_of",
     "dump_json",
     "fields_at",
     "is_heavy",
@@ -88,10 +87,8 @@ class Read:
     """A body as far as it was read: its fields, and the entries of its list from the first unknown one on."""
 
     body: bytes
-    before: dict[str, Stretch]
-    """The fields before the list."""
-    after: dict[str, Stretch]
-    """The fields after the list."""
+    fields: dict[str, Stretch]
+    """The places of its fields' values, without the list."""
     start: int
     """The place after the list's opening bracket."""
     end: int
@@ -103,17 +100,14 @@ class Read:
     def field(self, name: str) -> Any:
         """Return the value of a field; None if there is none."""
         if name not in self.values:
-            place = self.place(name)
+            place = self.fields.get(name)
             self.values[name] = None if place is None else parse_json(self.body, *place)
         return self.values[name]
 
-    def place(self, name: str) -> Stretch | None:
-        """Return the place of a field's value; None if there is none."""
-        return self.before.get(name) or self.after.get(name)
-
     def beginning(self) -> Read:
         """Return the part before the list, without any content: small enough to be kept."""
-        return Read(b"", self.before, {}, self.start, 0, [])
+        before = {name: place for name, place in self.fields.items() if place[0] < self.start}
+        return Read(b"", before, self.start, 0, [])
 
 
 def read_body(body: bytes, list_name: str) -> Read:
@@ -121,10 +115,9 @@ def read_body(body: bytes, list_name: str) -> Read:
     scanner = _scanner(body, 0)
     before = scanner.fields_until(list_name)
     start = scanner.place
-    entries = scanner.entries()
-    end = scanner.place - 1
-    read = Read(body, before, scanner.rest({list_name, *before}), start, end, entries)
-    for name in (*read.before, *read.after):
+    entries, end = scanner.entries()
+    read = Read(body, before | scanner.fields({list_name, *before}), start, end, entries)
+    for name in read.fields:
         read.field(name)  # what is no text in UTF-8 shows now
     return read
 
@@ -132,10 +125,10 @@ def read_body(body: bytes, list_name: str) -> Read:
 def read_more(body: bytes, known: Read, place: int, list_name: str = "messages") -> Read:
     """Read the rest of a body that is the same as a known one up to a place, the end of an entry of its list."""
     scanner = _scanner(body, place)
-    entries = scanner.entries(goes_on=place > known.start)
-    end = scanner.place - 1
-    read = Read(body, known.before, scanner.rest({list_name, *known.before}), known.start, end, entries)
-    for name in read.after:
+    entries, end = scanner.entries(goes_on=place > known.start)
+    after = scanner.fields({list_name, *known.fields})
+    read = Read(body, known.fields | after, known.start, end, entries)
+    for name in after:
         read.field(name)
     return read
 
@@ -201,6 +194,7 @@ class _Scanner:
     def __init__(self, body: bytes, place: int, end: int | None = None) -> None:
         self._body = body
         self._offset = place
+        self._stop = len(body) if end is None else end
         self._text = body[place:end].decode("latin-1")
         self._at = 0
         decoder: Any = json.JSONDecoder(strict=False, parse_int=len)  # the places count, not the numbers
@@ -223,33 +217,31 @@ class _Scanner:
             self._comma("}")
         raise BrokenBody(f"the body has no list {list_name!r}")
 
-    def entries(self, *, goes_on: bool = False) -> list[Span]:
-        """Return the entries of a list; the scanner stops after its closing bracket."""
+    def entries(self, *, goes_on: bool = False) -> tuple[list[Span], int]:
+        """Return the entries of a list, and the place of its closing bracket; the scanner stops at the next field."""
         if goes_on:
             self._comma("]")
         places: list[Stretch] = []
         while not self._has("]"):
             places.append(self._bounded_stretch())
             self._comma("]")
+        end = self.place
         self._at += 1
-        return [Span(*place, value) for place, value in zip(places, self._values(places), strict=True)]
+        self._comma("}")
+        return [Span(*place, value) for place, value in zip(places, self._values(places), strict=True)], end
 
     def _values(self, places: Sequence[Stretch]) -> Sequence[Any]:
         """Return the values of entries: all at once, which is many times as fast as one by one."""
         values: list[Any] = parse_json(b"[%b]" % self._body[places[0][0] : places[-1][1]]) if places else []
         return values
 
-    def rest(self, before: set[str]) -> dict[str, Stretch]:
-        """Return the fields after the list, to the end of the body."""
-        self._comma("}")
-        return self._to_end(before)
-
     def whole(self) -> dict[str, Stretch]:
         """Return the fields of a whole body; of names that differ in case only, there may be one."""
         self._expect("{", "the body is no JSON object")
-        return self._to_end(set(), folds=True)
+        return self.fields(set(), folds=True)
 
-    def _to_end(self, names: set[str], *, folds: bool = False) -> dict[str, Stretch]:
+    def fields(self, names: set[str], *, folds: bool = False) -> dict[str, Stretch]:
+        """Return the fields up to the end of the body, of which none may have one of some names."""
         found: dict[str, Stretch] = {}
         while not self._has("}"):
             name = self._name()
@@ -261,7 +253,7 @@ class _Scanner:
             self._comma("}")
         self._at += 1
         self._skip()
-        if not self._is_over():
+        if self.place < self._stop:
             raise BrokenBody("something stands after the end of the body")
         return found
 
@@ -327,9 +319,6 @@ class _Scanner:
         self._skip()
         return self._text.startswith(sign, self._at)
 
-    def _is_over(self) -> bool:
-        return self._at == len(self._text)
-
     def _skip(self) -> None:
         text, at = self._text, self._at
         while at < len(text) and text[at] in _SPACE:
@@ -363,9 +352,6 @@ class _LongScanner(_Scanner):
     def _has(self, sign: str) -> bool:
         self._skip()
         return self._body.startswith(sign.encode(), self.place, self._stop)
-
-    def _is_over(self) -> bool:
-        return self.place == self._stop
 
     def _skip(self) -> None:
         body, place, stop = self._body, self.place, self._stop
@@ -492,11 +478,6 @@ class Draft:
         return Draft(body, {**self.fields, name: (begin, begin + len(value))}, self.start, self.ends)
 
 
-def draft_of(body: bytes, read: Read, ends: Sequence[int]) -> Draft:
-    """Return a body as it came."""
-    return Draft(body, {**read.before, **read.after}, read.start, ends)
-
-
 def _begin(changes: Sequence[Change], place: int) -> int:
     """Return the new place of something that begins at a place, after some changes."""
     return place + sum(len(new) - (end - start) for start, end, new in changes if end <= place)
@@ -552,14 +533,16 @@ async def check_structure_apart(data: bytes, start: int = 0) -> int:
     return check_structure(data, start)
 
 
-def check_model(name: object) -> None:
-    """Refuse a model whose name is too long to be looked up and logged in many places.
+def check_model(name: object) -> str:
+    """Return the name of a model, empty if there is none; it must not be too long to be looked up and logged.
 
     Raises:
         Refused: with the status 400.
     """
-    if isinstance(name, str) and len(name) > _LONGEST_MODEL:
-        raise Refused(400, f"the model's name has {len(name):,} characters; at most {_LONGEST_MODEL:,} are taken here")
+    model = str(name or "")
+    if len(model) > _LONGEST_MODEL:
+        raise Refused(400, f"the model's name has {len(model):,} characters; at most {_LONGEST_MODEL:,} are taken here")
+    return model
 
 
 def is_heavy(data: bytes, start: int = 0, values: int | None = None) -> bool:

@@ -163,6 +163,8 @@ T = TypeVar("T")
 
 LEAST_MEMORY = 80_000_000
 """Bytes that all bodies may take; a body costs five to eight times its bytes until it is stored."""
+BODY_SECONDS = 120.0
+"""Seconds that a client may take to send a request: 32 MB over a line of 2.5 Mbit a second."""
 _SMALL_BYTES = 1_000_000
 """Bytes of a small request, with what is kept of its answer."""
 _RETRY_SECONDS = 2
@@ -173,58 +175,43 @@ _reader = ThreadPoolExecutor(1, thread_name_prefix="everlong-answers")
 
 
 class BodyMemory:
-    """The memory of all bodies under way."""
+    """The memory of all bodies under way; there is room for one of the ``largest``, if there is no other."""
 
-    def __init__(self) -> None:
-        self._most = LEAST_MEMORY
-        self._held: Counter[str] = Counter()
-        self._total = 0
-        self._lock = threading.Lock()
+    def __init__(self, largest: int = 0) -> None:
+        self.largest = largest
+        self.most = max(LEAST_MEMORY, 2 * largest)
+        self.held: Counter[str] = Counter()
+        """Bytes by tenant."""
+        self.total = 0
+        self.lock = threading.Lock()
 
-    def allow(self, largest: int) -> None:
-        """Have room for a body of so many bytes, if there is no other."""
-        self._most = max(self._most, 2 * largest)
-
-    def room(self, tenant: str, *, is_small: bool = False) -> int:
-        """Return the bytes that a tenant may still take for a request."""
-        own = self._held[tenant]
-        return (self._most - (self._total - own)) * (7 if is_small else 6) // 8 - own
-
-    def take(self, tenant: str, size: int, *, is_small: bool = False) -> bool:
-        """Take bytes for a tenant; False if it may not have so many more."""
-        with self._lock:
-            if size > self.room(tenant, is_small=is_small):
-                return False
-            self._held[tenant] += size
-            self._total += size
-            return True
-
-    def give_back(self, tenant: str, size: int) -> None:
-        """Give bytes back."""
-        with self._lock:
-            self._held[tenant] -= size
-            self._total -= size
-            if not self._held[tenant]:
-                del self._held[tenant]
+    def room(self, tenant: str, size: int) -> int:
+        """Return the bytes that a tenant may still take for a request of so many bytes."""
+        own = self.held[tenant]
+        return (self.most - (self.total - own)) * (7 if size <= _SMALL_BYTES else 6) // 8 - own
 
 
 class HeldMemory:
     """The memory of one request: its body, what that unpacks to, and what is kept of its answer."""
 
-    def __init__(self, memory: BodyMemory | None = None, tenant: str = "", most: int = 0) -> None:
+    def __init__(self, memory: BodyMemory | None = None, tenant: str = "") -> None:
         self._memory = memory or BodyMemory()
-        self._memory.allow(most)
-        self._tenant = tenant
+        self.tenant = tenant
+        """The tenant for whom it is taken."""
         self._size = 0
-        self.most = most
+        self.most = self._memory.largest
         """Bytes of the largest body, also when it is unpacked."""
 
     def take(self, size: int) -> bool:
         """Take more bytes; False if there is no room."""
-        if not self._memory.take(self._tenant, size, is_small=self._size + size <= _SMALL_BYTES):
-            return False
-        self._size += size
-        return True
+        memory = self._memory
+        with memory.lock:
+            if size > memory.room(self.tenant, self._size + size):
+                return False
+            memory.held[self.tenant] += size
+            memory.total += size
+            self._size += size
+            return True
 
     def need(self, size: int) -> None:
         """Take more bytes.
@@ -237,32 +224,42 @@ class HeldMemory:
 
     def check_room(self, size: int) -> None:
         """Refuse a request for which there would be no room, before it has come."""
-        if size > self._memory.room(self._tenant, is_small=size <= _SMALL_BYTES):
+        if size > self._memory.room(self.tenant, size):
             raise _no_room()
 
     def release(self) -> None:
         """Give everything back; what is taken afterwards counts again."""
-        size, self._size = self._size, 0
-        self._memory.give_back(self._tenant, size)
+        memory = self._memory
+        with memory.lock:
+            memory.total -= self._size
+            memory.held[self.tenant] -= self._size
+            self._size = 0
+            if not memory.held[self.tenant]:
+                del memory.held[self.tenant]
 
 
 async def receive(request: web.Request, held: HeldMemory) -> bytes:
     """Return the body of a request as it comes; it stays with the request.
 
     Raises:
-        Refused: it is too large (413), or there is no room for it (503).
+        Refused: it is too large (413), there is no room for it (503), or it takes too long (408).
     """
     if (length := request.content_length or 0) > held.most:
         raise _too_large(held.most)
     held.check_room(length)
     parts: list[bytes] = []
     size = 0
-    while part := await request.content.readany():
-        size += len(part)
-        if size > held.most:
-            raise _too_large(held.most)
-        held.need(len(part))
-        parts.append(part)
+    try:
+        async with asyncio.timeout(None if request.content.is_eof() else BODY_SECONDS):
+            while part := await request.content.readany():
+                size += len(part)
+                if size > held.most:
+                    raise _too_large(held.most)
+                held.need(len(part))
+                parts.append(part)
+    except TimeoutError as error:
+        said = f"the request took longer than {BODY_SECONDS:g} seconds to come"
+        raise Refused(408, said, close=True) from error
     body = b"".join(parts) if size <= _SMALL_BYTES else await asyncio.to_thread(b"".join, parts)
     request._read_bytes = body  # noqa: SLF001 - where `request.read` looks for it
     return body

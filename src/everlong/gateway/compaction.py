@@ -72,8 +72,6 @@ _SOONEST = 0.5
 """Share of the threshold from which on a first summary may begin; nobody knows if a shorter conversation needs one."""
 _MOST_PREPARED = 1_000
 """Conversations whose summaries are kept in memory until they are due."""
-_OWN_SHARE = 0.9
-"""Share of those seconds that a conversation's own model may take, so that the rest is left for the compaction."""
 _MOST_SPILLED = 24_000_000
 """Bytes of the largest body whose messages are spilled; larger ones would hold up other conversations."""
 _UNWIELDY_SENT = 3_000_000
@@ -81,6 +79,8 @@ _UNWIELDY_SENT = 3_000_000
 _MOST_KEPT = 0.9
 """Share of the room that is given to what a compaction leaves, however large that is."""
 _MOST_MADE = 10_000
+_MOMENT = 0.3
+"""Seconds for which a compaction ahead waits for a request that follows at once, so that its view is a step nearer."""
 _LONG_KEPT_SECONDS = 3_600.0
 """Seconds that providers keep a prompt in their cache, by default and if a client asks for an hour."""
 
@@ -148,7 +148,7 @@ class ConversationCompactor:
         """Compact a request before it is sent: if it would not fit, or if it is due and the cache is cold."""
         if not self._is_on or not turn.conversation.is_placed:
             return
-        if _is_unwieldy(relayed, turn) and not await self._spill_unwieldy(relayed, turn):
+        if turn.is_unwieldy and not await self._spill_unwieldy(relayed, turn):
             return
         conversation = turn.conversation
         if self._adapts:
@@ -161,8 +161,7 @@ class ConversationCompactor:
         # New messages that no compaction could fit are spilled first.
         if size.is_too_large and await self._spill(relayed, turn, size, newest_only=True):
             size = await self._size(relayed, turn)
-        can_go_on = (size.fits if _can_lower(turn) else size.left > 0) and self._is_under_way(turn)
-        is_due = size.is_too_large and conversation.messages >= HYGIENE_MESSAGES and not can_go_on
+        is_due = size.is_too_large and conversation.messages >= HYGIENE_MESSAGES and not self._can_go_on(turn, size)
         if size.is_considered and self._is_cold(turn):
             is_due = is_due or self._is_due(turn, size, is_cold=True)
         conversation.sent_at = self._clock()
@@ -208,7 +207,7 @@ class ConversationCompactor:
         if ident in self._ahead:
             return
         choose = partial(self._summaries.ahead, relayed, size.window - size.tokens)
-        if is_due or (self._find_prepared(turn) is None and self._is_due_soon(relayed, turn, size)):
+        if is_due or (self._is_due_soon(relayed, turn, size) and self._find_prepared(turn) is None):
             self._begin_compaction(relayed, turn, size, "threshold", choose)
         elif self.is_lossless and size.tokens - conversation.ahead_at >= sizes_for(size.window).leaf:
             conversation.ahead_at = size.tokens
@@ -335,17 +334,18 @@ class ConversationCompactor:
         return conversation.waiting
 
     def _is_due(
-        self, turn: ConversationTurn, size: RequestSize, *, is_cold: bool = False, seconds: float = 0.0
+        self, turn: ConversationTurn, size: RequestSize, *, is_cold: bool = False, growth: tuple[int, float] = (0, 0.0)
     ) -> bool:
-        """Return whether a conversation is to be compacted, now or if it goes on as before for so many seconds."""
+        """Return whether a conversation is to be compacted, now or after a growth by so many tokens in some steps."""
         waiting, pace = self._waiting_in(turn, size), size.pace
-        grown, steps = turn.conversation.growth.in_seconds(seconds)
+        grown, steps = growth
         tokens, ahead = size.tokens + grown, int(_AHEAD * size.window)
         if tokens < min(pace.threshold, pace.room - ahead):
             return False
         meanwhile = Waiting(waiting.left, waiting.paid)
         meanwhile.sent(size.tokens + grown // 2, pace, size.prices, steps)
         asks = self._summaries.asks_model
+        ahead = max(ahead, 2 * turn.conversation.growth.step)  # the next request still goes before it
         return meanwhile.reason(tokens, pace, size.prices, asks_model=asks, is_cold=is_cold, ahead=ahead) is None
 
     def _is_due_soon(self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize) -> bool:
@@ -357,7 +357,7 @@ class ConversationCompactor:
         if size.tokens < int(soonest * size.pace.threshold):
             return False
         seconds = self._summary_seconds.get((relayed.route.provider, turn.model), _UNKNOWN_SECONDS)
-        return self._is_due(turn, size, seconds=_SPARE * seconds)
+        return self._is_due(turn, size, growth=turn.conversation.growth.in_seconds(_SPARE * seconds))
 
     def _note_seconds(self, relayed: RelayedRequest, turn: ConversationTurn, began: float) -> None:
         """Take in a summary that was begun at a time and is there now."""
@@ -378,6 +378,8 @@ class ConversationCompactor:
 
     async def _spill_unwieldy(self, relayed: RelayedRequest, turn: ConversationTurn) -> bool:
         """Spill the new messages of a request that is too large for an engine; return whether it is no longer."""
+        if not _is_unwieldy(relayed, turn):
+            return True
         if not self._is_on or len(turn.body) > _MOST_SPILLED:
             return False
         size = self._size_for(relayed, turn, tokens_in(turn.conversation, len(turn.sent(relayed.dialect))))
@@ -466,6 +468,7 @@ class ConversationCompactor:
                     self._prepared[ident] = prepared
                 return
             self._prepared.pop(ident, None)
+            await asyncio.sleep(_MOMENT if is_ahead and summarizer is None else 0)
             newest = self._due.get(ident, (relayed, turn, size)) if is_ahead else (relayed, turn, size)
             await newest[0].wait_until_stored(newest[1])
             await self._compact(*newest[:2], reason, newest[2], summarizer, target=target, prepared=prepared)
@@ -534,7 +537,7 @@ class ConversationCompactor:
         """Return the writer of a summary that a request waits for; None if no model writes it."""
         earlier = self._earlier(relayed, turn) if self._summaries.is_own else None
         room = 0 if earlier is None else size.window - tokens_of(turn.conversation, len(earlier.body))
-        return self._summaries.now(relayed, earlier, room, _OWN_SHARE * _WAIT_SECONDS)
+        return self._summaries.now(relayed, earlier, room)
 
     async def _catch_up(self, relayed: RelayedRequest, turn: ConversationTurn) -> None:
         """Put the newest view into a request."""
@@ -596,13 +599,12 @@ class ConversationCompactor:
         engine = self._compressor(relayed, turn, size)
         self._prepare(engine, turn, size, summarizer, messages)
         options: dict[str, Any] = {"current_tokens": size.tokens, "force": reason == "overflow"}
-        options["spent"] = partial(spent_by, summarizer)
-        if prepared is not None:
-            engine.prepared = prepared.written
-            options["spent"] = lambda: prepared.spent
+        engine.prepared = None if prepared is None else prepared.written
+        options["spent"] = partial(spent_by, summarizer) if prepared is None else lambda: prepared.spent
         if target is not None:
             options["target_tokens"] = max(1, target - engine.overhead_tokens)
         options |= _place_options(recorder, conversation, engine, reason)
+        engine.coming_tokens = conversation.growth.step if reason == "threshold" else 0
         try:
             return recorder.compact(conversation, engine, occasion, **options).outcome
         except TargetUnreachable as unreachable:  # the part that has to stay is larger
@@ -631,6 +633,10 @@ class ConversationCompactor:
         turn.asked = most
         return draft if most == asked else lower_answer(draft, most)
 
+    def _can_go_on(self, turn: ConversationTurn, size: RequestSize) -> bool:
+        """Return whether a request that is too large is sent all the same, while its summary is being written."""
+        return (size.fits if _can_lower(turn) else size.left > 0) and self._is_under_way(turn)
+
     def _is_under_way(self, turn: ConversationTurn) -> bool:
         """Return whether a summary of a conversation is being written ahead."""
         return turn.conversation.branch.id in self._ahead and turn.conversation.branch.id not in self._preparing
@@ -644,7 +650,7 @@ class ConversationCompactor:
     ) -> str:
         """Return the answer to a call of one of the lossless engine's tools."""
         store = relayed.conversations.recorder.store
-        window = relayed.windows.window(turn.model, relayed.route.provider)
+        window = relayed.windows.known(turn.model, relayed.route.provider).window
         engine = self._lossless_engine(store, turn, window)
         messages = see(store, turn.conversation.branch).messages
         engine.last_prompt_tokens = engine.estimate_tokens(messages)
@@ -705,8 +711,6 @@ def _place_options(
     if reason != "threshold":  # whoever needs it now gives way to nobody who compacts the same conversation
         return {"lease_seconds": None}
     at = recorder.newest_place(conversation)
-    if at == conversation.branch:
-        return {"at": at}
     return {"at": at, "current_tokens": engine.estimate_tokens(see(recorder.store, at).messages)}
 
 

@@ -12,17 +12,19 @@ from bisect import bisect_left, bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from everlong.gateway.body import Change, Draft, Read, draft_of, dump_json, parse_json
-from everlong.gateway.formats import is_leading
+from everlong.gateway.body import Change, Draft, Read, dump_json, parse_json
+from everlong.gateway.formats import PLATFORM, is_leading
 from everlong.store.compaction import SeenContext, see
+from everlong.store.identity import Sender
 from everlong.store.tree import Branch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from hashlib import _Hash as Hash
 
     from everlong.caching import PromptCache
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
     from everlong.gateway.formats import Dialect
     from everlong.model import Message
     from everlong.store import Store
-    from everlong.store.identity import Sender
     from everlong.store.views import ViewPiece
 
 __all__ = [
@@ -106,6 +107,11 @@ class Growth(NamedTuple):
         seconds = min(now - self.at, _LONGEST_STEP)
         return Growth(_OLDER * self.tokens + tokens, _OLDER * self.seconds + seconds, _OLDER * self.steps + 1, now)
 
+    @property
+    def step(self) -> int:
+        """The tokens of one step."""
+        return int(self.tokens / max(1.0, self.steps))
+
     def in_seconds(self, seconds: float) -> tuple[int, float]:
         """Return the tokens by which the conversation will grow in so many seconds, and in how many steps."""
         share = seconds / max(self.seconds, _SHORTEST_STEP)
@@ -155,7 +161,7 @@ class LiveConversation:
     """The id by which its client finds its end."""
     hint: str | None = None
     """The name by which its client knows it."""
-    sender: Sender | None = None
+    sender: Sender = field(default_factory=partial(Sender, PLATFORM))
     cached: CachedPrompt | None = None
     """Its newest answered request, as it lies in the provider's cache."""
 
@@ -287,60 +293,24 @@ class _BeginningKey(NamedTuple):
 
 
 class _KeptBody(NamedTuple):
+    live: LiveConversations
+    """The conversations among which it is found."""
     conversation: LiveConversation
     head: bytes
     keys: list[_BeginningKey]
-
-
-class _ConversationHead:
-    """The lengths of known bodies with one beginning, sorted."""
-
-    def __init__(self) -> None:
-        self.lengths: list[int] = []
-        self._counts: dict[int, int] = {}
-        """Number of known bodies per length; forks often share a length."""
-
-    def add(self, length: int) -> None:
-        count = self._counts.get(length, 0)
-        self._counts[length] = count + 1
-        if not count:
-            insort(self.lengths, length)
-
-    def remove(self, length: int) -> None:
-        self._counts[length] -= 1
-        if not self._counts[length]:
-            del self._counts[length]
-            del self.lengths[bisect_left(self.lengths, length)]
-
-    def upto(self, length: int) -> list[int]:
-        return self.lengths[: bisect_right(self.lengths, length)][-_RIVALS:]
+    weight: int
+    """Approximate bytes that the conversation takes."""
 
 
 class ConversationMemory:
     """The memory of all tenants' conversations together: the least recently used one is dropped first."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most = most_bytes
-        self._bytes = 0
-        self._kept: OrderedDict[int, tuple[LiveConversations, LiveConversation, int]] = OrderedDict()
-
-    def put(self, live: LiveConversations, conversation: LiveConversation) -> None:
-        """Remember a conversation, and drop others if that is too much."""
-        weight = conversation.weight
-        self._kept[id(conversation)] = (live, conversation, weight)
-        self._bytes += weight
-        while self._bytes > self._most and len(self._kept) > 1:
-            oldest, other, _ = next(iter(self._kept.values()))
-            oldest.forget(other)
-
-    def drop(self, conversation: LiveConversation) -> None:
-        """Note that a conversation is no longer remembered."""
-        _, _, weight = self._kept.pop(id(conversation))
-        self._bytes -= weight
-
-    def use(self, conversation: LiveConversation) -> None:
-        """Note that a conversation was used."""
-        self._kept.move_to_end(id(conversation))
+        self.most = most_bytes
+        self.size = 0
+        """Approximate bytes of all."""
+        self.kept: OrderedDict[int, _KeptBody] = OrderedDict()
+        """By the ids of their objects, the least recently used one first."""
 
 
 class LiveConversations:
@@ -349,36 +319,32 @@ class LiveConversations:
     def __init__(self, memory: ConversationMemory | None = None) -> None:
         self._memory = memory or ConversationMemory()
         self._places: dict[tuple[bytes, _BeginningKey], BodyPlace] = {}
-        self._heads: dict[bytes, _ConversationHead] = {}
+        self._heads: dict[bytes, list[int]] = {}
+        """The lengths of known bodies by their beginning, sorted; forks often share one."""
         self._nodes: dict[bytes, BodyPlace] = {}
-        self._kept: dict[int, _KeptBody] = {}
-
-    def __len__(self) -> int:
-        return len(self._kept)
 
     def lengths(self, body: bytes) -> list[int]:
         """Return the lengths of known beginnings that a body may have."""
-        known = self._heads.get(body[:HEAD])
-        if known is None:
-            return []
-        lengths = known.upto(len(body))
+        known = self._heads.get(body[:HEAD], [])
+        end = bisect_right(known, len(body))
+        lengths = dict.fromkeys(known[max(0, end - _RIVALS) : end])
         return [one for one in lengths if body[one - 1] in _ENTRY_ENDS and body[one : one + 1] in _AFTER_ENTRY]
 
-    def find(self, body: bytes, hashes: Mapping[int, Hash] | None = None) -> KnownBeginning | None:
-        """Return the longest known beginning of a body; a large one's hashes are given."""
+    def find(self, body: bytes, hashes: Iterable[Hashed]) -> KnownBeginning | None:
+        """Return the longest known beginning of a body, of which the beginnings of known lengths are hashed."""
         head, found = body[:HEAD], None
-        for length, hasher in hash_beginnings(body, self.lengths(body)) if hashes is None else hashes.items():
+        for length, hasher in hashes:
             place = self._places.get((head, _BeginningKey(length, hasher.digest())))
             if place is not None:
                 found = KnownBeginning(place, hasher.copy())
-        if found is not None and id(found.place.conversation) in self._kept:
-            self._memory.use(found.place.conversation)
+        if found is not None and id(found.place.conversation) in self._memory.kept:
+            self._memory.kept.move_to_end(id(found.place.conversation))
         return found
 
     @property
     def has_view(self) -> bool:
         """True if any of these conversations was compacted."""
-        return any(kept.conversation.view is not None for kept in self._kept.values())
+        return any(kept.live is self and kept.conversation.view is not None for kept in self._memory.kept.values())
 
     def at(self, mark: bytes) -> BodyPlace | None:
         """Return the conversation that was at a place lately, by the id that its client finds it by."""
@@ -390,7 +356,7 @@ class LiveConversations:
         conversation: LiveConversation,
         places: dict[int, BodyPlace],
         found: KnownBeginning | None = None,
-        hashes: Mapping[int, Hash] | None = None,
+        hashes: Iterable[Hashed] | None = None,
     ) -> None:
         """Remember a body, with the places at the ends of some entries by their number.
 
@@ -401,27 +367,31 @@ class LiveConversations:
         head, numbers = body[:HEAD], kept_lengths(conversation, places)
         keys: list[_BeginningKey] = []
         known = (sha256(), 0) if found is None else (found.hasher, conversation.ends[found.place.number - 1])
-        for length, hasher in hash_beginnings(body, numbers, *known) if hashes is None else hashes.items():
+        for length, hasher in hash_beginnings(body, numbers, *known) if hashes is None else hashes:
             number = numbers[length]
             key = _BeginningKey(length, hasher.digest())
             keys.append(key)
             self._places[head, key] = places[number]
             self._nodes[places[number].mark] = places[number]
-            self._heads.setdefault(head, _ConversationHead()).add(length)
+            insort(self._heads.setdefault(head, []), length)
         if not keys:
             return
-        self._kept[id(conversation)] = _KeptBody(conversation, head, keys)
-        self._memory.put(self, conversation)
+        memory, weight = self._memory, conversation.weight
+        memory.kept[id(conversation)] = _KeptBody(self, conversation, head, keys, weight)
+        memory.size += weight
+        while memory.size > memory.most and len(memory.kept) > 1:
+            oldest = next(iter(memory.kept.values()))
+            oldest.live.forget(oldest.conversation)
 
     def forget(self, conversation: LiveConversation) -> None:
         """Drop a conversation."""
-        gone = self._kept.pop(id(conversation), None)
+        gone = self._memory.kept.pop(id(conversation), None)
         if gone is None:
             return
-        self._memory.drop(conversation)
-        known = self._heads[gone.head]
+        self._memory.size -= gone.weight
+        lengths = self._heads[gone.head]
         for key in gone.keys:
-            known.remove(key.length)
+            del lengths[bisect_left(lengths, key.length)]
             place = self._places.get((gone.head, key))
             if place is not None and place.conversation is conversation:
                 del self._places[gone.head, key]
@@ -429,7 +399,7 @@ class LiveConversations:
                     known_there := self._nodes.get(place.mark)
                 ) is not None and known_there.conversation is conversation:
                     del self._nodes[place.mark]
-        if not known.lengths:
+        if not lengths:
             del self._heads[gone.head]
 
 
@@ -513,12 +483,12 @@ def with_view(body: bytes, read: Read, dialect: Dialect, conversation: LiveConve
     cuts = ((conversation.ends[number - 1], conversation.ends[number]) for number in view.edits)
     changes += ((*cut, b"," + data) for cut, data in zip(cuts, view.edits.values(), strict=True))
     ends += _moved_ends(conversation, view, ends[-1] - after)
-    return draft_of(body, read, conversation.ends).changed(changes, ends)
+    return Draft(body, read.fields, read.start, conversation.ends).changed(changes, ends)
 
 
 def _leading(body: bytes, read: Read, conversation: LiveConversation) -> list[Any]:
     """Return the system messages at the beginning of a body."""
-    draft = draft_of(body, read, conversation.ends)
+    draft = Draft(body, read.fields, read.start, conversation.ends)
     return [parse_json(body[slice(*draft.entry(number))]) for number in range(conversation.lead)]
 
 

@@ -39,7 +39,6 @@ __all__ = [
     "client_of",
     "folder_in_path",
     "hint_in",
-    "hint_of",
     "is_leading",
     "is_stateless",
     "looks_aside",
@@ -199,7 +198,7 @@ class _AnthropicDialect(Dialect):
         self, body: bytes, read: Read, leading: Sequence[Any], note: str
     ) -> tuple[list[Any] | None, Change | None]:
         del leading
-        place, value = read.place("system"), read.field("system")
+        place, value = read.fields.get("system"), read.field("system")
         block = dump_json({"type": "text", "text": note})
         if place is None or not value:
             return None, None
@@ -305,15 +304,11 @@ def client_of(headers: Mapping[str, str], program: str | None = None) -> str | N
     origin = _known(headers.get("originator", ""))
     if origin is not None:
         return origin
-    found = _product(headers.get("user-agent", ""))
-    return program or found if found is None or found in _LIBRARIES else found
-
-
-def _product(agent: str) -> str | None:
-    product = _PRODUCT.match(agent.strip())
+    product = _PRODUCT.match(headers.get("user-agent", "").strip())
     if product is None:
-        return None
-    return _known(product[0]) or "".join(filter(str.isprintable, product[0]))[:_LONGEST_NAME] or None
+        return program
+    found = _known(product[0]) or "".join(filter(str.isprintable, product[0]))[:_LONGEST_NAME] or None
+    return program or found if found is None or found in _LIBRARIES else found
 
 
 def _known(product: str) -> str | None:
@@ -424,24 +419,14 @@ _NAMES = ("thread-id", "session-id", "x-session-affinity")
 _PARENTS = ("x-parent-session-id", "x-codex-parent-thread-id")
 
 
-def hint_of(headers: Mapping[str, str]) -> str | None:
-    """Return the client's name for the conversation from the headers of a request."""
-    own = headers.get("x-everlong-session")
-    if own:
-        return _cut(own)
-    claude = headers.get("x-claude-code-session-id")
-    if claude:
-        return _cut(f"{claude}/{headers.get('x-claude-code-agent-id', '')}")
-    return next((_cut(value) for name in _NAMES if (value := headers.get(name))), None)
-
-
 def sender_of(headers: Mapping[str, str], folder: str | None = None, program: str | None = None) -> Sender:
     """Return the sender of a request by its headers, and by the folder and the program that its path names."""
-    claude, agent = headers.get("x-claude-code-session-id"), headers.get("x-claude-code-agent-id")
-    named = next((value for name in _PARENTS if (value := headers.get(name))), None)
-    parent = f"{claude}/" if claude and agent else named
-    works_for = _cut(parent) if parent and not headers.get("x-everlong-session") else None
-    return Sender(PLATFORM, hint_of(headers), works_for, client_of(headers, program), folder)
+    own = headers.get("x-everlong-session")
+    claude, agent = headers.get("x-claude-code-session-id"), headers.get("x-claude-code-agent-id", "")
+    session = own or (f"{claude}/{agent}" if claude else next(filter(None, map(headers.get, _NAMES)), None))
+    parent = f"{claude}/" if claude and agent else next(filter(None, map(headers.get, _PARENTS)), None)
+    works_for = _cut(parent) if parent and not own else None
+    return Sender(PLATFORM, _cut(session) if session else None, works_for, client_of(headers, program), folder)
 
 
 def hint_in(metadata: Any) -> str | None:
@@ -608,7 +593,7 @@ class _ResponsesDialect(Dialect):
             parts = [{"type": "input_text", "text": content}] if isinstance(content, str) else list(content or [])
             last = {**leading[-1], "content": [*parts, {"type": "input_text", "text": note}]}
             return [*leading[:-1], last], None
-        place, value = read.place("instructions"), read.field("instructions")
+        place, value = read.fields.get("instructions"), read.field("instructions")
         if place is None or not isinstance(value, str) or not value:
             return None, None
         return None, (*place, dump_json(f"{value}\n\n{note}"))

@@ -20,10 +20,9 @@ from aiohttp import ClientError, web
 
 from everlong.agent.tools.hidden_tools import RecallLookup, lacks_room, look_up_all
 from everlong.caching.misses import CachedPrompt, Miss, find_miss
-from everlong.caching.rules import cache_rules, model_rules, provider_of
+from everlong.caching.rules import cache_rules, is_claude, model_rules, provider_of
 from everlong.context.policy import OVERFLOW_TRIES
 from everlong.errors import ContextOverflow, EverlongError, ProviderError, RequestTooLarge, SummarizerError
-from everlong.gateway.account import Budget, Charge
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import (
     BrokenBody,
@@ -34,9 +33,10 @@ from everlong.gateway.body import (
     read_body,
 )
 from everlong.gateway.bounds import Unreadable, encoding_of, is_light, plain, unpack
+from everlong.gateway.budget import Budget, Charge
 from everlong.gateway.compaction import ConversationCompactor
 from everlong.gateway.conversations import ConversationMemory
-from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless
+from everlong.gateway.formats import OPENAI, RESPONSES, Dialect, is_stateless, sender_of
 from everlong.gateway.journal import Journal
 from everlong.gateway.prompt_caching import CacheMarkers, cached_prompt
 from everlong.gateway.recall import can_offer, choose_tools, offer_tools
@@ -97,6 +97,7 @@ if TYPE_CHECKING:
     from everlong.context import Summarizer
     from everlong.gateway.body import Draft
     from everlong.gateway.routing import Routes
+    from everlong.gateway.telemetry import RequestAccount
     from everlong.store.database import Database
 
 __all__ = ["Gateway"]
@@ -143,10 +144,11 @@ class Gateway:
         self.summaries = Summaries(settings, self._send_aside, windows, self.budget, summarizer)
         self._compactor = ConversationCompactor(settings, windows, self.summaries, self.metrics, self._earlier)
         self._client_compaction = ClientCompaction(settings)
-        self._journal = Journal(journal or journal_folder(), database.backend.where)
-        self._upkeep = GatewayUpkeep(self._journal, self._store_of, self._writer)
+        self.journal = Journal(journal or journal_folder(), database.backend.where)
+        """The turns that are not in the database yet."""
+        self._upkeep = GatewayUpkeep(self.journal, self._store_of, self._writer)
         refuses = settings.gateway.when_full == "refuse"
-        self._backlog = Backlog(self._writer, self._journal, self._upkeep.wake, refuses=refuses)
+        self._backlog = Backlog(self._writer, self.journal, self._upkeep.wake, refuses=refuses)
         self.responses = Responses(lambda tenant: ResponseRecorder(self._store_of(tenant)), NEW_BLOCKS)
         self._marking = CacheMarkers(settings.prompt_caching)
         self._openings: OrderedDict[tuple[str, Hashable, Hashable], CachedPrompt] = OrderedDict()
@@ -162,14 +164,9 @@ class Gateway:
         return self._writer.waiting
 
     @property
-    def journal(self) -> Journal:
-        """The turns that are not in the database yet."""
-        return self._journal
-
-    @property
     def conversations(self) -> int:
         """Number of conversations in memory."""
-        return sum(len(conversations.live) for conversations in self._conversations.values())
+        return len(self._memory.kept)
 
     async def start(self) -> None:
         """Open the connections and start the upkeep."""
@@ -186,42 +183,30 @@ class Gateway:
         await self._upkeep.close()
         await self.relay.close()
         await self._writer.close()
-        self._journal.close()
+        self.journal.close()
 
     # -- a request -----------------------------------------------------------------------------------------------------
 
-    async def converse(self, request: web.Request, dialect: Dialect, tenant: str) -> web.StreamResponse:
-        """Pass on a request that carries its whole conversation."""
-        return await self._relay(await self._receive(request, dialect, tenant))
-
-    async def respond(self, request: web.Request, tenant: str) -> web.StreamResponse:
-        """Pass on a request of the Responses API; if it carries its conversation, that is kept inside the window."""
-        relayed = await self._receive(request, RESPONSES, tenant)
-        relayed.is_named = not opted_out(request.headers) and not await _carries_conversation(relayed)
-        return await self._relay(relayed)
-
-    async def _receive(self, request: web.Request, dialect: Dialect, tenant: str) -> RelayedRequest:
-        conversations, route = self._conversations_of(tenant, dialect), self.routes.default(dialect.api)
-        windows = self._compactor.windows.of(tenant)
-        return RelayedRequest(request, dialect, route, await request.read(), conversations, windows)
-
-    async def _relay(self, relayed: RelayedRequest) -> web.StreamResponse:
+    async def converse(self, dialect: Dialect, request: web.Request, account: RequestAccount) -> web.StreamResponse:
         """Find the conversation of a request, pass it on, and record how it ended."""
-        dialect = relayed.dialect
-        await self._check_budget(relayed)
-        if opted_out(relayed.request.headers):
+        relayed = await self._receive(dialect, request, account)
+        if account.charge is not None:
+            await self._check_budget(relayed, account.charge)
+        if opted_out(request.headers):
             await self._stay_out(relayed)
         else:
             await self._find_conversation(relayed)
-        relayed.account.api, relayed.account.provider = dialect.api, relayed.route.provider
-        await self._note(relayed)
+        account.api, account.provider = dialect.api, relayed.route.provider
+        turn = relayed.turn or relayed.whole
+        if turn is not None and (problem := await self._backlog.note(turn, account)):
+            relayed.warning = header_text(problem)
         try:
             return await self._pass_on(relayed)
         except ClientGone:
             self._abandon(relayed)
             return web.Response(status=499)  # to nobody
         except Refused as refused:
-            is_unpaid = relayed.answering is None
+            is_unpaid = relayed.abandon is None
             await self._finish(relayed, EndedRequest(error=f"status {refused.status}", is_refused=is_unpaid))
             raise
         except (ClientError, TimeoutError, OSError) as error:
@@ -235,7 +220,23 @@ class Gateway:
             await self._finish(relayed, EndedRequest(error=f"the gateway failed: {type(error).__name__}"))
             raise
         finally:
-            relayed.answering = None  # the two name each other, and garbage is looked for seldom
+            relayed.abandon = None  # which names it, and garbage is looked for seldom
+
+    async def _receive(self, dialect: Dialect, request: web.Request, account: RequestAccount) -> RelayedRequest:
+        """Return a request as it came, with the conversations to which its own belongs."""
+        tenant = account.caller.tenant
+        conversations = self._conversations.get((tenant, dialect.name))
+        if conversations is None:
+            recorder = ConversationRecorder(self._store_of(tenant), dialect)
+            conversations = TenantConversations(
+                recorder, self._compactor.windows.of(tenant), self._writer, self.journal, self._memory, NEW_BLOCKS
+            )
+            self._conversations[tenant, dialect.name] = conversations
+        body, route = await request.read(), self.routes.default[dialect.api]
+        relayed = RelayedRequest(request, account, tenant, dialect, route, body, conversations, conversations.windows)
+        if dialect is RESPONSES:
+            relayed.is_named = not opted_out(request.headers) and not await _carries_conversation(relayed)
+        return relayed
 
     async def by_view(self, body: bytes, dialect: Dialect, tenant: str) -> bytes:
         """Return a body as it would be sent if it were a request: under the view in force, if that is in memory."""
@@ -248,13 +249,11 @@ class Gateway:
             _log.warning("a body could not be put into the form of its view: %s", type(error).__name__)
             return body
 
-    async def _check_budget(self, relayed: RelayedRequest) -> None:
+    async def _check_budget(self, relayed: RelayedRequest, charge: Charge) -> None:
         """Refuse a request that may cost more than its key may spend, before anything of it is stored."""
-        account = relayed.account
-        if account.charge is not None:
-            await self._find_route(relayed)
-            given = account.charge, relayed.words, relayed.dialect, account.model, relayed.route
-            await self.budget.reserve(*given, only_checks=True)
+        await self._find_route(relayed)
+        given = relayed.words, relayed.dialect, relayed.account.model, relayed.route
+        await self.budget.reserve(charge, *given, only_checks=True)
 
     async def _find_route(self, relayed: RelayedRequest) -> None:
         """Find the model and the route of a request without its conversation."""
@@ -274,15 +273,15 @@ class Gateway:
     async def _find_conversation(self, relayed: RelayedRequest) -> None:
         """Find the conversation and the route of a request; if the request is broken, the upstream tells the client."""
         dialect, account = relayed.dialect, relayed.account
+        sender = sender_of(relayed.request.headers, account.folder, account.program)
         try:
             if relayed.words is None:
                 relayed.words = await unpack(relayed.body, relayed.encoding, account.held)
             if relayed.is_named:
-                relayed.whole = await self.responses.read(relayed.tenant, relayed.words, relayed.sender)
+                relayed.whole = await self.responses.read(relayed.tenant, relayed.words, sender)
                 account.model, relayed.route = relayed.whole.model, self.routes.find(dialect.api, relayed.whole.model)
                 return
             is_small = partial(self._is_small, relayed)
-            sender = relayed.sender
             relayed.turn = await relayed.conversations.enter(relayed.words, sender, is_small)
             account.model, account.program = relayed.turn.model, sender.client
             relayed.route = self.routes.find(dialect.api, relayed.turn.model)
@@ -411,7 +410,7 @@ class Gateway:
 
     async def _compact_for_client(self, relayed: RelayedRequest, turn: ConversationTurn) -> web.StreamResponse:
         model = turn.model
-        window = relayed.windows.window(model, relayed.route.provider)
+        window = relayed.windows.known(model, relayed.route.provider).window
         summarizer = self._summarizer_for_client(relayed, turn, window)
         work = partial(self._client_compaction.make, turn.sent(relayed.dialect), window, model, summarizer)
         made = await self._compactor.patient.run(relayed.tenant, work)
@@ -447,9 +446,9 @@ class Gateway:
             headers.popall("Content-Encoding", None)  # it was unpacked
         if relayed.hides_usage:
             headers["Accept-Encoding"] = "identity"  # so that the usage can be taken out of the stream
-        is_lent = relayed.route.authorize(headers, relayed.account.spoken)
+        is_lent = relayed.route.authorize(headers, relayed.account.caller.spoken)
         has_key = "Authorization" in headers or "x-api-key" in headers
-        if relayed.turn is None and relayed.account.spoken and (is_lent or (relayed.is_unread and not has_key)):
+        if relayed.turn is None and relayed.account.caller.spoken and (is_lent or (relayed.is_unread and not has_key)):
             await self._check_lent(relayed)
         charge = relayed.account.charge if charge is None else charge
         if charge is not None:
@@ -458,7 +457,7 @@ class Gateway:
         upstream = await self.relay.send("POST", relayed.route.url(target_of(relayed.request)), headers, body)
         if charge is not None:
             charge.answered(upstream)
-        relayed.route.check_key(upstream, headers, relayed.account.spoken)
+        relayed.route.check_key(upstream, headers, relayed.account.caller.spoken)
         return upstream
 
     async def _check_lent(self, relayed: RelayedRequest) -> None:
@@ -482,7 +481,7 @@ class Gateway:
         turn.drafted = len(draft.body)
         view = None if turn.view is None else turn.view.view_id
         recalling = self._compactor.recall_tools(relayed)
-        tools = choose_tools(relayed.dialect, draft, recalling, is_compacted=view is not None)
+        tools = recalling and choose_tools(relayed.dialect, draft, recalling, is_compacted=view is not None)
         relayed.hidden = frozenset(tool.name for tool in tools)
         if tools:
             draft = offer_tools(relayed.dialect, draft, tools)
@@ -490,7 +489,7 @@ class Gateway:
         asked = draft if relayed.route.base_url in self._usage_refused else relayed.dialect.ask_usage(draft)
         relayed.hides_usage, draft = asked is not draft, asked
         body = draft.body
-        if relayed.dialect.takes_markers:
+        if relayed.dialect.takes_markers and is_claude(turn.model):
             body = self._marking.marked(turn.conversation, draft, turn.model, relayed.route.cached_as)
         relayed.draft, relayed.view = draft, view
         return relayed.body if body == turn.body else body
@@ -534,7 +533,7 @@ class Gateway:
                 is_lossless = self._compactor.is_lossless
                 call = partial(self._compactor.call_lossless, relayed, turn) if is_lossless else None
                 counter = counter_for(turn.model)
-                window = relayed.windows.window(turn.model, relayed.route.provider)
+                window = relayed.windows.known(turn.model, relayed.route.provider).window
                 search = partial(look_up_all, store, conversation.branch, lookups)
                 run = partial(self._compactor.patient.run, relayed.tenant)
                 found = await run(partial(search, room, counter, call, window))
@@ -548,21 +547,13 @@ class Gateway:
                 turn.drafted = first  # as the tokens of the first answer count it
                 return await run(partial(search, room + freed, counter, call, window)), body
 
-        relayed.answering = Answering(
-            relayed.request,
-            relayed.dialect,
-            sent,
-            lambda: relayed.extra,
-            lambda ended: self._finish(relayed, ended, len(sent)),
-            look_up,
-            lambda body: self._send(relayed, body),
-            hidden=relayed.hidden,
-            held=relayed.account.held,
-            hides_usage=relayed.hides_usage,
-        )
+        finish = partial(self._finish, relayed, sent=len(sent))
+        relayed.answered = sent
+        answering = Answering(relayed, finish, partial(self._send, relayed), look_up)
+        relayed.abandon = answering.abandon
         if relayed.account.charge is not None:
-            relayed.account.charge.said = relayed.answering.unread
-        return relayed.answering
+            relayed.account.charge.said = answering.unread
+        return answering
 
     # -- the store -----------------------------------------------------------------------------------------------------
 
@@ -596,10 +587,11 @@ class Gateway:
 
     async def _counted(self, relayed: RelayedRequest, ended: EndedRequest) -> EndedRequest:
         """Return the end of a request with our own count of its tokens if the upstream told none."""
-        reply, answering = ended.reply, relayed.answering
-        if reply is None or reply.usage.prompt_tokens or answering is None or relayed.turn is None:
+        reply, sent = ended.reply, relayed.answered
+        if reply is None or reply.usage.prompt_tokens or relayed.abandon is None or relayed.turn is None:
             return ended
-        sent = relayed.words if answering.sent is relayed.body and relayed.words is not None else answering.sent
+        if sent is relayed.body and relayed.words is not None:
+            sent = relayed.words
         counter = counter_for(relayed.account.model)
 
         def count() -> Usage:
@@ -617,7 +609,7 @@ class Gateway:
         """
         conversation, before = turn.conversation, turn.conversation.cached
         conversation.cached = None
-        if relayed.draft is None or relayed.answering is None or relayed.answering.sent is not relayed.sent_body:
+        if relayed.draft is None or relayed.answered is not relayed.sent_body:
             return None  # the client does not repeat the look-ups that it went on with
         rules = cache_rules(provider_of(relayed.route.cached_as, model=turn.model), turn.model)
         now = conversation.cached = cached_prompt(relayed, turn, relayed.draft, usage, rules)
@@ -630,17 +622,11 @@ class Gateway:
                 self._openings.popitem(last=False)
         return None if before is None else find_miss(before, now, rules, model_rules(turn.model))
 
-    async def _note(self, relayed: RelayedRequest) -> None:
-        """Write a request into the journal or the database before it goes upstream; `Refused` if neither takes it."""
-        turn = relayed.turn or relayed.whole
-        if turn is not None and (problem := await self._backlog.note(turn, relayed.account)):
-            relayed.warning = header_text(problem)
-
     async def keeping_problem(self) -> str:
         """Return why a request could not be kept now; an empty text if the journal or the database would take it."""
-        if (stalled := self._journal.stalled) > _STALLED_SECONDS:
-            return f"nothing was stored for {stalled:.0f} seconds, though {self._journal.waiting} entries wait for it"
-        if self._journal.can_write():
+        if (stalled := self.journal.stalled) > _STALLED_SECONDS:
+            return f"nothing was stored for {stalled:.0f} seconds, though {self.journal.waiting} entries wait for it"
+        if self.journal.can_write():
             self._backlog.has_unkept = False
             return ""
         if self._backlog.has_unkept:  # a trial is small, and may find room where no request does
@@ -655,8 +641,7 @@ class Gateway:
     def _abandon(self, relayed: RelayedRequest) -> None:
         """Record the turn of a client that has hung up."""
         hung_up = EndedRequest(error="the client hung up", is_cut=True)
-        answering = relayed.answering
-        self._backlog.do(self._finish(relayed, hung_up) if answering is None else answering.abandon())
+        self._backlog.do(self._finish(relayed, hung_up) if relayed.abandon is None else relayed.abandon())
 
     def look_up_views(self, tenant: str) -> None:
         """Have the next requests of a tenant sent under the views that are in force in the store now."""
@@ -667,15 +652,6 @@ class Gateway:
     def _store_of(self, tenant: str) -> Store:
         redact = redacted_message if self.settings.store.redact else None
         return Store(self.database, tenant, redact=redact, embedder=self._embedder)
-
-    def _conversations_of(self, tenant: str, dialect: Dialect) -> TenantConversations:
-        key = (tenant, dialect.name)
-        if key not in self._conversations:
-            recorder = ConversationRecorder(self._store_of(tenant), dialect)
-            self._conversations[key] = TenantConversations(
-                recorder, self._writer, self._journal, self._memory, NEW_BLOCKS
-            )
-        return self._conversations[key]
 
 
 async def _carries_conversation(relayed: RelayedRequest) -> bool:

@@ -22,11 +22,11 @@ from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, w
 from multidict import CIMultiDict
 
 from everlong.gateway.auth import OWN_HEADER, Caller, Guard, Guesses, Refused, is_loopback
-from everlong.gateway.bounds import HeldMemory, receive
+from everlong.gateway.bounds import BodyMemory, HeldMemory, receive
 from everlong.processes import own_command
 
 if TYPE_CHECKING:
-    from everlong.gateway.account import RequestAccount
+    from everlong.gateway.telemetry import RequestAccount
 
 __all__ = ["COMMAND", "INSPECTOR_PATH", "InspectorLink"]
 
@@ -132,7 +132,7 @@ class InspectorLink:
     # -- the process ---------------------------------------------------------------------------------------------------
 
     async def _pass_on(self, request: web.Request, caller: Caller) -> web.StreamResponse:
-        body = await receive(request, HeldMemory(most=_MOST_BYTES)) if request.body_exists else None
+        body = await receive(request, HeldMemory(BodyMemory(_MOST_BYTES))) if request.body_exists else None
         headers = CIMultiDict((name, value) for name, value in request.headers.items() if name.lower() in _PASSED_ON)
         headers["x-everlong-inspector"] = self._proof
         headers["x-everlong-tenant"] = caller.tenant

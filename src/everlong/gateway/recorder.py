@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.errors import NotStored, StoreUnavailable
 from everlong.gateway.auth import Refused
-from everlong.gateway.body import Read, Span, check_model, draft_of, parse_json, read_body
+from everlong.gateway.body import Draft, Read, Span, check_model, parse_json, read_body
 from everlong.gateway.conversations import BodyPlace, LiveConversation, apply_view, kept_lengths
 from everlong.gateway.formats import OPENAI, Dialect, ResponsesRequest, hint_in, is_leading, looks_aside
 from everlong.gateway.journal import AWAY
@@ -128,11 +128,8 @@ class ConversationRecorder:
     def __init__(self, store: Store, dialect: Dialect) -> None:
         self.store = store
         self.dialect = dialect
-
-    @property
-    def api(self) -> str:
+        self.api = dialect.name
         """The name of the API in the journal, and for the storing process."""
-        return self.dialect.name
 
     def check_writable(self) -> None:
         """Write something that means nothing, to see whether the database can be written."""
@@ -231,7 +228,7 @@ class ConversationRecorder:
 
     def _preamble(self, read: Read, conversation: LiveConversation) -> Blob | None:
         """Return the system messages and tools of a request, as they are stored."""
-        draft = draft_of(read.body, read, conversation.ends)
+        draft = Draft(read.body, read.fields, read.start, conversation.ends)
         leading = [parse_json(read.body[slice(*draft.entry(number))]) for number in range(conversation.lead)]
         system = [self.store.cleaned(one) for one in [*self.dialect.system_of(read), *leading]]
         tools = read.field("tools")
@@ -270,9 +267,11 @@ class ConversationRecorder:
         moved = None
         if new is not None:
             if not is_open and conversation.session is not None:
-                followed = self._follow(conversation, new, replace(turn, session=conversation.session))
-                if followed is not None:  # nearly always
-                    return RecordedTurn(followed)
+                added = NewMessages(new.messages, new.trace, None if new.mark == new.at.head else new.mark)
+                ended = replace(turn, session=conversation.session)
+                followed = self.store.turns.add_following(new.at, added, ended, view=conversation.view_id)
+                if followed is not None:  # nearly always: it has not gone on differently
+                    return RecordedTurn(followed[0])
             if read is None:
                 raise BodyNeeded
             moved = conversation
@@ -313,13 +312,6 @@ class ConversationRecorder:
             raise StoreUnavailable("the beginning of a turn could not be stored just before")
         self.finish_turn(number, turn)
 
-    def _follow(self, conversation: LiveConversation, new: ClientAddition, turn: FinishedTurn) -> Branch | None:
-        """Store new messages with their turn in one step; None if the conversation has also gone on differently."""
-        mark = None if new.mark == new.at.head else new.mark
-        added = NewMessages(new.messages, new.trace, mark)
-        followed = self.store.turns.add_following(new.at, added, turn, view=conversation.view_id)
-        return None if followed is None else followed[0]
-
     def _place_again(self, conversation: LiveConversation, read: Read, new: ClientAddition) -> None:
         """Store new messages wherever they belong, and note that place and its view in the conversation."""
         before = conversation.branch.id
@@ -335,11 +327,10 @@ class ConversationRecorder:
 
     def store_addition(self, conversation: LiveConversation, read: Read, new: ClientAddition) -> PlacedRequest:
         """Store new messages of a known conversation, on another branch if it has gone on differently."""
-        sender = conversation.sender or Sender(session=conversation.hint)
         messages, trace = [*new.messages], new.trace
         ids = trace.ids if new.mark == new.at.head else self.store.chain.rechain(messages, trace, new.mark)
         preamble = self._preamble(read, conversation)
-        chain = Trace(ids, trace.blocks, trace.ends)
+        chain, sender = Trace(ids, trace.blocks, trace.ends), conversation.sender
         return self.store.identity.place(StatelessRequest(messages, chain, sender, preamble, new.at, new.mark))
 
     # -- replaying the journal -----------------------------------------------------------------------------------------
@@ -501,11 +492,7 @@ class ResponseRecorder(ConversationRecorder):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store, OPENAI)
-
-    @property
-    def api(self) -> str:
-        """The name of the API in the journal, and for the storing process."""
-        return RESPONSES_API
+        self.api = RESPONSES_API
 
     def place_request(self, said: ResponsesRequest, sender: Sender, before: float | None = None) -> PlacedRequest:
         """Store the messages of a request where they belong.
@@ -591,6 +578,6 @@ def too_much_new(most: int) -> Refused:
 
 def rest_of(read: Read) -> bytes:
     """Return a digest of the system prompt and tools that stand behind the list of a body."""
-    places = (read.after.get(name) for name in ("system", "instructions", "tools"))
-    told = b"\0".join(b"" if place is None else read.body[slice(*place)] for place in places)
+    places = (read.fields.get(name) for name in ("system", "instructions", "tools"))
+    told = b"\0".join(b"" if place is None or place[0] < read.start else read.body[slice(*place)] for place in places)
     return sha256(told).digest()

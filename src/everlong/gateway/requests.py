@@ -11,32 +11,34 @@ answers their calls from the store and removes both from the client's answer (`e
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+import re
+import secrets
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from everlong.errors import StoreError
-from everlong.gateway.account import REQUEST_ID, RequestAccount, account_of
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import (
     BrokenBody,
+    Draft,
     Read,
     check_model,
     check_structure_apart,
-    draft_of,
     is_heavy,
     is_unwieldy,
     parse_json,
     read_body,
     read_more,
 )
-from everlong.gateway.bounds import encoding_of, is_compressed
+from everlong.gateway.bounds import encoding_of
 from everlong.gateway.conversations import (
     HEAD,
     BodyPlace,
     ConversationMemory,
+    Hashed,
     KnownBeginning,
     LiveConversation,
     hash_beginnings,
@@ -45,36 +47,38 @@ from everlong.gateway.conversations import (
     unplaced,
     with_view,
 )
-from everlong.gateway.formats import hint_in, sender_of
+from everlong.gateway.formats import hint_in
 from everlong.gateway.journal import AWAY, Journal
 from everlong.gateway.recorder import ClientAddition, rest_of
 from everlong.gateway.turn_queue import ConversationTurn, TurnQueue, WholeTurn
 from everlong.store.identity import LONG_STEM, Sender
 
 if TYPE_CHECKING:
-    from hashlib import _Hash as Hash
-
     from aiohttp import web
 
-    from everlong.gateway.body import Draft
     from everlong.gateway.formats import Dialect
     from everlong.gateway.recorder import ConversationRecorder
     from everlong.gateway.routing import Route
-    from everlong.gateway.stream import Answering
+    from everlong.gateway.telemetry import RequestAccount
     from everlong.gateway.window import Windows
     from everlong.gateway.writer import StoreWriter
     from everlong.model import Message
 
 __all__ = [
     "AWAY_SECONDS",
+    "REQUEST_ID",
     "WARNING",
     "ConversationTurn",
     "RelayedRequest",
     "TenantConversations",
     "header_text",
     "opted_out",
+    "request_id",
 ]
 
+REQUEST_ID = "x-everlong-request-id"
+"""The header of an answer that names its request."""
+_GIVEN = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 AWAY_SECONDS = 20.0
 """Seconds that a request waits for a database that is away, if the upstream refused it as too long."""
 _AGAIN_SECONDS = 0.2
@@ -98,6 +102,9 @@ class RelayedRequest:
     """A request on its way through the gateway."""
 
     request: web.Request
+    account: RequestAccount
+    tenant: str
+    """The tenant whose conversations it reaches."""
     dialect: Dialect
     route: Route
     body: bytes
@@ -112,13 +119,15 @@ class RelayedRequest:
     """The turn in its conversation; None if the conversation could not be found."""
     whole: WholeTurn | None = None
     """The turn, if it names the response before it."""
-    answering: Answering | None = None
-    """The way back of the newest attempt."""
+    abandon: Callable[[], Coroutine[Any, Any, None]] | None = None
+    """Records its end if its client has hung up; None before it is answered."""
     sent_body: bytes | None = None
-    """The body that went upstream last."""
+    """The body that went upstream last, before its model looked anything up."""
+    answered: bytes = b""
+    """The body that is answered: that one, or one with look-ups behind it."""
     warning: str = ""
     draft: Draft | None = None
-    """That body before the gateway's own cache markers were put in."""
+    """The body that went upstream last, before the gateway's own cache markers were put in."""
     view: int | None = None
     """The view that it was sent under."""
     hidden: frozenset[str] = frozenset()
@@ -131,26 +140,11 @@ class RelayedRequest:
     """True if the body is not the client's own; then it is in no encoding."""
     is_unread: bool = False
     """True if the gateway cannot read it."""
-    account: RequestAccount = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.account = account_of(self.request)
-
-    @property
-    def tenant(self) -> str:
-        """The tenant whose conversations it reaches."""
-        return self.conversations.recorder.store.tenant
-
-    @property
-    def sender(self) -> Sender:
-        """The client that sent it."""
-        return sender_of(self.request.headers, self.account.folder, self.account.program)
 
     @property
     def encoding(self) -> str:
-        """The encoding of the body; empty if it is in none."""
-        encoding = "" if self.is_rewritten else encoding_of(self.request.headers)
-        return encoding if is_compressed(self.body, encoding) else ""
+        """The encoding that its headers name; empty if the body is not the client's own."""
+        return "" if self.is_rewritten else encoding_of(self.request.headers)
 
     @property
     def extra(self) -> dict[str, str]:
@@ -169,6 +163,13 @@ class RelayedRequest:
             if not is_away or clock() >= until:
                 return
             await asyncio.sleep(_AGAIN_SECONDS)
+
+
+def request_id(given: str | None) -> str:
+    """Return the id that a client gave if it is printable; otherwise a new one."""
+    if given and _GIVEN.fullmatch(given):
+        return given
+    return f"req_{secrets.token_hex(12)}"
 
 
 def opted_out(headers: Mapping[str, str]) -> bool:
@@ -190,12 +191,14 @@ class TenantConversations(TurnQueue):
     def __init__(
         self,
         recorder: ConversationRecorder,
+        windows: Windows,
         writer: StoreWriter,
         journal: Journal,
         memory: ConversationMemory,
         most_new: int,
     ) -> None:
         super().__init__(recorder, writer, journal, memory)
+        self.windows = windows
         self._most_new = most_new
         self._is_file = recorder.store.database.backend.name == "sqlite"
         """False for a server: its places come too late for the next request, which cost 30% more CPU time so."""
@@ -220,7 +223,7 @@ class TenantConversations(TurnQueue):
             self.look_up_views()
         if self._unplaced:
             await self._wait_for_place(body)
-        found = self.live.find(body, await _hash_large(body, self.live.lengths(body)))
+        found = self.live.find(body, await _hash_body(body, self.live.lengths(body)))
         known = 0 if found is None else found.place.conversation.ends[found.place.number - 1]
         values = await check_structure_apart(body, known)
         turn = None if found is None or is_heavy(body, known, values) else self._continue(body, sender, found)
@@ -228,15 +231,14 @@ class TenantConversations(TurnQueue):
             return turn
         heavy, list_name = is_heavy(body, 0, None if known else values), self.recorder.dialect.list_name
         read = await asyncio.to_thread(read_body, body, list_name) if heavy else read_body(body, list_name)
-        model = read.field("model")
-        check_model(model)
-        can_wait = not heavy and self._is_file and is_small(str(model or ""), len(body))
+        model = check_model(read.field("model"))
+        can_wait = not heavy and self._is_file and is_small(model, len(body))
         try:
             if not can_wait or await self._may_have_view(read):
-                return await self._look_up(body, read, sender, found, heavy=heavy)
+                return await self._look_up(body, read, model, sender, found, heavy=heavy)
         except (StoreError, OSError):  # the journal keeps it until the database is back
             pass
-        return await self._begin_unplaced(body, read, sender, found, heavy=heavy)
+        return await self._begin_unplaced(body, read, model, sender, found, heavy=heavy)
 
     async def _may_have_view(self, read: Read) -> bool:
         """Return whether a view may be in force for a whole body."""
@@ -247,7 +249,7 @@ class TenantConversations(TurnQueue):
         return self._has_views and await asyncio.to_thread(self.recorder.may_go_on, read)
 
     async def _begin_unplaced(
-        self, body: bytes, read: Read, sender: Sender, found: KnownBeginning | None, *, heavy: bool
+        self, body: bytes, read: Read, model: str, sender: Sender, found: KnownBeginning | None, *, heavy: bool
     ) -> ConversationTurn:
         """Return the turn of a request whose conversation is found when it is stored.
 
@@ -261,7 +263,7 @@ class TenantConversations(TurnQueue):
             conversation.reported = found.place.conversation.reported
             conversation.cached = found.place.conversation.cached
         unwieldy = heavy and await asyncio.to_thread(is_unwieldy, body, read)
-        turn = ConversationTurn(self, body, read, conversation, conversation.hint, is_unplaced=True)
+        turn = ConversationTurn(self, body, read, model, conversation, is_unplaced=True)
         turn.is_large, turn.is_unwieldy = heavy, unwieldy
         self._unplaced.setdefault(body[:HEAD], []).append(turn)
         self._watch(turn)
@@ -285,7 +287,7 @@ class TenantConversations(TurnQueue):
         if is_opening and place.branch.depth <= LONG_STEM:
             return None
         read = read_more(body, before.read, before.ends[place.number - 1], self.recorder.dialect.list_name)
-        check_model(read.field("model"))
+        model = check_model(read.field("model"))
         hint = sender.session or hint_in(read.field("metadata"))
         if hint != before.hint:
             return None
@@ -313,18 +315,18 @@ class TenantConversations(TurnQueue):
         }
         places[place.number] = place._replace(conversation=conversation)
         self.live.keep(body, conversation, places, found)
-        turn = ConversationTurn(self, body, read, conversation, hint, new)
+        turn = ConversationTurn(self, body, read, model, conversation, new)
         self._watch(turn)
         return turn
 
     def _last(self, read: Read, conversation: LiveConversation) -> Message | None:
         """Return the message at the end of a conversation that has gone on differently before."""
-        entry = draft_of(read.body, read, conversation.ends).entry(len(conversation.ends) - 1)
+        entry = Draft(read.body, read.fields, read.start, conversation.ends).entry(len(conversation.ends) - 1)
         said = self.recorder.dialect.messages_of(parse_json(read.body[slice(*entry)]), None)
         return said[-1] if said else None
 
     async def _look_up(
-        self, body: bytes, read: Read, sender: Sender, found: KnownBeginning | None, *, heavy: bool
+        self, body: bytes, read: Read, model: str, sender: Sender, found: KnownBeginning | None, *, heavy: bool
     ) -> ConversationTurn:
         """Find a conversation in the store, or begin one there."""
         if heavy:
@@ -336,10 +338,10 @@ class TenantConversations(TurnQueue):
             conversation.goes_on_from(found.place.conversation)
             self.live.forget(found.place.conversation)  # this one takes its place
         self.note_view(conversation)
-        hashes = await _hash_large(body, kept_lengths(conversation, places))
+        hashes = await _hash_body(body, kept_lengths(conversation, places))
         self.live.keep(body, conversation, places, hashes=hashes)
         unwieldy = heavy and await asyncio.to_thread(is_unwieldy, body, read)
-        turn = ConversationTurn(self, body, read, conversation, conversation.hint, is_unwieldy=unwieldy, is_large=heavy)
+        turn = ConversationTurn(self, body, read, model, conversation, is_unwieldy=unwieldy, is_large=heavy)
         if conversation.reported is None and reported is not None and reported[0] in conversation.depths:
             since = conversation.ends[-1] - conversation.ends[conversation.depths.index(reported[0])]
             conversation.reported = (len(turn.sent(self.recorder.dialect)) - since, reported[1])
@@ -370,11 +372,11 @@ class TenantConversations(TurnQueue):
         return with_view(body, read, self.recorder.dialect, conversation, view).body
 
 
-async def _hash_large(body: bytes, lengths: Iterable[int]) -> dict[int, Hash] | None:
-    """Hash the beginnings of a large body in another thread; None if it is not large."""
+async def _hash_body(body: bytes, lengths: Iterable[int]) -> Iterable[Hashed]:
+    """Hash the beginnings of a body that have certain lengths; those of a large one in another thread."""
     if len(body) < _LARGE_BYTES:
-        return None
-    return await asyncio.to_thread(lambda: {size: hasher.copy() for size, hasher in hash_beginnings(body, lengths)})
+        return hash_beginnings(body, lengths)
+    return await asyncio.to_thread(lambda: [(size, hasher.copy()) for size, hasher in hash_beginnings(body, lengths)])
 
 
 def _count_replies(new: ClientAddition) -> int:

@@ -109,13 +109,14 @@ class Routes:
         self._spare_keys: dict[str, str | None] = {}
         above = upstream or settings.gateway.upstream
         places = {api: above or (upstreams or {}).get(api) or official for api, official in _OFFICIAL.items()}
-        self._default = {api: self._for(api, url) for api, url in places.items()}
+        self.default = {api: self._for(api, url) for api, url in places.items()}
+        """The upstream of each API."""
         self._routes = [(pattern, self._routed(pattern)) for pattern in settings.gateway.routes]
 
     @property
     def shown(self) -> str:
         """The upstreams, for people."""
-        places = dict.fromkeys(route.shown for route in self._default.values())
+        places = dict.fromkeys(route.shown for route in self.default.values())
         for _, routes in self._routes:
             places |= dict.fromkeys(route.shown for route in routes.values())
         return ", ".join(places)
@@ -132,24 +133,20 @@ class Routes:
     @property
     def all(self) -> list[Route]:
         """Every upstream."""
-        return [*self._default.values(), *(route for _, routes in self._routes for route in routes.values())]
-
-    def default(self, api: str) -> Route:
-        """Return the upstream of an API."""
-        return self._default[api]
+        return [*self.default.values(), *(route for _, routes in self._routes for route in routes.values())]
 
     def find(self, api: str, model: str) -> Route:
         """Return the upstream for a model: the first route whose pattern fits, or else that of the API."""
         for pattern, routes in self._routes:
             if fnmatchcase(model, pattern):
                 return routes[api]
-        return self._default[api]
+        return self.default[api]
 
     @property
     def is_split(self) -> bool:
         """True if requests go to more than one place, depending on their model."""
         return any(
-            route.base_url != self._default[api].base_url for _, found in self._routes for api, route in found.items()
+            route.base_url != self.default[api].base_url for _, found in self._routes for api, route in found.items()
         )
 
     async def find_for(self, api: str, body: bytes | None) -> tuple[str, Route]:
@@ -168,7 +165,7 @@ class Routes:
             raise Refused(
                 400, "this request names no model that can be read, so nobody can tell which upstream it is for"
             )
-        return "", self._default[api]
+        return "", self.default[api]
 
     def _routed(self, pattern: str) -> dict[str, Route]:
         given = self._settings.gateway.routes[pattern]
@@ -182,7 +179,7 @@ class Routes:
                     key=f"gateway.routes.{pattern}.key_variable",
                 )
         found = {}
-        for api, usual in self._default.items():
+        for api, usual in self.default.items():
             route = usual if given.base_url is None else self._for(api, given.base_url)
             found[api] = replace(route, key=key, recalls=given.recall)
         return found

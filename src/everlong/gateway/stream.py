@@ -8,14 +8,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from everlong.agent.tools.hidden_tools import (
-    NAMES,
     NO_ROOM,
     ROUNDS,
     RecallLookup,
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from everlong.errors import ProviderError
     from everlong.gateway.bounds import HeldMemory
     from everlong.gateway.formats import Dialect
+    from everlong.gateway.requests import RelayedRequest
     from everlong.model import Message
     from everlong.providers.base import Reply, Usage
     from everlong.wire.event_stream import EventPiece
@@ -80,10 +80,7 @@ class AnswerTap(ABC):
         self._held = held
         self.is_read = True
         """True if everything that came was read."""
-
-    @property
-    @abstractmethod
-    def weight(self) -> int:
+        self.weight = 0
         """Bytes that are kept of the answer, roughly."""
 
     @abstractmethod
@@ -141,18 +138,12 @@ class WholeTap(AnswerTap):
     def __init__(self, dialect: Dialect, encoding: str = "", held: HeldMemory | None = None) -> None:
         super().__init__(dialect, encoding, held)
         self._chunks: list[bytes] = []
-        self._size = 0
-
-    @property
-    def weight(self) -> int:
-        """Bytes that are kept of the answer."""
-        return self._size
 
     async def take(self, chunk: bytes) -> bool:
         """Take a chunk; return False, because a chunk does not show where the answer ends."""
         if self.is_read:
-            self._size += len(chunk)
-            if self._size > MOST_ANSWER or not self._has_room(len(chunk)):
+            self.weight += len(chunk)
+            if self.weight > MOST_ANSWER or not self._has_room(len(chunk)):
                 self._stop()
                 self._chunks = []
             else:
@@ -190,7 +181,7 @@ class StreamTap(AnswerTap):
         self._gathering = dialect.gathering()
         self._events = EventStream()
         self._reading = threading.Lock()  # a client may hang up while a thread reads
-        self._count = self._weight = self._windowed = 0
+        self._count = self._windowed = 0
         self._has_ended = False
         """True once the last event was read."""
         self._is_over = False
@@ -202,11 +193,6 @@ class StreamTap(AnswerTap):
             self._unpack = Unpacking(encoding) if encoding else None
         except Unreadable:
             self._is_over = self._is_broken = True
-
-    @property
-    def weight(self) -> int:
-        """Bytes that are kept of the answer, roughly."""
-        return self._weight
 
     async def take(self, chunk: bytes) -> bool:
         """Take a chunk; return whether the stream's last event has ended with it."""
@@ -284,8 +270,8 @@ class StreamTap(AnswerTap):
         except _MADE_UP:
             self._is_over = self._is_broken = True
             return False
-        added, self._weight = self._gathering.weight - self._weight, self._gathering.weight
-        if self._count > MOST_EVENTS or self._weight > MOST_ANSWER or not self._has_room(added):
+        added, self.weight = self._gathering.weight - self.weight, self._gathering.weight
+        if self._count > MOST_EVENTS or self.weight > MOST_ANSWER or not self._has_room(added):
             self._stop()
         return self._dialect.last_event.search(b"\n" + piece.raw) is not None
 
@@ -324,23 +310,13 @@ _REFUSED = frozenset({400, 413, 422})
 class Answering:
     """The way back of one request."""
 
-    request: web.Request
-    dialect: Dialect
-    sent: bytes
-    extra: Callable[[], dict[str, str]]
-    """The gateway's own headers, asked for as late as possible."""
+    relayed: RelayedRequest
     finish: Finish
+    send: Send
     look_up: LookUp | None = None
     """The function that answers calls of hidden tools, if some are offered."""
-    send: Send | None = None
     tap: AnswerTap | None = None
     """The listener to the answer, once there is one."""
-    hidden: Set[str] = NAMES
-    """The names of the hidden tools that are offered."""
-    held: HeldMemory | None = None
-    """The memory of its request."""
-    hides_usage: bool = False
-    """True if the client did not ask for the usage of its stream."""
     looked_up: list[tuple[dict[str, Any], Mapping[str, str]]] = field(default_factory=list)
     """The answers with look-ups so far, and their results."""
     used: list[Usage] = field(default_factory=list)
@@ -364,6 +340,7 @@ class Answering:
         return await self._stream_with_lookups(upstream, ahead)
 
     async def _whole(self, upstream: ClientResponse) -> web.StreamResponse:
+        relayed = self.relayed
         for left in reversed(range(ROUNDS)):
             read = await whole_of(upstream, MOST_ANSWER)
             data, encoding = read.data, encoding_of(upstream.headers)
@@ -376,14 +353,15 @@ class Answering:
                 break
             if others or not left:
                 with suppress(*_MADE_UP):
-                    data, encoding = dump_json(hide_lookups(self.dialect.name, answer, self.hidden)), ""
+                    data, encoding = dump_json(hide_lookups(relayed.dialect.name, answer, relayed.hidden)), ""
                 break
             upstream.release()
             upstream = await self._again(answer, lookups, is_last=left == 1)
-        tap = WholeTap(self.dialect, encoding, self.held) if is_whole(upstream) else self._tap_for(upstream)
+        is_one = is_whole(upstream)
+        tap = WholeTap(relayed.dialect, encoding, relayed.account.held) if is_one else self._tap_for(upstream)
         await tap.take(data)
         await self._end(upstream, tap)
-        response = whole_response(upstream, data, self.extra())
+        response = whole_response(upstream, data, relayed.extra)
         if not encoding:
             response.headers.popall("Content-Encoding", None)
         return response
@@ -396,16 +374,16 @@ class Answering:
         """Return an answer, its look-ups, and whether it has other calls; nothing if it cannot be read."""
         try:
             answer = read() or {}
-            return answer, *find_lookups(self.dialect.name, answer, self.hidden)
+            return answer, *find_lookups(self.relayed.dialect.name, answer, self.relayed.hidden)
         except _MADE_UP:
             return {}, [], False
 
     def _tap_for(self, upstream: ClientResponse) -> AnswerTap:
-        self.tap = tap_for(self.dialect, upstream, self.held)
+        self.tap = tap_for(self.relayed.dialect, upstream, self.relayed.account.held)
         return self.tap
 
     async def _stream(self, upstream: ClientResponse, ahead: bytes) -> web.StreamResponse:
-        tap = self._tap_for(upstream)
+        relayed, tap = self.relayed, self._tap_for(upstream)
         is_finished = False
 
         async def before_end() -> None:
@@ -415,17 +393,20 @@ class Answering:
                 await self._end(upstream, tap)
 
         is_plain = not is_whole(upstream) and not encoding_of(upstream.headers)
-        usage = UsageFilter() if self.hides_usage and is_plain else None
-        return await stream_response(self.request, upstream, tap.take, before_end, self.extra(), ahead, usage)
+        usage = UsageFilter() if relayed.hides_usage and is_plain else None
+        return await stream_response(relayed.request, upstream, tap.take, before_end, relayed.extra, ahead, usage)
 
     async def _stream_with_lookups(self, upstream: ClientResponse, ahead: bytes) -> web.StreamResponse:
-        tap, hiding = StreamTap(self.dialect, held=self.held), hiding_for(self.dialect.name, self.hidden)
+        relayed = self.relayed
+        dialect = relayed.dialect
+        tap, hiding = StreamTap(dialect, held=relayed.account.held), hiding_for(dialect.name, relayed.hidden)
         try:
             unpacking = Unpacking(encoding_of(upstream.headers))
         except Unreadable:
             return await self._stream(upstream, ahead)
         self.tap = tap
-        stream = Stream(self.request, upstream, self.extra(), UsageFilter() if self.hides_usage else None)
+        usage = UsageFilter() if relayed.hides_usage else None
+        stream = Stream(relayed.request, upstream, relayed.extra, usage)
         stream.unpacked()
         await stream.open()
         for left in reversed(range(ROUNDS)):
@@ -462,25 +443,24 @@ class Answering:
         After the last look-ups the model is offered no more.
         """
         assert self.look_up is not None  # noqa: S101 - nothing is looked up otherwise
-        assert self.send is not None  # noqa: S101 - as above
-        reply: Reply | None = None
+        relayed, reply = self.relayed, None
         with suppress(*_MADE_UP):
-            reply = self.dialect.reply(answer)
+            reply = relayed.dialect.reply(answer)
         if reply is not None:
             self.used.append(reply.usage)
         tokens = 0 if reply is None else reply.usage.total_tokens
-        results, before = await self.look_up(lookups, tokens, self.sent)
+        results, before = await self.look_up(lookups, tokens, relayed.answered)
         if before is None:
-            before = self.sent
+            before = relayed.answered
         else:
             for earlier in self.looked_up:
-                before = answer_lookups(self.dialect, before, *earlier)
+                before = answer_lookups(relayed.dialect, before, *earlier)
         shorter = {ident: text[: len(text) // 4] for ident, text in results.items()}
         for told in (results, shorter, dict.fromkeys(results, NO_ROOM)):
-            self.sent = answer_lookups(self.dialect, before, answer, told)
+            relayed.answered = answer_lookups(relayed.dialect, before, answer, told)
             if is_last:
-                self.sent = take_tools_away(self.sent, self.hidden)
-            upstream = await self.send(self.sent)
+                relayed.answered = take_tools_away(relayed.answered, relayed.hidden)
+            upstream = await self.send(relayed.answered)
             if upstream.status not in _REFUSED:
                 break
         self.looked_up.append((answer, told))

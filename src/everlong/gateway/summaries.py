@@ -24,8 +24,8 @@ from aiohttp import ClientError
 from everlong.context.model_summary import LEAST_WINDOW, CompletionSummarizer
 from everlong.context.summary_prompts import warm_ask
 from everlong.errors import ConfigError, ProviderError, SummarizerError
-from everlong.gateway.account import Charge
 from everlong.gateway.body import dump_json, parse_json, read_body, splice
+from everlong.gateway.budget import Charge
 from everlong.gateway.stream import tap_for
 from everlong.gateway.upstream import whole_of
 from everlong.model import calls_of, text_of, with_part_appended
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from everlong.config import Settings
     from everlong.context import Summarizer, SummaryRequest
     from everlong.context.summarizers import WrittenSummary
-    from everlong.gateway.account import Budget
     from everlong.gateway.body import Draft
+    from everlong.gateway.budget import Budget
     from everlong.gateway.formats import Dialect
     from everlong.gateway.requests import RelayedRequest
     from everlong.gateway.window import Windows
@@ -152,7 +152,7 @@ class OwnSummarizer:
     def _window(self) -> int:
         relayed = self._relayed
         model = relayed.turn.model if relayed.turn is not None else ""
-        return max(LEAST_WINDOW, relayed.windows.window(model, relayed.route.provider))
+        return max(LEAST_WINDOW, relayed.windows.known(model, relayed.route.provider).window)
 
     def _wait_for(self, body: bytes) -> str:
         if not self._take():
@@ -281,7 +281,9 @@ class Summaries:
         """Return the configured model; None if each conversation's own is asked, or none."""
         return self._configured()
 
-    def now(self, relayed: RelayedRequest, earlier: Earlier | None, room: int, seconds: float) -> Summarizer | None:
+    def now(
+        self, relayed: RelayedRequest, earlier: Earlier | None, room: int, seconds: float = _SECONDS
+    ) -> Summarizer | None:
         """Return the writer of a summary that a request waits for; None for lines of the conversation itself.
 
         The request before it in the conversation, if there is one, leaves so many tokens of ``room`` in the window.

@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from io import RawIOBase
@@ -18,14 +19,21 @@ from typing import IO, TYPE_CHECKING, Any
 
 import orjson
 
+from everlong.gateway.auth import NOBODY
+from everlong.gateway.bounds import HeldMemory
+
 if TYPE_CHECKING:
-    from everlong.gateway.account import RequestAccount
+    from everlong.caching.misses import Miss
+    from everlong.gateway.auth import Caller
+    from everlong.gateway.budget import Charge
+    from everlong.providers.base import Usage
 
 __all__ = [
     "CONTENT_TYPE",
     "LEVELS",
     "GatewayLog",
     "Metrics",
+    "RequestAccount",
     "captured",
     "open_log",
     "server_logger",
@@ -35,6 +43,59 @@ LEVELS = ("debug", "info", "warning", "error")
 _SOON = 0.05
 _MOST_LINES = 10_000
 _MOST_CHARS = 200
+
+
+@dataclass(slots=True)
+class RequestAccount:
+    """The account of one request, without content: its handler fills it in, metrics and logs read it afterwards."""
+
+    id: str
+    method: str = ""
+    path: str = ""
+    route: str = "other"
+    """The endpoint, by the gateway's own name for it."""
+    caller: Caller = NOBODY
+    folder: str | None = None
+    """The folder that its client works in, where the path names it."""
+    program: str | None = None
+    """The client's own name: at first where the path has it, later from its headers, which may only name the SDK."""
+    started: float = field(default_factory=time.time)
+    """Seconds since 1970."""
+    begun: float = field(default_factory=time.perf_counter)
+    seconds: float = 0.0
+    """Seconds that it took, once it is over."""
+    status: int = 0
+    received: int = 0
+    """Bytes of the request's body."""
+    sent: int = 0
+    """Bytes of the answer's body."""
+    api: str = ""
+    provider: str = ""
+    model: str = ""
+    session: str | None = None
+    branch: int | None = None
+    compactions: list[str] = field(default_factory=list)
+    """Reasons of the compactions that were made for it."""
+    opted_out: bool = False
+    """True if its client wants nothing changed or stored."""
+    usage: Usage | None = None
+    miss: Miss | None = None
+    """The part of the prompt that was not read from the provider's cache, and the reason."""
+    held: HeldMemory = field(default_factory=HeldMemory)
+    """The memory that its body and its answer take."""
+    charge: Charge | None = None
+    """The charge for a key that may spend only so much."""
+    cost: float = 0.0
+    """US dollars."""
+    problem: str = ""
+    """The class of an error in the gateway."""
+
+    def note_usage(self, cost: Callable[[str, Usage], float], *used: Usage, is_estimated: bool = False) -> None:
+        """Note the usage of its answers, of which all but the last only looked something up, and what they cost."""
+        self.usage = sum(used[1:], used[0])
+        self.cost = sum(cost(self.model, one) for one in used)
+        if self.charge is not None and not is_estimated:  # a limit has a count of its own, on the high side
+            self.charge.told(*used)
 
 
 class GatewayLog:
@@ -58,7 +119,7 @@ class GatewayLog:
             level = "debug"
         if LEVELS.index(level) >= self._least:
             line = _people_line if self._for_people else _request_line
-            self._put(partial(line, level, time.time(), account, account.seconds))
+            self._put(partial(line, level, time.time(), account))
 
     def say(self, level: str, event: str, **fields: Any) -> None:
         """Log another event."""
@@ -152,17 +213,17 @@ class _Kinds(logging.Handler):
         self._log.say(level, "connection", problem=kind.__name__ if kind is not None else "unknown")
 
 
-def _request_line(level: str, now: float, account: RequestAccount, seconds: float) -> bytes:
+def _request_line(level: str, now: float, account: RequestAccount) -> bytes:
     usage, miss = account.usage, account.miss
     fields: dict[str, Any] = {
         "id": account.id,
         "method": account.method[:_MOST_CHARS],
         "path": account.path[:_MOST_CHARS],
         "status": account.status,
-        "ms": round(seconds * 1000, 3),
+        "ms": round(account.seconds * 1000, 3),
         "received": account.received,
         "sent": account.sent,
-        "tenant": account.tenant or None,
+        "tenant": account.caller.tenant or None,
         "model": _without_key(account, account.model)[:_MOST_CHARS] or None,
         "session": account.session,
         "branch": account.branch,
@@ -178,7 +239,7 @@ def _request_line(level: str, now: float, account: RequestAccount, seconds: floa
     return _line(level, "request", now, {name: value for name, value in fields.items() if value is not None})
 
 
-def _people_line(level: str, now: float, account: RequestAccount, seconds: float) -> bytes:
+def _people_line(level: str, now: float, account: RequestAccount) -> bytes:
     """Return the end of a request for people: time, client, model, tokens, cache share, dollars, compactions."""
     usage = account.usage
     named = [_without_key(account, name)[:_MOST_CHARS] for name in (account.program or "", account.model)]
@@ -192,7 +253,7 @@ def _people_line(level: str, now: float, account: RequestAccount, seconds: float
         told.append(f"compacted ({', '.join(account.compactions)})")
     if account.status >= 400 or account.problem:
         told.append(" ".join(filter(None, [str(account.status), account.problem])))
-    return _people_event(level, "  ".join(told), now, {"": f"{seconds:.1f} s"})
+    return _people_event(level, "  ".join(told), now, {"": f"{account.seconds:.1f} s"})
 
 
 def _people_event(level: str, event: str, now: float, fields: dict[str, Any]) -> bytes:
@@ -208,7 +269,7 @@ def _people_event(level: str, event: str, now: float, fields: dict[str, Any]) ->
 
 def _without_key(account: RequestAccount, text: str) -> str:
     """Return a text of the client's, unless it has put its key there."""
-    return "" if account.caller is not None and account.caller.has_key_in(text) else text
+    return "" if account.caller.has_key_in(text) else text
 
 
 def _line(level: str, event: str, now: float, fields: dict[str, Any]) -> bytes:

@@ -26,25 +26,31 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from everlong.errors import EverlongError, StoreError
 from everlong.gateway.auth import Refused
-from everlong.gateway.body import draft_of, dump_json, parse_json
-from everlong.gateway.conversations import HEAD, BodyPlace, LiveConversation, LiveConversations, with_view
-from everlong.gateway.formats import PLATFORM
+from everlong.gateway.body import Draft, dump_json, parse_json
+from everlong.gateway.conversations import (
+    HEAD,
+    BodyPlace,
+    LiveConversation,
+    LiveConversations,
+    hash_beginnings,
+    with_view,
+)
 from everlong.gateway.journal import AWAY, JournalEntry
 from everlong.gateway.recorder import BodyNeeded, UnstoredTurn
-from everlong.store.identity import Sender
 from everlong.store.turns import FinishedTurn, is_name
 
 if TYPE_CHECKING:
     from everlong.caching.misses import Miss
-    from everlong.gateway.account import RequestAccount
-    from everlong.gateway.body import Draft, Read
+    from everlong.gateway.body import Read
     from everlong.gateway.conversations import AppliedView, ConversationMemory
     from everlong.gateway.formats import Dialect
     from everlong.gateway.journal import Journal
     from everlong.gateway.recorder import ClientAddition, ConversationRecorder, RecordedTurn
+    from everlong.gateway.telemetry import RequestAccount
     from everlong.gateway.writer import StoreWriter
     from everlong.model import Message
     from everlong.providers.base import Reply, Usage
+    from everlong.store.identity import Sender
     from everlong.store.turns import TurnEnd
 
 __all__ = ["Backlog", "ConversationTurn", "EndedRequest", "TurnQueue", "WholeTurn"]
@@ -93,11 +99,6 @@ class EndedRequest:
     """True if recording it would hold up the event loop noticeably."""
 
     @property
-    def used(self) -> Usage | None:
-        """The usage of all its answers together; None if it is not known."""
-        return None if self.reply is None else sum(self.before, self.reply.usage)
-
-    @property
     def sent_tokens(self) -> int:
         """Tokens of the prompt as the client has it, without looked-up text."""
         first = self.before[0] if self.before else None if self.reply is None else self.reply.usage
@@ -121,9 +122,9 @@ class EndedRequest:
         )
 
     def _usage(self) -> dict[str, Any] | None:
-        used = self.used
-        if used is None:
+        if self.reply is None:
             return {} if self.is_refused else None
+        used = sum(self.before, self.reply.usage)
         missed = {} if self.miss is None else {"cache_miss": self.miss.to_dict()}
         looked_up = {"sent_tokens": self.sent_tokens} if self.before else {}
         estimated = {"estimated": True} if self.is_estimated else {}
@@ -147,8 +148,9 @@ class ConversationTurn:
     queue: TurnQueue
     body: bytes
     read: Read
+    model: str
+    """The model that the client asks for; empty if it names none."""
     conversation: LiveConversation
-    hint: str | None = None
     new: ClientAddition | None = None
     """The messages that are not stored yet; None if they are."""
     is_unplaced: bool = False
@@ -168,15 +170,20 @@ class ConversationTurn:
     drafted: int = 0
     """Bytes of the body under the view in force when it was sent last, without the gateway's own additions."""
 
-    @property
-    def model(self) -> str:
-        """The model that the client asks for; empty if it names none."""
-        return str(self.read.field("model") or "")
+    def entry(self, ended: EndedRequest | None) -> JournalEntry:
+        """Return a journal entry from which the turn can be stored later, without secrets.
 
-    @property
-    def sender(self) -> Sender:
-        """The client that sent it."""
-        return self.conversation.sender or Sender(PLATFORM, self.hint)
+        Without an end, it is not answered yet.
+        """
+        recorder, new = self.queue.recorder, self.new
+        store, past = recorder.store, FinishedTurn(model=self.model or None, began=self.began)
+        if ended is not None:
+            past = ended.turn(store.cleaned, past.model, self.began, self.names(ended))
+        words = _storable_body(recorder, self.body) if self.is_unplaced else None
+        at = None if self.is_unplaced else self.conversation.branch if new is None else new.at
+        messages = [] if new is None else [store.cleaned(message) for message in new.messages]
+        sender, is_open = self.conversation.sender, ended is None
+        return JournalEntry(store.tenant, recorder.api, past, words, at, messages, sender, is_open)
 
     def names(self, ended: EndedRequest) -> tuple[str, ...]:
         """Return the id of a response that its upstream keeps, so that a later request may go on from there."""
@@ -199,7 +206,7 @@ class ConversationTurn:
         """Return the body under the view in force, with the places of its entries."""
         conversation, view = self.conversation, self.view
         if view is None:
-            return draft_of(self.body, self.read, conversation.ends)
+            return Draft(self.body, self.read.fields, self.read.start, conversation.ends)
         return with_view(self.body, self.read, dialect, conversation, view)
 
 
@@ -264,7 +271,11 @@ class TurnQueue:
 
     def begin(self, turn: ConversationTurn) -> asyncio.Future[None]:
         """Store a request before the upstream has answered; the future is done when it is stored."""
-        return turn.stored if turn.stored is not None else self._store(turn, _open(turn), is_open=True)
+        if turn.stored is not None:
+            return turn.stored
+        stored = self._store(turn, FinishedTurn(model=turn.model or None, began=turn.began), is_open=True)
+        stored.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, if nobody waits for it
+        return stored
 
     def store_end(self, turn: ConversationTurn, past: FinishedTurn) -> asyncio.Future[Any]:
         """Store an ended turn; the future is done when it is stored."""
@@ -290,9 +301,8 @@ class TurnQueue:
 
     def _store(self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool) -> asyncio.Future[None]:
         _stop_timer(turn)
-        recording = self._writer.submit(self._first_recording(turn, past, is_open=is_open), can_wait=not is_open)
+        recording = self._writer.submit(self._recording(turn, past, is_open=is_open), can_wait=not is_open)
         turn.stored = asyncio.ensure_future(self._settle(turn, past, recording, is_open=is_open))
-        turn.stored.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, if nobody waits for it
         return turn.stored
 
     async def _settle(
@@ -303,7 +313,7 @@ class TurnQueue:
             try:
                 recorded = await recording
             except BodyNeeded:
-                whole = self._recording(turn, past, turn.read, is_open=is_open)
+                whole = self._recording(turn, past, is_open=is_open, is_whole=True)
                 recorded = await self._writer.submit(whole, can_wait=True)
         except BaseException as error:
             is_away = isinstance(error, AWAY)
@@ -314,34 +324,16 @@ class TurnQueue:
         self._settled(turn, recorded, is_away=False)
         drop_note(self._journal, turn)
 
-    def entry(self, turn: ConversationTurn, ended: EndedRequest | None) -> JournalEntry:
-        """Return a journal entry from which a turn can be stored later, without secrets.
-
-        Without an end, it is not answered yet.
-        """
-        new, store, past = turn.new, self.recorder.store, _open(turn)
-        if ended is not None:
-            past = ended.turn(store.cleaned, turn.model or None, turn.began, turn.names(ended))
-        words = _storable_body(self.recorder, turn.body) if turn.is_unplaced else None
-        at = None if turn.is_unplaced else turn.conversation.branch if new is None else new.at
-        messages = [] if new is None else [store.cleaned(message) for message in new.messages]
-        return JournalEntry(store.tenant, self.recorder.api, past, words, at, messages, turn.sender, ended is None)
-
-    def _first_recording(
-        self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool
+    def _recording(
+        self, turn: ConversationTurn, past: FinishedTurn, *, is_open: bool, is_whole: bool = False
     ) -> Callable[[], RecordedTurn]:
         """Return the work that stores a turn: a method of the recorder with plain values as its arguments."""
         if turn.is_unplaced:
-            return partial(self.recorder.record_whole, turn.body, turn.sender, past, is_open=is_open)
+            return partial(self.recorder.record_whole, turn.body, turn.conversation.sender, past, is_open=is_open)
         # A copy of the body would cost more than all the rest; nearly always messages follow directly, or are stored.
-        is_needed = turn.new is not None and (is_open or turn.conversation.session is None)
-        return self._recording(turn, past, turn.read if is_needed else None, is_open=is_open)
-
-    def _recording(
-        self, turn: ConversationTurn, past: FinishedTurn, read: Read | None, *, is_open: bool
-    ) -> Callable[[], RecordedTurn]:
-        bare = None if read is None else replace(read, entries=[])
-        unstored = UnstoredTurn(turn.conversation.to_store(), bare, turn.new)
+        is_needed = is_whole or (turn.new is not None and (is_open or turn.conversation.session is None))
+        read = replace(turn.read, entries=[]) if is_needed else None
+        unstored = UnstoredTurn(turn.conversation.to_store(), read, turn.new)
         return partial(self.recorder.record, unstored, past, is_open=is_open)
 
     def _settled(self, turn: ConversationTurn, recorded: RecordedTurn | None, *, is_away: bool) -> None:
@@ -362,7 +354,7 @@ class TurnQueue:
         conversation.branch = recorded.branch
         if recorded.conversation is not None:
             conversation.move_to(recorded.conversation)
-        self.note_view(conversation)
+            self.note_view(conversation)
         if conversation.branch.id != new.at.id:
             self.live.forget(conversation)  # its places are on the branch that it came from
 
@@ -379,7 +371,7 @@ class TurnQueue:
         conversation = turn.conversation
         conversation.take_place(stored)
         self.note_view(conversation)
-        before = self.live.find(turn.body)
+        before = self.live.find(turn.body, hash_beginnings(turn.body, self.live.lengths(turn.body)))
         if before is not None and before.place.conversation.session == conversation.session:
             self.live.forget(before.place.conversation)  # this one takes its place
         own = {number: place._replace(conversation=conversation) for number, place in places.items()}
@@ -400,17 +392,9 @@ class TurnQueue:
         self._newest_views[conversation.branch.id] = view
 
 
-def _entry(turn: ConversationTurn | WholeTurn, ended: EndedRequest | None) -> JournalEntry:
-    return turn.queue.entry(turn, ended) if isinstance(turn, ConversationTurn) else turn.entry(ended)
-
-
 async def _run(work: Callable[[], T], *, is_large: bool) -> T:
     """Do work about a turn; in another thread if the turn is large."""
     return await asyncio.to_thread(work) if is_large else work()
-
-
-def _open(turn: ConversationTurn) -> FinishedTurn:
-    return FinishedTurn(model=turn.model or None, began=turn.began)
 
 
 def _storable_body(recorder: ConversationRecorder, body: bytes) -> str:
@@ -463,7 +447,8 @@ class Backlog:
             return ""  # its messages are stored
         try:
             try:
-                turn.noted = await _run(lambda: self._journal.put_request(_entry(turn, None)), is_large=turn.is_large)
+                entry = await _run(partial(turn.entry, None), is_large=turn.is_large)
+                turn.noted = await _run(partial(self._journal.put_request, entry), is_large=turn.is_large)
             except OSError:
                 await (turn.queue.begin(turn) if isinstance(turn, ConversationTurn) else self._replay(turn, None))
         except (EverlongError, OSError) as error:
@@ -494,7 +479,7 @@ class Backlog:
         The journal has the turn when this returns, so nobody waits for the store. Without a journal, the answer does.
         """
         turn.is_large = turn.is_large or ended.is_large
-        entry = await _run(partial(_entry, turn, ended), is_large=turn.is_large)
+        entry = await _run(partial(turn.entry, ended), is_large=turn.is_large)
         try:
             number = await _run(partial(self._journal.put, entry), is_large=turn.is_large)
         except OSError as problem:

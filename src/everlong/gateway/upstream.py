@@ -36,7 +36,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from everlong.errors import ConfigError
-from everlong.gateway.auth import is_loopback
+from everlong.gateway.auth import Refused, is_loopback
 from everlong.gateway.body import BrokenBody, parse_json
 from everlong.gateway.bounds import is_light, read_apart, readable_of
 from everlong.wire.event_stream import EventPiece, EventStream
@@ -61,12 +61,11 @@ __all__ = [
     "Stream",
     "Tap",
     "UsageFilter",
-    "begin",
+    "check_connection",
     "comes_whole",
     "failure",
     "forwarded_headers",
     "is_whole",
-    "misnamed_header",
     "next_chunk",
     "read_in_steps",
     "stream_response",
@@ -83,6 +82,7 @@ _AT_ONCE_SECONDS = 0.5
 """Seconds within which a connection that was closed before is known to be so."""
 
 _only_new: ContextVar[bool] = ContextVar("only_new", default=False)
+"""True if the request that this task sends needs a connection of its own."""
 _was_idle: ContextVar[bool] = ContextVar("was_idle", default=False)
 _since: ContextVar[float] = ContextVar("since", default=0.0)
 
@@ -102,7 +102,8 @@ class Pool(TCPConnector):
             if released is None or not _only_new.get():
                 break
             connection.close()  # as old as the one that was stale
-        read_in_steps(connection.transport)
+        if released is None:
+            read_in_steps(connection.transport)
         now = time.monotonic()
         _was_idle.set(released is not None and now - released >= _IDLE_SECONDS)
         _since.set(now)
@@ -117,12 +118,6 @@ def read_in_steps(transport: BaseTransport | None) -> None:
     """Have a connection read 64 KB at a time: parsing a quarter of a megabyte in tiny chunks takes 40 ms."""
     if transport is not None and hasattr(transport, "max_size"):  # of asyncio's own transports on POSIX
         transport.max_size = _READ_BYTES
-
-
-def begin(*, only_new: bool) -> None:
-    """Note that a request is sent from this task; ``only_new`` for one that needs a connection of its own."""
-    _only_new.set(only_new)
-    _was_idle.set(False)
 
 
 def was_stale(error: ClientOSError | ServerDisconnectedError) -> bool:
@@ -274,7 +269,8 @@ class Relay:
         for is_second in (False, True):
             # A large body goes out in pieces, so that others get their turn.
             data = io.BytesIO(body) if body is not None and len(body) > _PIECE_BYTES else body
-            begin(only_new=is_second)
+            _only_new.set(is_second)
+            _was_idle.set(False)
             try:
                 return await self._session.request(
                     method, address, headers=headers, data=data, proxy=proxy, allow_redirects=False
@@ -323,13 +319,15 @@ def forwarded_headers(
     return passed
 
 
-def misnamed_header(headers: Iterable[tuple[str, str]]) -> str | None:
-    """Return a header that a request wrongly calls one of its connection; None if there is none.
+def check_connection(headers: Iterable[tuple[str, str]]) -> None:
+    """Refuse a request that calls a deciding header one of its connection.
 
     Such a header would be seen here and not upstream: a client could have the one left out by which it was let in.
     """
     named = (name.strip().lower() for key, value in headers if key.lower() == "connection" for name in value.split(","))
-    return next((name for name in named if name in _NOT_OF_A_CONNECTION), None)
+    for name in named:
+        if name in _NOT_OF_A_CONNECTION:
+            raise Refused(400, f"the header {name} is none of one connection, but Connection names it", close=True)
 
 
 def target_of(request: web.Request) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.caching.rules import prices_for
 from everlong.config import compression_values
 from everlong.context.policy import Budgets, Pace, adapt_budgets, compute_budgets, compute_pace
 from everlong.gateway.body import BrokenBody, dump_json, parse_json, read_body
-from everlong.providers.catalogue import Catalogue, ModelInfo, relative_prices
+from everlong.providers.catalogue import Catalogue, relative_prices
 from everlong.providers.endpoints import ENDPOINTS, Endpoint, ModelName, priced_as
 from everlong.tokens import MessageCounter, Prices, counter_for
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from everlong.providers.base import Usage
 
 __all__ = [
+    "KnownModel",
     "RequestSize",
     "Windows",
     "count_request",
@@ -49,6 +50,13 @@ _FULL = 0.98
 _LEAST_THINKING = 1_024
 _LEAST_WINDOW = 1_000
 _MOST_MODELS = 1_000
+
+
+class KnownModel(NamedTuple):
+    """The window of a model in tokens, and its prices in units of a fresh input token."""
+
+    window: int
+    prices: Prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +100,9 @@ class Windows:
         self.catalogue = Catalogue(settings.models)
         self._compression = compression_values(settings.compression)
         self._budgets: dict[int, Budgets] = {}
-        self._infos: dict[ModelName, ModelInfo] = {}
+        self._known: dict[ModelName, KnownModel] = {}
+        self._priced: dict[str, tuple[ModelName, Endpoint]] = {}
+        """By name as it is stored, the model whose prices hold."""
         self._counts_answers: dict[ModelName, bool] = {}
         """Models of which it is known whether prompt and answer together have to fit the window."""
         self._of_tenants: dict[str, Windows] = {}
@@ -105,22 +115,30 @@ class Windows:
 
     def load(self) -> None:
         """Load the catalogue, which takes a fifth of a second, before the first request needs it."""
-        self._info("", "")
+        self.known("", "")
 
-    def window(self, model: str, provider: str) -> int:
-        """Return the window of a model in tokens."""
-        return self._info(model, provider).context_length
+    def known(self, model: str, provider: str) -> KnownModel:
+        """Return what is known of a model; it is looked up once."""
+        name = ModelName(provider, model)
+        if name not in self._known:
+            if len(self._known) >= _MOST_MODELS:  # clients may send any name
+                self._known.clear()
+            info = self.catalogue.info(name, ENDPOINTS.get(provider, Endpoint(provider)))
+            # Another provider may charge other prices for the model; the ratios between its kinds of tokens stay.
+            prices = prices_for(model) if info.prices is None else relative_prices(info)
+            self._known[name] = KnownModel(info.context_length, prices)
+        return self._known[name]
 
     def learn(self, model: str, provider: str, error: ContextOverflow) -> None:
         """Believe the limit that an upstream named, unless no model has such a small window."""
         if error.limit is not None and error.limit < _LEAST_WINDOW:
             return
         self.catalogue.learn(ModelName(provider, model), error)
-        self._infos.pop(ModelName(provider, model), None)
+        self._known.pop(ModelName(provider, model), None)
 
     def heard(self, model: str, provider: str, tokens: int, asked: int, *, is_taken: bool) -> bool:
         """Take in whether a prompt was taken that fits the window without its answer; return whether it is news."""
-        name, window = ModelName(provider, model), self.window(model, provider)
+        name, window = ModelName(provider, model), self.known(model, provider).window
         fits_alone = tokens < _FULL * window < tokens + asked
         if not fits_alone or name in self._counts_answers or (is_taken and tokens + asked <= window):
             return False
@@ -135,7 +153,7 @@ class Windows:
         Fewer only where more was refused once, or while a summary is written for which it would have to wait.
         """
         counts = self._counts_answers.get(ModelName(provider, model), is_awaiting)
-        window = self.window(model, provider)
+        window = self.known(model, provider).window
         if not counts or tokens + asked <= _FULL * window:
             return asked
         share = int(_LOWERED_SHARE * window)  # always the same, unless not even that is left
@@ -144,15 +162,11 @@ class Windows:
 
     def cost(self, model: str, usage: Usage) -> float:
         """Return the cost of a request in US dollars, as `everlong usage` has it; 0 if prices are not known."""
-        return self.catalogue.cost(*priced_as(model, self._settings.providers), usage) or 0.0
-
-    def _info(self, model: str, provider: str) -> ModelInfo:
-        name = ModelName(provider, model)
-        if name not in self._infos:
-            if len(self._infos) >= _MOST_MODELS:  # clients may send any name
-                self._infos.clear()
-            self._infos[name] = self.catalogue.info(name, ENDPOINTS.get(provider, Endpoint(provider)))
-        return self._infos[name]
+        if model not in self._priced:
+            if len(self._priced) >= _MOST_MODELS:
+                self._priced.clear()
+            self._priced[model] = priced_as(model, self._settings.providers)
+        return self.catalogue.cost(*self._priced[model], usage) or 0.0
 
     def is_small(self, model: str, provider: str, size: int) -> bool:
         """Return whether a body of so many bytes is too small for a compaction to be considered."""
@@ -166,7 +180,7 @@ class Windows:
             tokens_of(conversation, conversation.fixed_bytes),
             tokens_of(conversation, conversation.head_bytes),
         )
-        answer = min(answer_tokens, int(_ANSWER_SHARE * self.window(model, provider)))
+        answer = min(answer_tokens, int(_ANSWER_SHARE * self.known(model, provider).window))
         if self._counts_answers.get(ModelName(provider, model)) is False:
             answer = 0  # the upstream takes more than fits
         return self.limits(model, provider, tokens, answer, fixed=fixed, head=head, habits=conversation.habits)
@@ -186,14 +200,12 @@ class Windows:
 
         With the ``habits`` of its conversation, an automatic threshold follows them.
         """
-        window = self.window(model, provider)
+        window, prices = self.known(model, provider)
         if window not in self._budgets:
             if len(self._budgets) >= _MOST_MODELS:
                 self._budgets.clear()
             self._budgets[window] = compute_budgets(self._compression, window)
-        budgets, info = self._budgets[window], self._info(model, provider)
-        # Another provider may charge other prices for the model; the ratios between its kinds of tokens stay.
-        prices = prices_for(model) if info.prices is None else relative_prices(info)
+        budgets = self._budgets[window]
         if habits is not None:
             budgets = adapt_budgets(self._compression, window, fixed, habits, prices)
         pace = compute_pace(

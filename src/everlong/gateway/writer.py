@@ -70,12 +70,6 @@ class _Write(NamedTuple):
     work: Callable[[], Any]
     future: asyncio.Future[Any]
 
-    @property
-    def tenant(self) -> str:
-        """The tenant of the recorder that does the work, if it is one's."""
-        recorder = recorder_of(self.work)
-        return "" if recorder is None else recorder.store.tenant
-
 
 def recorder_of(work: Callable[[], Any]) -> ConversationRecorder | None:
     """Return the recorder of which some work is a `functools.partial` of a method; None for other work."""
@@ -94,7 +88,9 @@ class _FairQueue:
 
     def add(self, writes: Iterable[_Write]) -> None:
         for one in writes:
-            self._writes.setdefault(one.tenant, deque()).append(one)
+            recorder = recorder_of(one.work)
+            tenant = "" if recorder is None else recorder.store.tenant
+            self._writes.setdefault(tenant, deque()).append(one)
 
     def take(self) -> _Write:
         tenant = next(iter(self._writes))
@@ -149,8 +145,6 @@ class _Lane:
 
     def _work(self) -> None:
         while not self._is_over or self._waiting:
-            if not self._waiting:
-                self._take(self._handed.get())
             self._take_in()
             results = self._commit()
             if results:
@@ -159,13 +153,11 @@ class _Lane:
                     loop.call_soon_threadsafe(self._settle, results)
 
     def _take_in(self) -> None:
-        """Queue everything that was handed over by now."""
-        while not self._handed.empty():
-            self._take(self._handed.get())
-
-    def _take(self, jobs: list[_Write] | None) -> None:
-        self._is_over = self._is_over or jobs is None
-        self._waiting.add(jobs or [])
+        """Queue everything that was handed over by now; wait for something if the queue is empty."""
+        while not self._handed.empty() or not (self._waiting or self._is_over):
+            jobs = self._handed.get()
+            self._is_over = self._is_over or jobs is None
+            self._waiting.add(jobs or [])
 
     def _commit(self) -> list[tuple[_Write, Any, BaseException | None]]:
         """Do the next writes, and commit them together: some, or as many as a moment allows.

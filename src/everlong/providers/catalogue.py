@@ -132,7 +132,7 @@ class Catalogue:
         return error.limit
 
     def _setting(self, name: ModelName) -> ModelSettings | None:
-        return self._settings.get(str(name)) or self._settings.get(name.model)
+        return self._settings.get(f"{name.provider}:{name.model}") or self._settings.get(name.model)
 
     def _own_rates(self, name: ModelName) -> Rates | None:
         own = self._setting(name)

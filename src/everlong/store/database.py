@@ -155,12 +155,18 @@ class TryAgain(Exception):  # noqa: N818 - a signal inside this package, never s
     """A sign from the work of a transaction that others have changed what it saw: roll back, and run it again."""
 
 
+class _OwnBatch(threading.local):
+    """The batch that a thread is inside."""
+
+    batch: Batch | None = None
+
+
 class Database:
     """A database of one backend: reads, and transactions that are run again where that helps."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self._own = threading.local()
+        self._own = _OwnBatch()
         with self.translating():
             self.engine = backend.engine()
 
@@ -183,7 +189,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Open a connection that sees one moment of the database; inside a batch, also what the batch has written."""
-        batch = self._batch
+        batch = self._own.batch
         if batch is not None and batch.connection is not None:
             with self.translating():
                 yield batch.connection
@@ -199,8 +205,8 @@ class Database:
 
         `TryAgain` passes through after the roll-back: the caller must read again before it repeats the work (`retry`).
         """
-        if self._batch is not None:
-            return self._batch.write(work, ATTEMPTS, pause)
+        if self._own.batch is not None:
+            return self._own.batch.write(work, ATTEMPTS, pause)
         attempt = 0
         while True:
             attempt += 1
@@ -215,16 +221,11 @@ class Database:
                 if attempt >= ATTEMPTS or not self.backend.is_passing(told):
                     raise self.backend.translated(told) from error
             else:
-                self.limit_log()
+                self.backend.limit_log(self.engine)
                 return result
             finally:
                 self.backend.end_writing()
             pause(attempt)
-
-    def limit_log(self) -> None:
-        """Keep the log of a file from growing without bound; what was committed stays committed if that fails."""
-        with suppress(DBAPIError):
-            self.backend.limit_log(self.engine)
 
     def retry(self, attempt_write: Callable[[int], T]) -> T:
         """Call a function that writes, with 0, 1, 2, …, until it no longer raises `TryAgain`.
@@ -245,7 +246,7 @@ class Database:
 
         ``wait`` is how many seconds to wait for others who have locked a file; as long as everyone, if not given.
         """
-        if self._batch is not None:  # part of the one around it
+        if self._own.batch is not None:  # part of the one around it
             yield
             return
         batch, is_stopped = Batch(self, wait), False
@@ -263,11 +264,7 @@ class Database:
     @property
     def in_batch(self) -> bool:
         """True if this thread is inside a batch."""
-        return self._batch is not None
-
-    @property
-    def _batch(self) -> Batch | None:
-        return getattr(self._own, "batch", None)
+        return self._own.batch is not None
 
 
 class ShortWrites:
@@ -364,7 +361,7 @@ class Batch:
             self._lost = self._database.backend.translated(error)
             raise self._lost from error
         else:
-            self._database.limit_log()
+            backend.limit_log(self._database.engine)
         finally:
             try:
                 transaction.connection.close()

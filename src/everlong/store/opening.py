@@ -16,7 +16,7 @@ _log = logging.getLogger("everlong.store")
 
 VERSION_TABLE = "everlong_version"
 
-VERSION = "0200"
+VERSION = "0201"
 """The version of the schema that this code creates and opens."""
 
 _OPENING_ATTEMPTS = 12

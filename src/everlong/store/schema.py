@@ -364,15 +364,7 @@ vector_state = Table(  # the model whose vectors are kept; no row as long as nob
     "vector_state",
     metadata,
     Column("model", String, primary_key=True),
-    Column("is_listed", Boolean, nullable=False),  # false until every message is on the list
     Column("removed", BigInteger, nullable=False),  # grows whenever vectors are removed
-    Column("ts", Float(53), nullable=False),
-)
-
-vector_pending = Table(  # messages without vectors of that model
-    "vector_pending",
-    metadata,
-    Column("seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
 )
 
 vector = Table(
@@ -382,8 +374,7 @@ vector = Table(
     Column("seq", BigInteger, nullable=False, unique=True),  # the number of its message
     Column("tenant", String, nullable=False),
     Column("model", String, nullable=False),
-    Column("scale", Float(53), nullable=False),
-    Column("numbers", LargeBinary, nullable=False),  # one signed byte for each number of the vector
+    Column("numbers", LargeBinary, nullable=False),  # two bytes for each number of the vector; none for no text
     Index("ix_vector_tenant", "tenant", "id"),
     sqlite_autoincrement=True,
 )

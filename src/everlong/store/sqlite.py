@@ -235,6 +235,7 @@ class SQLite(Backend):
 
     name = "sqlite"
     mark = "?"
+    run = staticmethod(run_plain)
 
     def __init__(self, path: Path, wait: float = 10.0, *, waits_for_disk: bool = True) -> None:
         if str(path) in {":memory:", ".", ""}:
@@ -338,7 +339,7 @@ class SQLite(Backend):
     def limit_log(self, engine: Engine) -> None:
         """Cut off a write-ahead log that has grown; readers that follow one another keep SQLite from doing so.
 
-        Only readers that began before are waited for, and only for a moment; the next commit tries again.
+        Only readers that began before are waited for, and only for a moment; the next commit tries again if that fails.
         """
         try:
             if self._log.stat().st_size <= 2 * LOG_BYTES or time.monotonic() < self._next_cut:
@@ -346,7 +347,7 @@ class SQLite(Backend):
         except OSError:  # no log
             return
         self._next_cut = time.monotonic() + _LOG_PAUSE
-        with engine.connect() as connection, self.waiting(connection, _LOG_WAIT):
+        with suppress(DBAPIError), engine.connect() as connection, self.waiting(connection, _LOG_WAIT):
             run_plain(connection, "PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def announce_views(self) -> None:
@@ -420,10 +421,6 @@ class SQLite(Backend):
         except (AttributeError, OSError):  # not on Windows
             return False
         return room.f_bavail * room.f_frsize < 1 << 20
-
-    def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
-        """Run a statement of a writing transaction on the driver itself."""
-        return run_plain(connection, statement, parameters)
 
     def begin_writing(self, wait: float | None = None) -> float:
         """Wait until no other thread of this process writes; return the seconds that are left for other processes."""

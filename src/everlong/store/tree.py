@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, select, update
@@ -318,7 +319,7 @@ class Recorder:
             return Branch(match.branch, match.id, match.depth)
         if is_head and match.branch is not None:
             number = match.branch
-            first = self._missing_asides(connection, number, match.depth, first)
+            first = first and self._missing_asides(connection, number, match.depth, first)
         else:
             number = self._fork(connection, request, match, at, now)
             if match.branch is not None and match.depth == request.start.depth:
@@ -330,7 +331,8 @@ class Recorder:
             blobs.append((request.preamble, []))
             connection.execute(update(branch).where(branch.c.id == number).values(preamble=request.preamble.digest))
         self.add_contents(connection, request.chain.tenant, blobs)
-        self._add_asides(connection, request.chain.tenant, number, asides)
+        if asides:
+            self._add_asides(connection, request.chain.tenant, number, asides)
         if not additions:
             return Branch(number, match.id, match.depth)
         return self._add_nodes(connection, request, match, number, [made for made, _ in additions])
@@ -400,13 +402,12 @@ class Recorder:
             rows = forgotten_rows(connection, tenant, blobs)
         else:  # nothing was ever forgotten, which is the rule
             rows = [(tenant, made.digest, made.bytes, made.codec, "live", None) for made, _ in blobs]
-        rows.sort(key=lambda row: row[1])  # two writers of the same contents meet in one order, so neither deadlocks
+        rows.sort(key=itemgetter(1))  # two writers of the same contents meet in one order, so neither deadlocks
         self._run(connection, self._content, rows)
 
     def _add_asides(self, connection: Connection, tenant: str, number: int, asides: list[Aside]) -> None:
         rows = [(tenant, number, one.depth, one.ord, one.blob.digest, one.kind, True, one.ts) for one in asides]
-        if rows:
-            self._run(connection, self._annex, rows)
+        self._run(connection, self._annex, rows)
 
     def _copy_asides(self, connection: Connection, match: Match, number: int, asides: list[Aside]) -> list[Aside]:
         """Copy the messages without identity after a place to a fork; return those to add, numbered behind them."""
@@ -415,8 +416,6 @@ class Recorder:
 
     def _missing_asides(self, connection: Connection, number: int, depth: int, asides: list[Aside]) -> list[Aside]:
         """Return the messages that the branch lacks after its head, numbered behind those that it has."""
-        if not asides:
-            return []
         there = select(annex.c.digest, annex.c.kind).where(annex.c.branch == number, annex.c.depth == depth)
         rows = connection.execute(there).all()
         same = Counter(bytes(row.digest) for row in rows)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -19,7 +19,7 @@ from sqlalchemy import ColumnElement, Connection, func, select, text
 
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message, Node, Trace, checked_messages
-from everlong.store.content import encoded
+from everlong.store.content import Blob, blob, encoded
 from everlong.store.database import TryAgain, in_batches
 from everlong.store.identity.placing import ATTEMPTS_IN_PLACE, StoredReply
 from everlong.store.identity.rewrites import ReplyLinker
@@ -60,10 +60,18 @@ class NewMessages(NamedTuple):
     """The new messages of a conversation, sent after its last known place."""
 
     messages: list[Message]
-    trace: Trace | None = None
-    """The chain over the messages, if it is known."""
+    trace: Trace
+    """The chain over the messages."""
     mark: bytes | None = None
     """The id by which stateless requests find the place that the messages follow, if that is another one."""
+
+
+class _HeldReply(NamedTuple):
+    """A reply as it is stored: its content with the hashes of its blocks, the name of that, and the first hash."""
+
+    contents: list[tuple[Blob, Sequence[bytes]]]
+    digest: bytes | None
+    key: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,15 +178,14 @@ class Turns:
         if status not in get_args(TurnEnd):
             raise StoreError(f"a turn cannot end as {status!r}; allowed are {', '.join(get_args(TurnEnd))}")
         checked = None if reply is None else checked_messages([reply])[0]
-        digest, key = self._digest_and_key(checked)
+        held = self._held(checked)
 
         def work(attempt: int, connection: Connection) -> Turn:
             row = self._row(connection, ident, lock=True)
             if row.status != "open":
-                _check_same_end(row, digest, status)
+                _check_same_end(row, held.digest, status)
                 return row
-            contents = self._replies.content(checked)
-            self._core.recorder.add_contents(connection, self._core.tenant, contents)
+            self._core.recorder.add_contents(connection, self._core.tenant, held.contents)
             at = Branch(row.branch, row.node, row.depth)
             past = FinishedTurn(checked, session=row.session, status=status)
             answered = StoredReply(at, echo_node, row.session)
@@ -189,12 +196,10 @@ class Turns:
             place, session = answered.at, answered.session
             values = (
                 *(session, place.id, place.head, place.depth, status, self._told_error(error), told, cost),
-                *(digest, key, answered.node, time.time(), ident),
+                *(held.digest, held.key, answered.node, time.time(), ident),
             )
             self._run(connection, self._finish_sql, values)
-            self._add_names(connection, ident, names)
-            self._add_totals(connection, session, usage, cost)
-            self._drop_if_left(connection, row.session, session)
+            self._close(connection, ident, row.session, replace(past, usage=usage, cost=cost, names=names), session)
             return self._row(connection, ident)
 
         return self._database.retry(lambda attempt: self._database.write(partial(work, attempt)))
@@ -205,19 +210,20 @@ class Turns:
         Where it is tried ``is_again``, a turn that began at the same moment is this one: whoever lost the connection
         cannot know whether the server went on to commit.
         """
+        held = self._held(past.reply)
 
         def work(attempt: int, connection: Connection) -> int:
             row = self._run(connection, self._branch, (at.id, self._core.tenant)).fetchone()
             if row is None:
                 raise NotStored(f"there is no branch {at.id} in {self._database.backend.where}")
             self._linker.link(connection, at)
-            self._core.recorder.add_contents(connection, self._core.tenant, self._replies.content(past.reply))
+            self._core.recorder.add_contents(connection, self._core.tenant, held.contents)
             answered = self._add_reply(connection, at, past, attempt)
             # Asked once the reply is there: it waits for the locks of a transaction that is under way.
             moment = (self._core.tenant, past.status, past.began)
             if is_again and (stored := self._run(connection, self._began, moment).fetchone()) is not None:
                 return int(stored[0])
-            return self._insert_row(connection, answered, past, *row)
+            return self._insert_row(connection, answered, past, held, *row)
 
         return self._database.retry(lambda attempt: self._database.write(partial(work, attempt)))
 
@@ -239,6 +245,7 @@ class Turns:
         core, now = self._core, time.time()
         reply = past.reply if past.status == "done" else None
         request, count = self._request_after(at, new, reply)
+        held = self._held(past.reply)
         match = Match(at.id, at.head, at.depth)
 
         def work(connection: Connection) -> tuple[Branch, int] | None:
@@ -250,14 +257,13 @@ class Turns:
                 return None
             if place == match and new.messages:
                 self._linker.link_next(connection, at, request.trace.ids[request.trace.ends[0] - 1])
-            held = self._replies.content(past.reply)
             additions = list(request.additions(place.depth))
-            end = core.recorder.add_at(branch, request, place, additions, now, connection, held)
+            end = core.recorder.add_at(branch, request, place, additions, now, connection, held.contents)
             depth = request.trace.ends[count - 1] if count else 0
             asked = Branch(end.id, request.trace.ids[depth - 1] if depth else at.head, at.depth + depth)
             node = end.head if reply is not None and end.depth > asked.depth else None
             answered = StoredReply(asked, node, past.session)
-            return asked, self._insert_row(connection, answered, past, branch.view_id, branch.preamble)
+            return asked, self._insert_row(connection, answered, past, held, branch.view_id, branch.preamble)
 
         try:
             return self._database.write(work)
@@ -310,9 +316,7 @@ class Turns:
     def _request_after(self, at: Branch, new: NewMessages, reply: Message | None) -> tuple[RecordRequest, int]:
         """Return new messages and the reply to them as a request, and the number of messages before the reply."""
         core, now = self._core, time.time()
-        said = checked_messages(new.messages)
-        count = len(said)
-        trace = new.trace or core.chain.trace(map(core.cleaned, said), at.node)
+        said, trace, count = new.messages, new.trace, len(new.messages)
         marks = None if new.mark is None else core.chain.rechain(said, trace, new.mark)
         if reply is not None:
             last = core.cleaned(reply)
@@ -347,47 +351,42 @@ class Turns:
         connection: Connection,
         answered: StoredReply,
         past: FinishedTurn,
+        held: _HeldReply,
         view_id: int | None,
         preamble: bytes | None,
     ) -> int:
         now, (at, node, session) = time.time(), answered
         shown = inherited_view(connection, view_id, at.depth)
         told = None if past.usage is None else encoded(dict(past.usage)).decode()
-        digest, key = self._digest_and_key(past.reply)
         values = (
             *(self._core.tenant, session, at.id, at.head, at.depth, shown),
             *(preamble, storable(past.model), past.status, self._told_error(past.error), told, past.cost),
-            *(digest, key, node, now if past.began is None else past.began, now),
+            *(held.digest, held.key, node, now if past.began is None else past.began, now),
         )
         ident = int(self._run(connection, self._insert_sql, values).fetchone()[0])
-        self._add_names(connection, ident, past.names)
-        self._add_totals(connection, session, past.usage, past.cost)
-        self._drop_if_left(connection, past.session, session)
+        self._close(connection, ident, past.session, past, session)
         return ident
 
-    def _drop_if_left(self, connection: Connection, before: str | None, session: str | None) -> None:
-        """Clear up after a turn whose reply showed that it belongs to another session."""
-        if before is not None and session != before:
-            self._identity.drop_if_empty(connection, before)
+    def _held(self, reply: Message | None) -> _HeldReply:
+        """Return a reply as it is stored."""
+        if reply is None:
+            return _HeldReply([], None, None)
+        said = self._core.cleaned(reply)
+        made, blocks = blob(self._core.tenant, encoded(said)), self._core.chain.trace([said]).blocks
+        return _HeldReply([(made, blocks)], made.digest, blocks[0] if blocks else None)
 
-    def _digest_and_key(self, reply: Message | None) -> tuple[bytes | None, bytes | None]:
-        """Return the name of a reply's content, and the hash of its first block."""
-        for made, blocks in self._replies.content(reply):
-            return made.digest, blocks[0] if blocks else None
-        return None, None
-
-    def _add_names(self, connection: Connection, ident: int, names: Iterable[str]) -> None:
-        rows = [(self._core.tenant, name, ident) for name in sorted(set(names)) if is_name(name)]
-        if rows:
-            self._run(connection, self._name_sql, rows)
-
-    def _add_totals(
-        self, connection: Connection, session: str | None, usage: Mapping[str, Any] | None, cost: float
+    def _close(
+        self, connection: Connection, ident: int, before: str | None, past: FinishedTurn, session: str | None
     ) -> None:
+        """Store the names of a turn, and add what it used to its session, which another one may have been before."""
+        if rows := [(self._core.tenant, name, ident) for name in sorted(set(past.names)) if is_name(name)]:
+            self._run(connection, self._name_sql, rows)
         if session is not None:
-            added = usage_totals(usage or {}) | {"api_calls": 1}
+            added = usage_totals(past.usage or {}) | {"api_calls": 1}
             totals = [added[name] for name in TOTALS]
-            self._run(connection, self._totals_sql, (*totals, cost, time.time(), session, self._core.tenant))
+            self._run(connection, self._totals_sql, (*totals, past.cost, time.time(), session, self._core.tenant))
+        if before is not None and session != before:  # its reply showed where it belongs
+            self._identity.drop_if_empty(connection, before)
 
     def _row(self, connection: Connection, ident: int, *, lock: bool = False) -> Turn:
         values = (ident, self._core.tenant)

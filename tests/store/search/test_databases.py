@@ -9,7 +9,7 @@ import pytest
 from bench.store.searching import texts, word_of_rank
 
 from everlong.store import Store
-from everlong.store.search import index
+from everlong.store.search import rank
 from tests.examples import length
 
 _FORMS = ("When did the {} reach the {} with its {}?", "{} {}", "Where is the {} that {} keeps?", '"{}" {}', "{}")
@@ -19,7 +19,7 @@ _FORMS = ("When did the {} reach the {} with its {}?", "{} {}", "Where is the {}
 def test_pages_are_the_same_on_a_file_and_on_a_server(
     tmp_path: Path, schema_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index, "SAMPLE", 100)  # so that most frequencies are estimated, as in a large store
+    monkeypatch.setattr(rank, "ROWS", 20)  # so that most frequencies are estimated, as in a large store
     rng = random.Random(5)
     said = [{"role": "assistant" if place % 2 else "user", "content": text} for place, text in enumerate(texts(300))]
     with Store.open(tmp_path / "store.db") as here, Store.open(schema_url) as there:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 
 from everlong.errors import QueryError
@@ -122,6 +124,12 @@ def test_summaries_are_found_and_can_be_asked_for_alone(store: Store, said: Said
     (hit,) = store.search("talks").hits
     assert (hit.role, hit.node, hit.is_match) == ("summary", None, True)
     assert len(said.texts("lamp")) == 5
+
+
+@pytest.mark.parametrize("state", [b"none", b"[7]", b'["1 OR 1", 0]', b"[7, 0, 1.5]", b'[7, 0, "now", 1]'])
+def test_a_text_that_is_no_cursor_is_refused(said: Said, state: bytes) -> None:
+    with pytest.raises(QueryError, match="is no cursor"):
+        said.store.search("lamp", cursor=base64.urlsafe_b64encode(state).decode())
 
 
 def test_tenants_do_not_see_each_other(said: Said) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import takewhile
@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Row, delete, func, select, update
 
 from everlong.errors import NotStored
 from everlong.model import Message, Node, Trace
-from everlong.store.content import Blob, blob, encoded, encoded_in_steps, is_large
+from everlong.store.content import Blob, blob, encoded_in_steps, is_large
 from everlong.store.database import TryAgain
 from everlong.store.identity.choice import LONG_STEM, Continuation, ContinuationFinder, KnownSession
 from everlong.store.identity.cleared_results import carry, view_to_carry
@@ -630,13 +630,6 @@ class Replies:
         sql = core.database.sql
         self._place = sql("SELECT branch, mark FROM node WHERE id = ?")
         self._parent = sql("SELECT p.id, p.branch, p.depth FROM node n JOIN node p ON p.id = n.parent WHERE n.id = ?")
-
-    def content(self, reply: Message | None) -> list[tuple[Blob, Sequence[bytes]]]:
-        """Return a reply as it is stored, with the hashes of its blocks; empty if there is none."""
-        if reply is None:
-            return []
-        said = self._core.cleaned(reply)
-        return [(blob(self._core.tenant, encoded(said)), self._core.chain.trace([said]).blocks)]
 
     def add(
         self, connection: Connection, at: Branch, session: str | None, reply: Message, *, is_apart: bool = False

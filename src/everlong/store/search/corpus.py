@@ -120,8 +120,6 @@ def speaker_of(message: Message, text: str) -> str:
 _CALL_WITHIN = 64
 """Messages before an answer among which its call is looked for."""
 
-_CALLS_AT_ONCE = 4
-
 _CHUNK = 200
 """Documents read by one statement."""
 
@@ -197,22 +195,17 @@ def is_of_tool(connection: Connection, document: SearchDocument, tool: str) -> b
     """Return whether a document is a call of a tool, or an answer to one: the call stands shortly before it."""
     if tool in tools_of(document.message):
         return True
-    wanted = set(answered_calls(document.message))
-    above = (
-        "WITH RECURSIVE up(seq, parent, far) AS (SELECT seq, parent, 0 FROM node WHERE seq = ? UNION ALL "
-        "SELECT p.seq, p.parent, up.far + 1 FROM node p JOIN up ON p.id = up.parent WHERE up.far < ?) "
-        "SELECT seq FROM up WHERE far > 0 ORDER BY far"
-    )
-    seqs = [row[0] for row in ask(connection, above, (document.seq, _CALL_WITHIN))] if wanted else []
-    for some in in_batches(seqs, _CALLS_AT_ONCE):
-        before = load_documents(connection, some)
-        for seq in some:
-            named = called_tools(before[seq].message) if seq in before else {}
-            if any(named.get(ident) == tool for ident in wanted):
+    wanted, seq = set(answered_calls(document.message)), document.seq
+    for _ in range(_CALL_WITHIN):
+        before = neighbours(connection, [seq])[seq][0] if wanted else None
+        if before is None:
+            break
+        seq = before
+        for one in load_documents(connection, [seq]).values():
+            named = called_tools(one.message)
+            if tool in {named.get(ident) for ident in wanted}:
                 return True
             wanted -= named.keys()
-        if not wanted:
-            break
     return False
 
 

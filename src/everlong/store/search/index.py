@@ -36,13 +36,11 @@ KEY_BITS = _MARK_BITS + PLACE_BITS
 SPEAKER = "§"
 """The beginning of a term that says who speaks."""
 
-SAMPLE, FREQUENT = 3_000, 30
-"""The newest passages, and how many of them hold a frequent term."""
-COUNTED = 20_000
-"""Passages with another term that are counted, at most."""
-
 MOST_AT_ONCE = 200_000
 """Characters that are indexed in one transaction, unless a single document has more."""
+
+_STATE_TABLE = "CREATE TABLE search_state (version INTEGER, has_traces INTEGER, is_merging INTEGER)"
+"""The version of the terms; whether removed ones may stand in the index's own pages; whether these are merged."""
 
 _UNITED = 100
 """Selects that one statement unites."""
@@ -94,27 +92,6 @@ class SearchPlace(NamedTuple):
     seq: int
 
 
-class IndexSize(NamedTuple):
-    """The size of an index: its documents, how many of them are summaries, their passages, and the terms of these."""
-
-    documents: int
-    summaries: int
-    passages: int
-    terms: int
-
-    @property
-    def average_length(self) -> float:
-        """Terms of a passage, on average."""
-        return max(1.0, self.terms / max(1, self.passages))
-
-
-class Wish(NamedTuple):
-    """Terms that a passage must have, all of them, and how many of the newest passages are wanted."""
-
-    terms: tuple[str, ...]
-    limit: int
-
-
 class Index(ABC):
     """A search index in one kind of database."""
 
@@ -125,6 +102,8 @@ class Index(ABC):
     ids: str
     """The table with nothing but these numbers, or the same."""
     id: str
+    creations: tuple[str, ...]
+    """The statements that create the table."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -134,27 +113,12 @@ class Index(ABC):
     # -- each database for itself --------------------------------------------------------------------------------------
 
     @abstractmethod
-    def version(self, connection: Connection) -> int | None:
-        """Return the version of the terms in it; None if there is no index yet."""
-
-    @abstractmethod
-    def create(self, connection: Connection) -> None:
-        """Create an empty index in place of any that is there."""
-
-    @abstractmethod
-    def claim(self, connection: Connection, seqs: Sequence[int], *, wait: bool) -> set[int]:
-        """Take documents off the pending ones; return those that nobody else has taken.
-
-        With ``wait``, until others who are at them are done with them.
-        """
-
-    @abstractmethod
     def add(self, connection: Connection, rows: Rows) -> None:
         """Add passages that are not in it."""
 
     @abstractmethod
-    def remove(self, connection: Connection, documents: Iterable[Rows]) -> list[Rows]:
-        """Take documents out, given exactly what was indexed of them; return those that were in it."""
+    def remove(self, connection: Connection, documents: Iterable[Rows]) -> None:
+        """Take documents out, given exactly what was indexed of them, if they are in it."""
 
     @abstractmethod
     def match(self, terms: Collection[str], *, every: bool) -> tuple[str, list[Any]]:
@@ -163,15 +127,36 @@ class Index(ABC):
         A single character of dense script stands for all terms that begin with it.
         """
 
-    def has_traces(self, connection: Connection) -> bool:
-        """Return whether removed terms may still stand in the index's own pages."""
-        del connection
-        return False
-
     def clear_pages(self, connection: Connection, pages: int) -> None:  # noqa: B027 - a server clears its pages itself
         """Clear about so many of those pages; to be called until nothing is left."""
 
     # -- upkeep --------------------------------------------------------------------------------------------------------
+
+    def version(self, connection: Connection) -> int | None:
+        """Return the version of the terms in it; None if there is no index yet."""
+        if not connection.dialect.has_table(connection, "search_state"):
+            return None
+        return int(ask(connection, "SELECT version FROM search_state").fetchone()[0])
+
+    def has_traces(self, connection: Connection) -> bool:
+        """Return whether removed terms may still stand in the index's own pages."""
+        if self.version(connection) is None:
+            return False
+        return bool(ask(connection, "SELECT has_traces FROM search_state").fetchone()[0])
+
+    def claim(self, connection: Connection, seqs: Sequence[int], *, wait: bool) -> set[int]:
+        """Take documents off the pending ones; return those that nobody else has taken.
+
+        With ``wait``, until others who are at them are done with them.
+        """
+        lock = self._database.backend.lock
+        lock = f"{lock} SKIP LOCKED" if lock and not wait else lock
+        taken: set[int] = set()
+        for some in in_batches(seqs):
+            mine = f"SELECT seq FROM pending WHERE seq IN ({','.join(map(str, some))}) ORDER BY seq {lock}"  # noqa: S608
+            gone = ask(connection, f"DELETE FROM pending WHERE seq IN ({mine}) RETURNING seq")  # noqa: S608 - numbers
+            taken.update(row[0] for row in gone.fetchall())
+        return taken
 
     def ensure(self) -> None:
         """Create the index; replace one that an older version of Everlong made."""
@@ -190,7 +175,11 @@ class Index(ABC):
 
     def rebuild(self, connection: Connection) -> None:
         """Begin again with an empty index and everything pending."""
-        self.create(connection)
+        for name in ("search_state", self.table):
+            ask(connection, f"DROP TABLE IF EXISTS {name}")
+        for creation in (_STATE_TABLE, *self.creations):
+            ask(connection, creation)
+        ask(connection, "INSERT INTO search_state VALUES (?, 0, 0)", (INDEX_VERSION,))
         connection.exec_driver_sql("DELETE FROM pending")
         # Others go on writing meanwhile: what one of them has just put on the list is on it.
         connection.exec_driver_sql("INSERT INTO pending (seq) SELECT seq FROM node WHERE true ON CONFLICT DO NOTHING")
@@ -214,7 +203,7 @@ class Index(ABC):
         """
         self.ensure()
         with self._database.read() as connection:
-            pending = ask(connection, "SELECT seq FROM pending ORDER BY abs(seq) DESC, seq LIMIT ?", (limit,))
+            pending = ask(connection, "SELECT seq FROM pending ORDER BY seq DESC LIMIT ?", (limit,))
             seqs = [row[0] for row in pending.fetchall()]
             made = self._rows_of(connection, seqs)
         taken = 0
@@ -230,8 +219,6 @@ class Index(ABC):
         documents = [made[seq] for seq in seqs if seq in taken and seq in made]
         if documents:
             self.add(connection, [row for rows in documents for row in rows])
-            self._count(connection, documents, 1)
-        self._vectors.list_messages(connection, taken)
         return len(taken)
 
     def forget(self, connection: Connection, seqs: Iterable[int]) -> None:
@@ -246,7 +233,7 @@ class Index(ABC):
         pending = self.claim(connection, seqs, wait=True)
         made = self._rows_of(connection, [seq for seq in seqs if seq not in pending])
         if made:
-            self._count(connection, self.remove(connection, made.values()), -1)
+            self.remove(connection, made.values())
 
     def purge(self) -> None:
         """Leave no trace of removed documents in the index's own pages, in steps between which others write."""
@@ -262,61 +249,23 @@ class Index(ABC):
         loaded = load_documents(connection, seqs)
         return {seq: index_rows(loaded.pop(seq)) for seq in sorted(loaded)}
 
-    def size(self, connection: Connection) -> IndexSize:
-        """Return the size of the index."""
-        return IndexSize(*ask(connection, "SELECT documents, summaries, passages, terms FROM search_state").fetchone())
-
-    def _count(self, connection: Connection, documents: Sequence[Rows], sign: int) -> None:
-        passages = [terms for rows in documents for _, terms in rows]
-        summaries = sum(rows[0][0] < 0 for rows in documents)
-        terms = sum(passage.count(" ") + 1 for passage in passages)
-        ask(
-            connection,
-            "UPDATE search_state SET documents = documents + ?, summaries = summaries + ?, passages = passages + ?, "
-            "terms = terms + ?",
-            [sign * number for number in (len(documents), summaries, len(passages), terms)],
-        )
-
     # -- look-ups ------------------------------------------------------------------------------------------------------
 
-    def frequencies(self, connection: Connection, terms: Collection[str], upto: int, passages: int) -> dict[str, int]:
-        """Return about how many of so many passages, of documents up to a number, hold each of some terms, if any.
-
-        Of a term that is frequent among the newest passages, these tell how frequent it is among all; the others are
-        counted. So every database has the same figures, without walking through a hundred thousand rows.
-        """
-        high = (upto + 1) << KEY_BITS
-        last = f"SELECT {self.id} AS k FROM {self.ids} WHERE {self.id} < {high} ORDER BY {self.id} DESC LIMIT {SAMPLE}"  # noqa: S608
-        low, size = ask(connection, f"SELECT min(k), count(*) FROM ({last}) AS newest").fetchone()  # noqa: S608
-        share = max(1.0, passages / max(1, size))
-        sampled = self._count_terms(connection, terms, low or 0, high, SAMPLE)
-        found = {term: round(count * share) for term, count in sampled.items() if count >= FREQUENT or share == 1.0}
-        rare = [term for term in terms if term not in found] if share > 1.0 else ()
-        return found | self._count_terms(connection, rare, -1 << 62, high, COUNTED)
-
-    def _count_terms(
-        self, connection: Connection, terms: Collection[str], low: int, high: int, most: int
-    ) -> dict[str, int]:
-        """Return how many passages in a range of numbers hold each of some terms; at most so many are counted."""
-        named, selects = list(terms), []
-        for place, term in enumerate(named):
-            condition, given = self.match([term], every=True)
-            held = f"SELECT 1 FROM {self.table} p WHERE {condition} AND p.{self.key} >= {low} AND p.{self.key} < {high}"  # noqa: S608
-            selects.append((f"SELECT {place}, count(*) FROM ({held} LIMIT {most}) AS f{place}", given))  # noqa: S608
-        return {named[place]: count for place, count in _united(connection, selects) if count}
-
     def newest_passages(
-        self, connection: Connection, wishes: Sequence[Wish], scope: SearchScope
-    ) -> Iterator[tuple[int, int]]:
-        """Yield the newest passages of a scope for each wish: the number of the wish, and that of the passage."""
+        self, connection: Connection, wishes: Sequence[Collection[str]], limit: int, scope: SearchScope
+    ) -> list[list[int]]:
+        """Return for each wish the numbers of the newest passages of a scope that have all of its terms."""
+        found: list[list[int]] = [[] for _ in wishes]
         for source in scope.sources():
             joined, selects = self._joined(source), []
-            for place, wish in enumerate(wishes):
-                condition, given = self.match(wish.terms, every=True)
-                newest = f"SELECT {place}, p.{self.key} FROM {joined} AND {condition}"  # noqa: S608 - our own
-                newest += f" ORDER BY p.{self.key} DESC LIMIT {wish.limit}"
-                selects.append((f"SELECT * FROM ({newest}) AS w{place}", (*source.values, *given)))  # noqa: S608
-            yield from _united(connection, selects)
+            for place, terms in enumerate(wishes):
+                condition, given = self.match(terms, every=True)
+                newest = f"SELECT {place} AS place, p.{self.key} AS key FROM {joined} AND {condition}"  # noqa: S608 - our own
+                newest += f" ORDER BY p.{self.key} DESC LIMIT {limit}"
+                selects.append((f"SELECT place, key FROM ({newest}) AS w{place}", (*source.values, *given)))  # noqa: S608
+            for place, key in _united(connection, selects):
+                found[place].append(key)
+        return found
 
     def offer(
         self,
@@ -328,61 +277,42 @@ class Index(ABC):
         *,
         by_time: bool,
     ) -> list[SearchPlace]:
-        """Return the documents with any term of each group, newest first (by time or by number), after a place."""
+        """Return the documents with any term of each group, newest first (by time or by number), after a place.
+
+        A document with several such passages comes several times in a row.
+        """
         found: list[SearchPlace] = []
         for source in scope.sources():
-            found += self._offer_of(connection, source, groups, after, limit, by_time=by_time)
-        found.sort(key=(lambda place: (place.ts, place.seq)) if by_time else (lambda place: place.seq), reverse=True)
-        return found[:limit]
-
-    def _offer_of(
-        self,
-        connection: Connection,
-        source: Source,
-        groups: Sequence[Collection[str]],
-        after: SearchPlace | None,
-        limit: int,
-        *,
-        by_time: bool,
-    ) -> list[SearchPlace]:
-        conditions, values = "", []
-        for place, group in enumerate(groups):
-            condition, given = self.match(group, every=False)
-            if place:
-                document = f"p.{self.key} >> {KEY_BITS}"
-                condition = f"{document} IN (SELECT {document} FROM {self.table} p WHERE {condition})"  # noqa: S608
-            conditions += f" AND {condition}"
-            values += given
-        found: dict[int, SearchPlace] = {}
-        room = limit * (3 if groups else 1)
-        while True:
             if after is not None and not by_time:
-                source = source._replace(high=min(source.high, after.seq - 1))
+                source = source._replace(high=min(source.high, after.seq - 1))  # noqa: PLW2901 - a part of the same
             rows = f"{source.rows} WHERE {source.where} AND {source.seq} BETWEEN {source.low} AND {source.high}"
             order = f"{source.seq} DESC"
             if groups:
                 rows, order = self._joined(source), f"p.{self.key} DESC"
-            further: list[Any] = []
+            values = [*source.values]
+            for place, group in enumerate(groups):
+                condition, given = self.match(group, every=False)
+                if place:
+                    document = f"p.{self.key} >> {KEY_BITS}"
+                    condition = f"{document} IN (SELECT {document} FROM {self.table} p WHERE {condition})"  # noqa: S608
+                rows += f" AND {condition}"
+                values += given
             if by_time:
                 order = f"{source.ts} DESC, {source.seq} DESC"
-                further = [] if after is None else [after.ts, after.seq]
-            statement = (
-                f"SELECT {source.ts}, {source.seq} FROM {rows}{conditions}"  # noqa: S608 - our own
-                f"{f' AND ({source.ts}, {source.seq}) < (?, ?)' if further else ''} ORDER BY {order} LIMIT {room}"
-            )
-            ran = ask(connection, statement, [*source.values, *values, *further])
-            places = [SearchPlace(*row) for row in ran.fetchall()]
-            found.update((place.seq, place) for place in places)
-            if len(places) < room or len(found) >= limit:
-                return list(found.values())[:limit]
-            after = places[-1]  # whose other passages say nothing new
+                if after is not None:
+                    rows += f" AND ({source.ts}, {source.seq}) < (?, ?)"
+                    values += after
+            statement = f"SELECT {source.ts}, {source.seq} FROM {rows} ORDER BY {order} LIMIT {limit}"  # noqa: S608
+            found += [SearchPlace(*row) for row in ask(connection, statement, values).fetchall()]
+        found.sort(key=(lambda place: place) if by_time else (lambda place: place.seq), reverse=True)
+        return found[:limit]
 
     def _joined(self, source: Source) -> str:
         """Return the passages of a source's documents, to which conditions can be added."""
         return (
             f"{self.table} p CROSS JOIN {source.rows} WHERE {source.where} "
-            f"AND {source.seq} = p.{self.key} >> {KEY_BITS} AND p.{self.key} >= {source.low << KEY_BITS:d} "
-            f"AND p.{self.key} < {(source.high + 1) << KEY_BITS:d}"
+            f"AND {source.seq} = p.{self.key} >> {KEY_BITS} AND p.{self.key} >= {source.low << KEY_BITS} "
+            f"AND p.{self.key} < {(source.high + 1) << KEY_BITS}"
         )
 
 

@@ -22,7 +22,7 @@ from everlong.store.database import Database, ask
 from everlong.store.schema import vector as vector_table, vector_state
 from everlong.store.search.corpus import SearchDocument, load_documents, neighbours
 from everlong.store.search.scope import SearchScope
-from everlong.store.search.vectors import PASSAGE_VERSION, Embedder, VectorRow, VectorTable, passage_of
+from everlong.store.search.vectors import PASSAGE_VERSION, Embedder, VectorTable, passage_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,6 +48,9 @@ NEAREST = 60
 AT_ONCE = 16
 """Messages that are embedded together."""
 
+LATE = 1_000
+"""Numbers before the last one with a vector among which messages may still appear: they are given before a commit."""
+
 BLOCK = 1_024
 """Vectors that are compared with a question at a time."""
 
@@ -67,6 +70,7 @@ class Meaning:
         self._table = VectorTable(database)
         self._cache = VectorCache(tenant)
         self._is_ready = False
+        self._done = 0
         self._failures = 0
         self._resumes = 0.0
         self._vector_of = lru_cache(_KEPT_QUESTIONS)(self._question_vector)
@@ -79,19 +83,17 @@ class Meaning:
     # -- making vectors ------------------------------------------------------------------------------------------------
 
     def embed_pending(self, limit: int, seconds: float | None = None) -> int:
-        """Make vectors for up to so many messages, newest first; return how many were taken off the list.
+        """Make vectors for up to so many messages, oldest first; return for how many.
 
-        A failure of the model is logged once and raises nothing; the messages stay on the list.
+        A failure of the model is logged once and raises nothing; the messages are left for later.
         """
         if time.monotonic() < self._resumes:
             return 0
         if not self._is_ready:
-            if self._table.use_model(self.model):
+            if self._database.write(partial(self._table.use_model, model=self.model)):
                 _log.info("vectors for the search by meaning are made with %s", self._embedder.model_id)
-            self._is_ready = True
-        with self._database.read() as connection:
-            has_work = bool(self._table.listed(connection, 1))
-        held = leases.take(self._database, _LEASE, _LEASE_SECONDS) if has_work else None
+            self._is_ready, self._done = True, 0
+        held = leases.take(self._database, _LEASE, _LEASE_SECONDS) if self._missing(1) else None
         if held is None:  # nothing to do, or another process does it
             return 0
         try:
@@ -102,28 +104,30 @@ class Meaning:
     def count_pending(self) -> int:
         """Return how many messages have no vectors yet."""
         with self._database.read() as connection:
-            return self._table.count_listed(connection)
+            return self._table.count_missing(connection)
+
+    def _missing(self, limit: int) -> list[int]:
+        with self._database.read() as connection:
+            return self._table.missing(connection, self._done - LATE, limit)
 
     def _embed(self, limit: int, until: float | None) -> int:
         taken = 0
         while taken < limit and (until is None or time.monotonic() < until):
+            seqs = self._missing(min(AT_ONCE, limit - taken))
             with self._database.read() as connection:
-                seqs = self._table.listed(connection, min(AT_ONCE, limit - taken))
                 documents = load_documents(connection, seqs)
             rows = self._rows(documents.values()) if seqs else None
             if rows is None:
                 break
-            done = self._database.write(partial(self._add, seqs, rows))
-            if not done:  # another process uses another model
+            made = {seq: rows.get(seq, b"") for seq in seqs}
+            if not self._database.write(partial(self._table.add, model=self.model, rows=made)):
                 self._is_ready = False
                 break
-            taken += done
+            self._done = seqs[-1]
+            taken += len(seqs)
         return taken
 
-    def _add(self, seqs: Sequence[int], rows: Mapping[int, VectorRow], connection: Connection) -> int:
-        return self._table.add(connection, self.model, seqs, rows)
-
-    def _rows(self, documents: Iterable[SearchDocument]) -> dict[int, VectorRow] | None:
+    def _rows(self, documents: Iterable[SearchDocument]) -> dict[int, bytes] | None:
         """Return the rows of messages; None if the model fails."""
         passages = {document.seq: text for document in documents if (text := passage_of(_spoken(document)))}
         if not passages:
@@ -140,7 +144,11 @@ class Meaning:
             self._note_failure(error)
             return None
         self._failures = 0
-        return {seq: _row(vector) for seq, vector in zip(passages, vectors, strict=True) if vector is not None}
+        return {
+            seq: vector.astype(np.float16).tobytes()
+            for seq, vector in zip(passages, vectors, strict=True)
+            if vector is not None
+        }
 
     def _vector_alone(self, text: str) -> Floats | None:
         """Return the vector of a text; None if the model refuses it."""
@@ -249,11 +257,6 @@ def _spoken(document: SearchDocument) -> str:
     return rest if colon and document.speaker and document.speaker in head else text
 
 
-def _row(vector: Floats) -> VectorRow:
-    scale = float(np.abs(vector).max()) / 127 or 1.0
-    return VectorRow(scale, np.rint(vector / scale).astype(np.int8).tobytes())
-
-
 def _above(similar: Mapping[int, float], seq: int | None, average: float) -> float:
     """Return how far a message is closer than the average; 0 if there is none, or none that counts."""
     return 0.0 if seq is None else similar.get(seq, average) - average
@@ -277,8 +280,7 @@ class VectorCache:
 
     def _forget(self, size: int) -> None:
         self.seqs: Numbers = np.empty(0, np.int64)
-        self._scales: Floats = np.empty(0, np.float32)
-        self._vectors: NDArray[np.int8] = np.empty((0, size), np.int8)
+        self._vectors: NDArray[np.float16] = np.empty((0, size), np.float16)
 
     def refresh(self, connection: Connection, size: int) -> None:
         """Read new vectors of a size, or all if some were removed."""
@@ -286,18 +288,17 @@ class VectorCache:
         if tuple(state) != self._state:
             self._state, self._last = (state.model, state.removed), 0
             self._forget(size)
-        columns = (vector_table.c.id, vector_table.c.seq, vector_table.c.scale, vector_table.c.numbers)
+        columns = (vector_table.c.id, vector_table.c.seq, vector_table.c.numbers)
         new = select(*columns).where(vector_table.c.tenant == self._tenant, vector_table.c.id > self._last)
         rows = connection.execute(new.order_by(vector_table.c.id)).all()
         if not rows:
             return
         self._last = rows[-1].id
-        rows = [row for row in rows if len(row.numbers) == size]
-        numbers = np.frombuffer(b"".join(bytes(row.numbers) for row in rows), np.int8).reshape(len(rows), size)
+        rows = [row for row in rows if len(row.numbers) == 2 * size]
+        numbers = np.frombuffer(b"".join(bytes(row.numbers) for row in rows), np.float16).reshape(len(rows), size)
         seqs = np.concatenate((self.seqs, np.array([row.seq for row in rows], np.int64)))
-        scales = np.concatenate((self._scales, np.array([row.scale for row in rows], np.float32)))
         order = np.argsort(seqs)
-        self.seqs, self._scales = seqs[order], scales[order]
+        self.seqs = seqs[order]
         self._vectors = np.concatenate((self._vectors, numbers))[order]
 
     def places_of(self, seqs: Iterable[int] | None) -> Numbers:
@@ -311,5 +312,5 @@ class VectorCache:
         found = np.empty(len(places), np.float32)
         for start in range(0, len(places), BLOCK):
             some = places[start : start + BLOCK]
-            found[start : start + BLOCK] = (self._vectors[some].astype(np.float32) @ vector) * self._scales[some]
+            found[start : start + BLOCK] = self._vectors[some].astype(np.float32) @ vector
         return found

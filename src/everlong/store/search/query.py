@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, Literal, get_args
 
 from everlong.errors import QueryError
 from everlong.store.search.text import (
-    DENSE,
+    DENSE_RUN,
     WEAK,
     folded,
     is_dense,
     known_terms,
+    linked_names,
     linked_terms,
     terms_of,
     words_of,
@@ -43,30 +43,12 @@ MAX_TERMS = 64
 
 MAX_CHARS = 20_000
 WEAK_WEIGHT = 0.5
-FRAME_WEIGHT = 0.3
-"""The share that words count which say how to answer, or that something was said, and not what is asked about."""
-
 MAX_REQUIRED = 16
 
 _QUOTED = re.compile('["“”„«»]([^"“”„«»]+)["“”„«»]')
-_DENSE_RUN = re.compile(f"[{DENSE}]+")
-MAX_COMPOUND = 200
-"""The most characters of a path or identifier that count; longer ones are mostly encoded data."""
-
-_UNSPACED = re.compile(r"[\w./\\:@#-]+")
-_COMPOUND = re.compile(r"\w+(?:[-_./\\:@#]+\w+)+|\w*[a-z0-9][A-Z]\w*")
 _QUESTION = re.compile(
     r"^\W*(?:(?:and|so|but|by|in|on|at|for|from|to|with|since|until|of) )?"
     r"(?:what|which|who|whom|whose|when|where|why|how|is|are|was|were|do|does|did|has|have|had|can|could|would|will)\b"
-)
-_FRAME = re.compile(
-    r"\b(?:(?:can|could|would|will) you (?:please )?(?:list|walk me through|give me|provide|tell me|summari[sz]e)?"
-    r"|the order in which|in order|so far|over time|mention only\b[^.?!]*"
-    r"|(?:different|various|several|key) (?:aspects?|parts?|topics?|things|concepts?|features?)(?: related to)?"
-    r"|(?:i|we|you|we've|i've|you've) (?:brought up|mentioned|discussed|talked about|covered)"
-    r"|(?:throughout|across|over|during|in|from) (?:all )?(?:of )?(?:our|my|these|the) (?:\w+ ){0,2}"
-    r"(?:conversations?|sessions?|discussions?|chats?|requests?|messages?)"
-    r"|an? (?:(?:comprehensive|clear|brief|short|detailed|complete|full) )?summary of(?: how| everything)?)\b"
 )
 _WEAK_TERMS = frozenset(term for word in WEAK for term in terms_of(word))
 
@@ -96,10 +78,10 @@ class Query:
 
     def weight_of(self, word: str) -> float:
         """Return the weight of a word as it is written: that of its weightiest term."""
-        terms = known_terms(word)
-        if " " not in terms:  # as those of nearly all words
-            return self.terms.get(terms, 0.0)
-        return max(self.terms.get(term, 0.0) for term in terms.split())
+        known = known_terms(word)
+        if " " not in known:  # as those of nearly all words
+            return self.terms.get(known, 0.0)
+        return max(self.terms.get(term, 0.0) for term in known.split())
 
     @property
     def is_ranked(self) -> bool:
@@ -155,46 +137,25 @@ def _read_words(text: str) -> Query:
     if not terms and not starts and not phrases:  # only function words, punctuation or symbols: taken as they stand
         needle = normal(text)
         return Query(text, "auto", required=(needle,) if needle else ())
-    compounds = _compounds(text)
-    links = dict.fromkeys(link for name in compounds for link in linked_terms(name))
     lowered = folded(text)
+    literals = [*map(normal, linked_names(text)), *(run for run in DENSE_RUN.findall(lowered) if len(run) > 1)]
     return Query(
         text,
         "auto",
         terms=terms,
         starts=starts,
-        links=tuple(links),
-        literals=tuple(dict.fromkeys([*map(normal, compounds), *_long_runs(lowered)]))[:MAX_REQUIRED],
+        links=tuple(linked_terms(text))[:MAX_TERMS],
+        literals=tuple(dict.fromkeys(literals))[:MAX_REQUIRED],
         phrases=phrases,
         is_question="?" in text or bool(_QUESTION.match(lowered)),
     )
 
 
-def _compounds(text: str) -> list[str]:
-    """Return the paths and identifiers in a text, the first of very many."""
-    # In short pieces, because the pattern takes the square of a word's length.
-    pieces = (piece[:MAX_COMPOUND] for piece in _UNSPACED.findall(text))
-    return list(islice((name for piece in pieces for name in _COMPOUND.findall(piece)), MAX_REQUIRED))
-
-
-def _long_runs(lowered: str) -> list[str]:
-    return [run for run in _DENSE_RUN.findall(lowered) if len(run) > 1]
-
-
 def _weighted_terms(text: str) -> tuple[dict[str, float], tuple[str, ...]]:
-    terms, starts = _terms_and_starts(text)
-    rest = _FRAME.sub(" ", folded(text))
-    asked = _terms_and_starts(rest)[0].keys() if len(rest) < len(text) else terms.keys()
-    if asked:
-        terms = {term: weight if term in asked else FRAME_WEIGHT * weight for term, weight in terms.items()}
-    return terms, starts
-
-
-def _terms_and_starts(text: str) -> tuple[dict[str, float], tuple[str, ...]]:
     terms: dict[str, float] = {}
     starts: dict[str, None] = {}
     for word in words_of(text):
-        if _DENSE_RUN.match(word):
+        if DENSE_RUN.match(word):
             run = folded(word)
             if len(run) == 1:
                 starts[run] = None

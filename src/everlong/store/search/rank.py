@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from sqlalchemy import Connection
 
+from everlong.store.search.corpus import neighbours
 from everlong.store.search.index import (
     KEY_BITS,
     LENGTHS,
@@ -25,7 +25,6 @@ from everlong.store.search.index import (
     SPOKEN,
     WHOLE,
     Index,
-    Wish,
     length_of,
     place_of,
     seq_of,
@@ -33,18 +32,13 @@ from everlong.store.search.index import (
 from everlong.store.search.query import Query
 from everlong.store.search.scope import SearchScope
 
-Links = Mapping[int, tuple[int | None, int | None]]
-"""The messages before and after some messages."""
-
 
 @dataclass(frozen=True, slots=True)
 class Weights:
     """The numbers of the ranking."""
 
-    saturation: float = 1.2
-    """BM25's k1; with b it says how much the length of a passage counts against it."""
-    length: float = 0.5
-    """BM25's b."""
+    length: float = 53.0
+    """The terms that are added to those of a passage, by which its score is divided: BM25 with k1 = 1.2 and b = 0.5."""
     person: float = 2.2
     """A person's words in answer to a question, beside those of an assistant or a tool."""
     speaker: float = 2.0
@@ -55,40 +49,21 @@ class Weights:
     """The share that it lends to the one before it."""
     second: float = 0.15
     """The share that it lends to the one after the next."""
-    summary: float = 0.8
 
 
 WEIGHTS = Weights()
 
-SCORED_ROWS = 2_000
-"""Rows of the index that one query scores; with more, rare words decide and frequent ones only refine."""
+ROWS = 600
+"""The newest passages of each word that are scored. Of a word with more, also those where it meets the rarest word."""
 
-PAIRED = 6
-"""Frequent words that refine, each where it meets the rarest one."""
-
-PAIR_ROWS = 600
-"""The newest passages of a frequent word, or of a pair, that are scored."""
+SAID_ROWS = 2_000
+"""The newest passages of a speaker whom a query names."""
 
 LENDERS = 8
 """The best short texts that lend weight to their neighbours."""
 
 FIRST = 36
 """The best documents, which tell whether people with names talk."""
-
-
-class Statistics(NamedTuple):
-    """The size of the index when a search began: its passages, and the average number of their terms."""
-
-    passages: int
-    average_length: float
-    upto: int
-    """The newest message that there was."""
-
-    def idf(self, holding: int) -> float:
-        """Return the weight of a term that stands in so many passages: the fewer, the more."""
-        among = max(self.passages, 1)
-        holding = min(holding, among)
-        return math.log(1 + (among - holding + 0.5) / (holding + 0.5))
 
 
 _Scored = tuple[float, int, int]
@@ -104,25 +79,20 @@ class Ranking:
         connection: Connection,
         query: Query,
         scope: SearchScope,
-        statistics: Statistics,
         weights: Weights = WEIGHTS,
     ) -> None:
         self._index, self._connection, self._scope, self._weights = index, connection, scope, weights
         self._query = query
         asked = {**query.terms, **dict.fromkeys((*query.links, *query.starts), 1.0)}
-        known = index.frequencies(connection, asked, statistics.upto, statistics.passages)
-        order = sorted(known, key=lambda term: (known[term], term))
-        self._worth = {1 << place: asked[term] * statistics.idf(known[term]) for place, term in enumerate(order)}
-        k1, b = weights.saturation, weights.length
-        average = max(1.0, statistics.average_length)
-        self._norms = [(k1 + 1) / (1 + k1 * (1 - b + b * length_of(key) / average)) for key in range(LENGTHS)]
+        self._norms = [1 / (weights.length + length_of(key)) for key in range(LENGTHS)]
         self._said: set[int] = set()
         """The documents of the speakers whom the query names."""
-        self._passages = self._find(order, known)
+        self._worth: dict[int, float] = {}
+        self._passages = self._find(asked)
         self.documents = self._score(PERSON)
         first = [self.documents[seq][1] for seq in self.best(FIRST)]
         if first and 2 * sum(bool(key & SPOKEN) for key in first) > len(first):
-            self._score_dialogue(order)
+            self._score_dialogue(list(asked))
 
     def best(self, count: int, marks: int = 0) -> list[int]:
         """Return the documents with the best scores, of those with any of some marks."""
@@ -134,15 +104,14 @@ class Ranking:
         for seq in seqs:
             self.documents.pop(seq, None)
 
-    def sort(self, links: Callable[[Sequence[int]], Links], dense: Mapping[int, float]) -> list[int]:
+    def sort(self, dense: Mapping[int, float]) -> list[int]:
         """Return the documents, best first and of equals the newest.
 
-        ``links`` returns the neighbours of some documents. ``dense`` are scores by meaning, beside which the best
-        document by words has 1.
+        ``dense`` are scores by meaning, beside which the best document by words has 1.
         """
         scores = {seq: one[0] for seq, one in self.documents.items()}
         if self._query.is_question:  # keywords are looked for where they stand, not next door
-            self._lend(scores, links(self.best(LENDERS, WHOLE)))
+            self._lend(scores)
         for seq in self._said.intersection(scores):
             scores[seq] *= self._weights.speaker
         if dense:
@@ -155,33 +124,42 @@ class Ranking:
         own = self.documents.get(seq)
         return None if own is None else place_of(own[1])
 
-    def _find(self, order: Sequence[str], frequencies: Mapping[str, int]) -> dict[int, int]:
-        """Return the passages that are scored, with the bits of their terms."""
-        if not order:
+    def _find(self, asked: Mapping[str, float]) -> dict[int, int]:
+        """Return the passages that are scored, with a bit for each term that they have, and weigh the terms."""
+        terms = list(asked)
+        if not terms:
             return {}
-        rare, room = 0, SCORED_ROWS
-        while rare < len(order) and frequencies[order[rare]] <= room:
-            room -= frequencies[order[rare]]
-            rare += 1
-        wishes = [Wish((term,), SCORED_ROWS) for term in order[:rare]] or [Wish((order[0],), PAIR_ROWS)]
-        wishes += [Wish((order[0], other), PAIR_ROWS) for other in order[len(wishes) :][:PAIRED]]
-        bit = {term: 1 << place for place, term in enumerate(order)}
-        bits = [sum(bit[term] for term in wish.terms) for wish in wishes]
+        newest = self._index.newest_passages(self._connection, [[term] for term in terms], ROWS, self._scope)
+        low, high = self._scope.bounds
+        shares: list[float] = []
+        """The share of the documents that hold a term; of a frequent one, the share among the newest."""
+        for place, keys in enumerate(newest):
+            among = high - (seq_of(keys[ROWS - 1]) if len(keys) >= ROWS else low) + 1
+            shares.append(len({key >> KEY_BITS for key in keys}) / max(1, among))
+            self._worth[1 << place] = asked[terms[place]] * math.log(1 + 3 / (shares[place] or 1.0))
+        rarest = min(range(len(terms)), key=lambda place: shares[place] or 1.0)
+        bits = [1 << place for place in range(len(terms))]
+        frequent = [place for place, keys in enumerate(newest) if len(keys) >= ROWS and place != rarest]
+        if frequent:
+            pairs = [(terms[rarest], terms[place]) for place in frequent]
+            newest += self._index.newest_passages(self._connection, pairs, ROWS, self._scope)
+            bits += [1 << rarest | 1 << place for place in frequent]
         found: dict[int, int] = {}
-        for place, key in self._index.newest_passages(self._connection, wishes, self._scope):
-            found[key] = found.get(key, 0) | bits[place]
+        for bit, keys in zip(bits, newest, strict=True):
+            for key in keys:
+                found[key] = found.get(key, 0) | bit
         return found
 
     def _score(self, person: int) -> dict[int, _Scored]:
         """Return the best passage of each document; ``person`` are the marks of a passage that a person said."""
         known: dict[int, float] = {}
         found: dict[int, _Scored] = {}
-        norms, summary = self._norms, self._weights.summary
+        norms = self._norms
         persons = self._weights.person if self._query.is_question else 1.0
         for key, terms in self._passages.items():
             if (worth := known.get(terms)) is None:
                 worth = known[terms] = self._worth_of(terms)
-            score = worth * norms[key % LENGTHS] * (persons if key & person else summary if key < 0 else 1.0)
+            score = worth * norms[key % LENGTHS] * (persons if key & person else 1.0)
             seq = key >> KEY_BITS
             if score > 0 and (seq not in found or score > found[seq][0]):
                 found[seq] = (score, key, terms)
@@ -192,17 +170,17 @@ class Ranking:
 
         The name itself stands in what others say about somebody, so it counts only if nothing else is asked.
         """
-        wishes = [Wish((SPEAKER + term,), SCORED_ROWS) for term in order]
-        said = list(self._index.newest_passages(self._connection, wishes, self._scope))
-        self._said = {seq_of(key) for _, key in said}
-        silent = {place for place, _ in said}
+        wishes = [[SPEAKER + term] for term in order]
+        said = self._index.newest_passages(self._connection, wishes, SAID_ROWS, self._scope)
+        self._said = {seq_of(key) for keys in said for key in keys}
+        silent = {place for place, keys in enumerate(said) if keys}
         if len(silent) < len(order):
             self._worth |= {1 << place: 0.0 for place in silent}
         self.documents = self._score(PERSON | SPOKEN)
 
-    def _lend(self, scores: dict[int, float], links: Links) -> None:
+    def _lend(self, scores: dict[int, float]) -> None:
         """Add the weight that documents have from the best short ones beside them."""
-        weights = self._weights
+        weights, links = self._weights, neighbours(self._connection, self.best(LENDERS, WHOLE))
         after_of = {seq: after for seq, (_, after) in links.items()}
         after_of |= {before: seq for seq, (before, _) in links.items() if before is not None}
         for seq, (before, after) in links.items():

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, or_, select
 
 from everlong.errors import NotStored, QueryError
+from everlong.store.database import ask
 from everlong.store.paths import Segment, segments_to, stretch_of
 from everlong.store.schema import node, session
 from everlong.store.sessions import conversations_in
@@ -16,9 +17,6 @@ from everlong.store.shown_path import parts_of, shown_paths
 
 MAX_NUMBER = (1 << 40) - 1
 """The highest number that a document can have."""
-
-_MOST_BOUNDED = 100
-"""Stretches whose lowest and highest numbers are looked up; for more, that takes longer than it saves."""
 
 _MOST_STRETCHES = 200
 """Stretches that are conditions of a statement: databases nest these only so deep. `SearchScope.holds` checks more."""
@@ -116,17 +114,18 @@ class SearchScope:
 EVERYTHING = SearchScope()
 
 
-def scope_for(connection: Connection, tenant: str, filters: Filters, upto: int, *, has_summaries: bool) -> SearchScope:
+def scope_for(connection: Connection, tenant: str, filters: Filters, upto: int) -> SearchScope:
     """Return the scope of a search up to a message; raise `NotStored` for a session that does not exist."""
     if sum(one is not None for one in (filters.session, filters.path, filters.folders)) > 1:
         raise QueryError("a search takes a session, a path or folders, not both; leave one of them out")
     stretches = _stretches(connection, tenant, filters)
     low, high = 1, upto
-    if stretches is not None and len(stretches) <= _MOST_BOUNDED:
+    if stretches is not None and len(stretches) <= _MOST_STRETCHES:
         ends = [end for stretch in stretches for end in _ends_of(connection, stretch)]
         low, high = min(ends, default=1), min(upto, max(ends, default=0))
+    has_summaries = ask(connection, "SELECT 1 FROM view_item WHERE kind = 'new' LIMIT 1").fetchone()
     limits = (filters.role, filters.since, filters.before)
-    return SearchScope(tenant, stretches, *limits, bounds=(low, high), has_summaries=has_summaries)
+    return SearchScope(tenant, stretches, *limits, bounds=(low, high), has_summaries=has_summaries is not None)
 
 
 def _ends_of(connection: Connection, stretch: Segment) -> list[int]:

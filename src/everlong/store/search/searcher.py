@@ -7,10 +7,9 @@ What is stored but not indexed yet is indexed first, so nothing is missed. The o
 from __future__ import annotations
 
 import base64
-import hashlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -20,10 +19,10 @@ from sqlalchemy import Connection
 
 from everlong.errors import QueryError, StoreError
 from everlong.store.database import Database, ask
-from everlong.store.search.corpus import SearchDocument, is_of_tool, load_documents, neighbours
+from everlong.store.search.corpus import SearchDocument, is_of_tool, load_documents
 from everlong.store.search.index import Index, SearchPlace
 from everlong.store.search.query import Matcher, Mode, Query, normal, read_query
-from everlong.store.search.rank import FIRST, WEIGHTS, Ranking, Statistics, Weights
+from everlong.store.search.rank import FIRST, WEIGHTS, Ranking, Weights
 from everlong.store.search.scope import Filters, SearchScope, scope_for
 from everlong.store.search.snippets import Snippet, snippet
 from everlong.store.search.text import passage_spans, required_terms
@@ -158,23 +157,19 @@ class Searcher:
         if not 1 <= limit <= MAX_LIMIT:
             raise QueryError(f"a page of {limit} hits is not possible; ask for 1 to {MAX_LIMIT}")
         query = read_query(text, mode)
-        identity = repr((self.tenant, text, mode, order, filters))
-        state = read_cursor(cursor, identity) if cursor else None
+        state = read_cursor(cursor) if cursor else None
         if query.is_empty:
             return Page((), None, is_partial=False)
         is_whole = self._catch_up(seconds)
         with self.database.read() as connection:
-            size = self.index.size(connection)
             if state is None:
-                newest = ask(connection, "SELECT coalesce(max(seq), 0) FROM node").fetchone()[0]
-                state = Cursor(Statistics(size.passages, size.average_length, newest))
-            upto = state.statistics.upto
-            scope = scope_for(connection, self.tenant, filters, upto, has_summaries=size.summaries > 0)
-            walk = SearchWalk(self, connection, query, scope, filters.tool, order, state.statistics, seconds, leave_out)
-            shown, state = _take_page(walk, walk.rank(), state, limit)
+                state = Cursor(ask(connection, "SELECT coalesce(max(seq), 0) FROM node").fetchone()[0])
+            scope = scope_for(connection, self.tenant, filters, state.upto)
+            deadline = time.monotonic() + seconds
+            walk = SearchWalk(self, connection, query, scope, filters.tool, order == "time", deadline, leave_out)
+            shown, further = _take_page(walk, walk.rank(), state, limit)
             hits = hits_of(connection, self.tenant, shown, walk)
-        cursor = None if state.is_over else state.pack(identity)
-        return Page(tuple(hits), cursor, is_partial=walk.is_partial or not is_whole)
+        return Page(tuple(hits), further.pack() if further else None, is_partial=walk.is_partial or not is_whole)
 
     def _catch_up(self, seconds: float) -> bool:
         """Index what is stored and not indexed yet; return False if some is left, as where nothing may be written."""
@@ -229,23 +224,20 @@ class ShownDocument(NamedTuple):
 
 def _take_page(
     walk: SearchWalk, ranked: Sequence[int], state: Cursor, limit: int
-) -> tuple[list[ShownDocument], Cursor]:
-    """Return the documents of one page, and the state after it: first the ranked ones, then the others by time."""
+) -> tuple[list[ShownDocument], Cursor | None]:
+    """Return the documents of one page, ranked ones before others, and the state if more follow."""
     shown: list[ShownDocument] = []
     taken = state.taken
     while taken < len(ranked) and len(shown) < limit:
-        part = ranked[taken : taken + min(limit, BATCH)]
-        walk.load(part)
-        for seq in part:
-            taken += 1
-            document = walk.loaded.get(seq)
-            if document is not None and walk.may_show(document):
-                shown.append(ShownDocument(document, *walk.match_of(seq)))
-                if len(shown) == limit:
-                    break
-    state = replace(state, taken=taken, is_over=taken == len(ranked) and not walk.is_by_time)
+        seq = ranked[taken]
+        if seq not in walk.loaded:
+            walk.load(ranked[taken : taken + min(limit, BATCH)])
+        taken += 1
+        if seq in walk.loaded and walk.may_show(walk.loaded[seq]):
+            shown.append(ShownDocument(walk.loaded[seq], *walk.match_of(seq)))
+    state = replace(state, taken=taken)
     if taken < len(ranked) or not walk.is_by_time:
-        return shown, state
+        return shown, state if taken < len(ranked) else None
     last = state.tail or walk.sorted_until
     for document in walk.matches(last):
         if len(shown) == limit:  # there is one more, so there is another page
@@ -253,7 +245,7 @@ def _take_page(
         last = SearchPlace(document.ts, document.seq)
         if walk.may_show(document):
             shown.append(ShownDocument(document))
-    return shown, replace(state, tail=last, is_over=not walk.is_partial)
+    return shown, replace(state, tail=last) if walk.is_partial else None
 
 
 # -- reading documents -------------------------------------------------------------------------------------------------
@@ -266,31 +258,23 @@ _WORDS = 4
 """Terms of a phrase or a part of a text that are looked up; the others only count when the text is read."""
 
 
+@dataclass
 class SearchWalk:
     """A query in its scope, on one connection; remembers what it has read."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - all that a search was asked for
-        self,
-        searcher: Searcher,
-        connection: Connection,
-        query: Query,
-        scope: SearchScope,
-        tool: str | None,
-        order: Order,
-        statistics: Statistics,
-        seconds: float,
-        leave_out: Callable[[SearchDocument], bool] | None,
-    ) -> None:
-        self._searcher, self._index = searcher, searcher.index
-        self._connection, self._scope, self._tool, self._statistics = connection, scope, tool, statistics
-        self._leave_out, self._deadline = leave_out, time.monotonic() + seconds
-        self.query = query
-        self.is_by_newest = order == "time"
-        self.loaded: dict[int, SearchDocument] = {}
-        self.is_partial = False
-        self.sorted_until: SearchPlace | None = None
-        """The last of the newest texts that were sorted by words."""
-        self._ranking: Ranking | None = None
+    searcher: Searcher
+    connection: Connection
+    query: Query
+    scope: SearchScope
+    tool: str | None
+    is_by_newest: bool
+    deadline: float
+    leave_out: Callable[[SearchDocument], bool] | None
+    loaded: dict[int, SearchDocument] = field(default_factory=dict)
+    is_partial: bool = False
+    sorted_until: SearchPlace | None = None
+    """The last of the newest texts that were sorted by words."""
+    ranking: Ranking | None = None
 
     @property
     def is_by_time(self) -> bool:
@@ -316,27 +300,25 @@ class SearchWalk:
 
     def match_of(self, seq: int) -> tuple[bool, int | None]:
         """Return whether a ranked document matches itself, and the place of its best passage."""
-        if self._ranking is None or self.query.is_literal:
+        if self.ranking is None or self.query.is_literal:
             return True, None
-        place = self._ranking.place(seq)
+        place = self.ranking.place(seq)
         return place is not None, place
 
     def _rank_words(self) -> list[int]:
         # The search by meaning is for questions only: it would push exact words down.
-        meaning = self._searcher.meaning if self.query.is_question else None
-        weights = self._searcher.weights
-        self._ranking = ranking = Ranking(
-            self._index, self._connection, self.query, self._scope, self._statistics, weights
-        )
+        meaning = self.searcher.meaning if self.query.is_question else None
+        weights = self.searcher.weights
+        self.ranking = ranking = Ranking(self.searcher.index, self.connection, self.query, self.scope, weights)
         dense: dict[int, float] = {}
-        if self._leave_out is not None or meaning is not None:
+        if self.leave_out is not None or meaning is not None:
             first = ranking.best(FIRST)
             self.load(first)
             ranking.drop(seq for seq in first if not self._counts(seq))
         if meaning is not None:
             question = question_text(self.query.text, {one.speaker for one in self.loaded.values()})
-            dense = meaning.scores(self._connection, question, self._scope, list(self.loaded), self._load_found)
-        ranked = ranking.sort(lambda seqs: neighbours(self._connection, seqs), dense)
+            dense = meaning.scores(self.connection, question, self.scope, list(self.loaded), self._load_found)
+        ranked = ranking.sort(dense)
         if self.query.literals and not self.query.is_question:  # only the text tells whether it stands there so
             best = ranked[:SORTED]
             self.load(best)
@@ -353,11 +335,11 @@ class SearchWalk:
     def load(self, seqs: Iterable[int]) -> None:
         """Read documents of the scope that are not read yet."""
         missing = [seq for seq in seqs if seq not in self.loaded]
-        self.loaded |= load_documents(self._connection, missing, self._scope)
+        self.loaded |= load_documents(self.connection, missing, self.scope)
 
     def _counts(self, seq: int) -> bool:
         """Return whether a document is in the scope and not to be left out."""
-        return seq in self.loaded and (self._leave_out is None or not self._leave_out(self.loaded[seq]))
+        return seq in self.loaded and (self.leave_out is None or not self.leave_out(self.loaded[seq]))
 
     def matches(self, after: SearchPlace | None) -> Iterator[SearchDocument]:
         """Yield all documents that match, newest first, after a place."""
@@ -367,7 +349,7 @@ class SearchWalk:
         """Yield the documents with all required contents; end early when the time is over."""
         matcher = Matcher(self.query)
         for document in self._find_offered(after):
-            if time.monotonic() > self._deadline:
+            if time.monotonic() > self.deadline:
                 self.is_partial = True
                 return
             try:
@@ -384,10 +366,11 @@ class SearchWalk:
             groups = [(term,) for term in _required_of_index(self.query)]
         size = BATCH
         while True:
-            places = self._index.offer(self._connection, groups, self._scope, after, size, by_time=self.is_by_newest)
+            offer = self.searcher.index.offer
+            places = offer(self.connection, groups, self.scope, after, size, by_time=self.is_by_newest)
             missing = [place.seq for place in places if place.seq not in self.loaded]
-            found = self.loaded | load_documents(self._connection, missing, self._scope)
-            yield from (found[place.seq] for place in places if place.seq in found)
+            found = self.loaded | load_documents(self.connection, missing, self.scope)
+            yield from (found[place.seq] for place in dict.fromkeys(places) if place.seq in found)
             if len(places) < size:
                 return
             after = places[-1]
@@ -398,7 +381,7 @@ class SearchWalk:
         self.loaded.setdefault(document.seq, document)
         if not self._counts(document.seq):
             return False
-        return self._tool is None or is_of_tool(self._connection, document, self._tool)
+        return self.tool is None or is_of_tool(self.connection, document, self.tool)
 
 
 def _required_of_index(query: Query) -> list[str]:
@@ -456,32 +439,24 @@ class Cursor:
     The ranking is made anew for each page; as it counts what there was, pages do not shift.
     """
 
-    statistics: Statistics
+    upto: int
+    """The newest message that there was."""
     taken: int = 0
     """The documents of the ranking that earlier pages have shown or passed over."""
     tail: SearchPlace | None = None
     """The place where the documents by time go on; None before they have begun."""
-    is_over: bool = False
 
-    def pack(self, search: str) -> str:
-        """Return the cursor as a text that is valid for one search."""
-        state = [_check(search), *self.statistics, self.taken, *(self.tail or ())]
+    def pack(self) -> str:
+        """Return the cursor as a text."""
+        state = [self.upto, self.taken, *(self.tail or ())]
         return base64.urlsafe_b64encode(orjson.dumps(state)).decode("ascii").rstrip("=")
 
 
-def read_cursor(text: str, search: str) -> Cursor:
-    """Read a cursor that a page of the same search gave; raises `QueryError` for any other text."""
+def read_cursor(text: str) -> Cursor:
+    """Read a cursor that a page of the same search gave; raises `QueryError` for a text that is none."""
     try:
         data = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
-        check, passages, average_length, upto, taken, *tail = orjson.loads(data)
-        statistics = Statistics(passages, average_length, upto)
-        read = Cursor(statistics, taken, SearchPlace(*tail) if tail else None)
-    except (ValueError, TypeError) as error:
+        upto, taken, *tail = orjson.loads(data)
+        return Cursor(int(upto), int(taken), SearchPlace(float(tail[0]), int(tail[1])) if tail else None)
+    except (ValueError, TypeError, IndexError) as error:
         raise QueryError(f"{text[:40]!r} is no cursor; take it from the page before, as it is") from error
-    if check != _check(search):
-        raise QueryError("the cursor belongs to another search; repeat query, filters and order of the page before")
-    return read
-
-
-def _check(search: str) -> str:
-    return hashlib.blake2b(search.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()

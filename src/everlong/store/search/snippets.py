@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
 from everlong.store.search.query import Query, normal, read_query
-from everlong.store.search.text import DENSE, Span, folded, terms_of
+from everlong.store.search.text import DENSE_RUN, TOKEN, Span, folded, is_dense, passage_spans, terms_of
 
 ROUND = 160
 """The approximate number of characters of a snippet."""
 
-_WORD = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
-_DENSE_RUN = re.compile(f"[{DENSE}]+")
 _SPACES = re.compile(r"\s+")
 _SCANNED = 400_000
 _MATCHES = 2_000
@@ -54,16 +51,12 @@ def snippet(text: str, query: Query, span: Span | None = None, length: int = ROU
     found = _merged([(low + start, low + stop, weight) for start, stop, weight in _matches(text[low:high], query)])
     if not found:
         return _cut(text, low, [], length)
-    start, last = max(_stretches(found, length), key=lambda one: one[0])[1:]
-    middle = (start + last) // 2
-    return _cut(text, max(0, min(middle - length // 2, start - 20)), found, length)
-
-
-def _stretches(found: Sequence[Match], length: int) -> Iterator[tuple[float, int, int]]:
-    """Yield for each match the weight within a length from it on, its beginning, and the end of the last one."""
-    for place, (start, own, _) in enumerate(found):
-        inside = [one for one in found[place : place + _WEIGHED] if one[1] <= start + length]
-        yield sum(weight for _, _, weight in inside), start, inside[-1][1] if inside else own
+    best, most = found[0], 0.0
+    for place, one in enumerate(found):
+        near = [other for other in found[place : place + _WEIGHED] if other[1] <= one[0] + length]
+        if (weight := sum(weight for _, _, weight in near)) > most:
+            best, most = (one[0], near[-1][1], weight), weight
+    return _cut(text, max(0, min((best[0] + best[1] - length) // 2, best[0] - 20)), found, length)
 
 
 def _matches(text: str, query: Query) -> list[Match]:
@@ -75,42 +68,22 @@ def _matches(text: str, query: Query) -> list[Match]:
         except (TimeoutError, regex.error):
             return []
         return [(start, stop, 1.0) for start, stop in found if stop > start]
-    matches: list[Match] = []
-    if needles := (*query.required, *query.phrases, *query.literals):
-        plain = _same_length(text)
-        matches = [(start, stop, 3.0) for needle in needles for start, stop in _places(plain, needle)]
+    lowered = folded(text)
+    if len(lowered) != len(text):  # some characters fold to more or fewer
+        lowered = text
+    needles = dict.fromkeys((*filter(is_dense, query.terms), *query.starts), 1.0)
+    needles |= dict.fromkeys((*query.required, *query.phrases, *query.literals), 3.0)
+    matches = [(*place, weight) for needle, weight in needles.items() for place in _places(lowered, needle)]
     if query.is_ranked:
-        for word in _WORD.finditer(text):
-            if len(matches) > _MATCHES:
-                break
-            written = word[0]
-            if written > "\u0e00" and _DENSE_RUN.match(written):
-                matches += _dense_matches(word, query)
-            elif weight := query.weight_of(written):
-                matches.append((word.start(), word.end(), weight))
+        weighed = ((word, query.weight_of(word[0])) for word in TOKEN.finditer(text))
+        matches += islice(((*word.span(), weight) for word, weight in weighed if weight), _MATCHES)
     return matches
-
-
-def _dense_matches(word: re.Match[str], query: Query) -> list[Match]:
-    start, run = word.start(), _same_length(word[0])
-    pieces = [(at, run[at : at + size]) for size in (1, 2) for at in range(len(run) - size + 1)]
-    return [
-        (start + at, start + at + len(piece), query.terms.get(piece, 1.0))
-        for at, piece in pieces
-        if piece in query.terms or piece in query.starts
-    ]
 
 
 def _places(plain: str, needle: str) -> list[tuple[int, int]]:
     """Return where a folded needle stands in a text of the same length, with any white space for its spaces."""
     pattern = re.compile(r"\s+".join(re.escape(piece) for piece in needle.split(" ")))
     return [match.span() for match in islice(pattern.finditer(plain), _MATCHES) if match.end() > match.start()]
-
-
-def _same_length(text: str) -> str:
-    """Return the folded text if that has the same places; else the text, whose characters fold to more or fewer."""
-    plain = folded(text)
-    return plain if len(plain) == len(text) else text
 
 
 def _merged(spans: list[Match]) -> list[Match]:
@@ -151,24 +124,23 @@ def _word_edge(text: str, at: int, step: int, most: int = 24) -> int:
         place = at + step * moved
         if place <= 0 or place >= len(text):
             return max(0, min(len(text), place))
-        if text[place - 1].isspace() or text[place].isspace() or _DENSE_RUN.match(text[place]):
+        if text[place - 1].isspace() or text[place].isspace() or DENSE_RUN.match(text[place]):
             return place
     return at
 
 
-PIECE = 400
-"""The characters above which a line is taken in pieces of about this size."""
-
-_PASSAGES_SCANNED = 400_000
 _LITERAL_WEIGHT = 3.0
-_SPACE_NEAR_END = re.compile(r"\s\S{0,40}$")
 
 
 def passages(text: str, query: str, room: int) -> str:
-    """Return the whole text if it fits; else its lines with most of what is asked, each with its surroundings."""
+    """Return the whole text if it fits; else its lines with most of what is asked, each with its surroundings.
+
+    Long lines are taken in pieces. Of a very long text, the beginning is looked at.
+    """
     if len(text) <= room:
         return text
-    pieces = pieces_of(text)
+    lines = text[:_SCANNED].splitlines()
+    pieces = [line[span.start : span.stop] for line in lines for span in passage_spans(line)]
     scores = _scores(pieces, read_query(query))
     chosen: set[int] = set()
     left = room
@@ -181,19 +153,6 @@ def passages(text: str, query: str, room: int) -> str:
                 chosen.add(near)
                 left -= cost
     return _joined(pieces, sorted(chosen)) if chosen else text[:room]
-
-
-def pieces_of(text: str) -> list[str]:
-    """Return the lines of a text, long ones in pieces; of a very long text, the beginning."""
-    pieces: list[str] = []
-    for line in text[:_PASSAGES_SCANNED].splitlines():
-        while len(line) > PIECE:
-            edge = _SPACE_NEAR_END.search(line, 0, PIECE)
-            end = edge.start() + 1 if edge else PIECE
-            pieces.append(line[:end])
-            line = line[end:]  # noqa: PLW2901 - the rest of the same line
-        pieces.append(line)
-    return pieces
 
 
 def _scores(pieces: list[str], query: Query) -> list[float]:

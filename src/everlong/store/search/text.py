@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -75,7 +75,7 @@ LEMMAS: dict[str, str] = {
 LEMMAS["lives"], LEMMAS["leaves"], LEMMAS["data"] = "live", "leave", "data"
 LEMMAS["media"], LEMMAS["application"], LEMMAS["found"] = "media", "application", "find"
 
-INDEX_VERSION = 8
+INDEX_VERSION = 9
 """Raised whenever the same text gives other terms than before; an index of another version is made anew."""
 
 MAX_TERM = 64
@@ -88,46 +88,30 @@ DENSE = (
     "\uf900-\ufaff\U00020000-\U0003ffff"
 )
 
-_DENSE_RUN = re.compile(f"[{DENSE}]+")
-_TOKEN = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
+DENSE_RUN = re.compile(f"[{DENSE}]+")
+TOKEN = re.compile(f"[{DENSE}]+|[^\\W_{DENSE}]+")
 _LINKED = re.compile(r"(?<![^\W_])[^\W_]++(?:[-_./\\:@#]{1,3}[^\W_]++)+")
 _ASCII_TOKEN = re.compile("[A-Za-z0-9]+")
 _HUMP_GAP = re.compile("(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
-# Marks that no base letter took up, soft hyphens, zero-width characters; half characters, which no database stores.
-_REMOVED: dict[int, str] = {
-    **dict.fromkeys((*range(0x300, 0x370), 0xAD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF), ""),
-    **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),
-    0: " ",
-}
+# Accents, soft hyphens, zero-width characters; half characters, which no database stores.
+_MARKS = re.compile("[\u0300-\u0337\u0339-\u036f\u00ad\u200b-\u200d\u2060\ufeff]+")
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
-@cache
-def _plain_letters() -> dict[int, str]:
-    """Letters with accents and the same without, for the alphabets where that is how people type."""
-    table: dict[int, str] = {}
-    for code in (*range(0xC0, 0x530), *range(0x1E00, 0x2000)):
-        parts = unicodedata.normalize("NFD", chr(code))
-        if len(parts) > 1 and all("\u0300" <= mark <= "\u036f" for mark in parts[1:]):
-            table[code] = parts[0]
-    return {**table, **_REMOVED}
-
-
-_REMOVABLE = re.compile("[\0\u00ad\u0300-\u036f\u200b-\u200d\u2060\ufeff\ud800-\udfff]")
-_PLAINABLE = re.compile("[\0\u00ad\u00c0-\u052f\u1e00-\u1fff\u200b-\u200d\u2060\ufeff\ud800-\udfff]")
+def plain(text: str) -> str:
+    """Return the text without differences of accent and compatibility form, and only with what a database stores."""
+    text = text.replace("\0", " ")
+    if text.isascii():
+        return text
+    composed = unicodedata.normalize("NFKC", _MARKS.sub("", unicodedata.normalize("NFKD", text)))
+    return _HALVES.sub("\ufffd", composed)
 
 
 def folded(text: str) -> str:
-    """Return the text without differences of case, accent and compatibility form."""
-    if text.isascii():
-        return text.lower().replace("\0", " ")
-    composed = unicodedata.normalize("NFKC", text)
-    plain = composed.casefold()
-    if plain != composed:
-        plain = unicodedata.normalize("NFKC", plain)
-    # Looking characters up one by one is slow, and most scripts have none to replace.
-    return plain.translate(_plain_letters()) if _PLAINABLE.search(plain) else plain
+    """Return the plain text without differences of case."""
+    return plain(text).casefold()
 
 
 _LONGEST_NAME = 500
@@ -135,7 +119,7 @@ _LONGEST_NAME = 500
 
 
 def _terms_of_word(word: str) -> str:
-    if _DENSE_RUN.match(word):
+    if DENSE_RUN.match(word):
         return " ".join(pairs_of(folded(word)))
     parts = _HUMP_GAP.split(word) if len(word) <= _LONGEST_NAME and not word.islower() else []
     # The whole name, then its parts: `readFile` is found as `readfile`, `read file` and `read_file`.
@@ -168,11 +152,7 @@ def _stemmer() -> Stemmer.Stemmer:
 
 def words_of(text: str) -> list[str]:
     """Yield the words of a text as they are written; a stretch of a script without spaces is one word."""
-    if not text.isascii():
-        text = unicodedata.normalize("NFKC", text)
-        if _REMOVABLE.search(text):
-            text = text.translate(_REMOVED)
-    return (_ASCII_TOKEN if text.isascii() else _TOKEN).findall(text)
+    return (_ASCII_TOKEN if text.isascii() else TOKEN).findall(plain(text))
 
 
 def terms_of(text: str) -> list[str]:
@@ -182,7 +162,7 @@ def terms_of(text: str) -> list[str]:
 
 def is_dense(term: str) -> bool:
     """Return whether a term is of a script that is cut into pairs."""
-    return term > "\u0e00" and _DENSE_RUN.match(term) is not None
+    return term > "\u0e00" and DENSE_RUN.match(term) is not None
 
 
 def _joined_terms(text: str) -> str:
@@ -200,14 +180,19 @@ def passage_terms(text: str) -> tuple[str, ...]:
     return tuple(" ".join([_joined_terms(one), *linked_terms(one)]) for one in said)
 
 
+def linked_names(text: str) -> list[str]:
+    """Return the paths and identifiers in a text."""
+    return list(_LINKED.findall(text))
+
+
 def linked_terms(text: str) -> list[str]:
     """Return a term for every two neighbouring parts of the paths and identifiers in a text.
 
-    Without them 388 of 400 names in `bench.store.retrieval --exact` come first, with them 399.
+    Without them 397 of 400 names in `bench.store.retrieval --exact` come first, with them 400.
     """
     found: dict[str, None] = {}
-    for name in _LINKED.findall(text):
-        parts = [folded(part)[:MAX_TERM] for part in _TOKEN.findall(name)]
+    for name in linked_names(text):
+        parts = [folded(part)[:MAX_TERM] for part in TOKEN.findall(name)]
         found.update((f"{one}\u00b7{other}", None) for one, other in pairwise(parts))
     return list(found)
 
@@ -218,7 +203,7 @@ def required_terms(text: str, *, is_whole: bool) -> list[str]:
     With ``is_whole``, the words at its ends are whole words there.
     """
     found: list[str] = []
-    for word in _TOKEN.finditer(text):
+    for word in TOKEN.finditer(text):
         before, after = text[max(word.start() - 1, 0) : word.start()], text[word.end() : word.end() + 1]
         if is_dense(word[0]):
             found += pairs_of(word[0])[:-1]
@@ -238,9 +223,7 @@ SHORT = 600
 PLACE_BITS = 13
 """The bits of a passage's place in its document. Texts of a million characters have longer passages, not more."""
 
-_ENDS = ("\n", ". ", " ")
-_FORCED = re.compile(rf"[\s;}}，。、]|,(?!\d)|(?P<dense>[{DENSE}])")
-"""The places where a stretch without white space is cut."""
+_ENDS = ("\n", ". ", " ", "。", "，", ",", ";", "}")
 
 
 class Span(NamedTuple):
@@ -271,9 +254,5 @@ def _cut(text: str, high: int, size: int) -> tuple[int, int]:
         place = text.rfind(mark, high - size // 2, high)
         if place >= 0:
             return place + len(mark), place + len(mark)
-    found = _FORCED.search(text, high, high + size // 2)
-    if found is None:
-        return high, high
     # Every pair of characters of dense script must stand whole in a passage.
-    end = found.end()
-    return end, found.start() if found["dense"] else end
+    return high, high - bool(DENSE_RUN.match(text, high - 1))

@@ -1,7 +1,8 @@
 """Vectors: the models that make them, and their rows in the database.
 
 An embedder turns texts into vectors, so that texts about the same thing lie close together. The store neither chooses
-nor loads one: whoever opens the store hands it in. A message has one row of one byte per number, or waits for it.
+nor loads one: whoever opens the store hands it in. A message has one row of two bytes per number, or waits for it; one
+that says nothing has a row without numbers.
 
 A row never changes and later rows have higher ids, so a process reads each once. What is removed raises a number in the
 state, after which a process reads all rows again. This module needs no numpy, so that words can be forgotten without
@@ -11,14 +12,13 @@ it.
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from sqlalchemy import Connection, delete, func, select, update
+from sqlalchemy import Connection, delete, exists, func, select, update
 
 from everlong.store.database import Database, in_batches
-from everlong.store.schema import node, vector, vector_pending, vector_state
+from everlong.store.schema import content, node, vector, vector_state
 
 if TYPE_CHECKING:
     import numpy as np
@@ -65,13 +65,9 @@ def question_text(text: str, speakers: Iterable[str]) -> str:
 
 
 _LOCK = b"vectors"
-
-
-class VectorRow(NamedTuple):
-    """One vector: its scale, and its numbers, one byte each."""
-
-    scale: float
-    numbers: bytes
+_LACKS_ROW = exists().where(content.c.digest == node.c.digest, content.c.state == "live") & ~exists().where(
+    vector.c.seq == node.c.seq
+)
 
 
 class VectorTable:
@@ -84,82 +80,43 @@ class VectorTable:
         """Return the model whose vectors are kept; None if there never was one."""
         return connection.execute(select(vector_state.c.model)).scalar()
 
-    def use_model(self, model: str) -> bool:
-        """Keep the vectors of a model from now on, and list every message; return False if it is the model already."""
-        with self._database.read() as connection:
-            row = connection.execute(select(vector_state)).first()
-        if row is not None and row.model == model and row.is_listed:
-            return False
-        self._database.write(lambda connection: self._begin(connection, model))
-        # Only now: whoever indexes a message from here on sees the model and lists the message.
-        self._database.write(self._list_all)
-        return True
-
-    def _begin(self, connection: Connection, model: str) -> None:
+    def use_model(self, connection: Connection, model: str) -> bool:
+        """Keep the vectors of a model from now on; return False if it is the model already."""
         self._database.backend.lock_name(connection, _LOCK)
+        if self.model(connection) == model:
+            return False
         connection.execute(delete(vector).where(vector.c.model != model))
         connection.execute(delete(vector_state))
-        values = {"model": model, "is_listed": False, "removed": 0, "ts": time.time()}
-        connection.execute(vector_state.insert().values(values))
+        connection.execute(vector_state.insert().values(model=model, removed=0))
+        return True
 
-    def _list_all(self, connection: Connection) -> None:
-        connection.execute(update(vector_state).values(is_listed=True))
-        connection.exec_driver_sql(
-            "INSERT INTO vector_pending (seq) SELECT seq FROM node WHERE true ON CONFLICT DO NOTHING"
-        )
-
-    def list_messages(self, connection: Connection, seqs: Iterable[int]) -> None:
-        """Put messages on the list, in the transaction that indexes them, if vectors are kept at all."""
-        rows = [(seq,) for seq in seqs if seq > 0]
-        if rows and self.model(connection) is not None:
-            statement = self._database.sql("INSERT INTO vector_pending (seq) VALUES (?) ON CONFLICT DO NOTHING")
-            connection.exec_driver_sql(statement, rows)
-
-    def listed(self, connection: Connection, limit: int) -> list[int]:
-        """Return the numbers of messages that have no vectors yet, newest first."""
-        query = select(vector_pending.c.seq).order_by(vector_pending.c.seq.desc()).limit(limit)
+    def missing(self, connection: Connection, after: int, limit: int) -> list[int]:
+        """Return the numbers of messages without a row, from a number on, oldest first."""
+        query = select(node.c.seq).where(_LACKS_ROW, node.c.seq > after).order_by(node.c.seq).limit(limit)
         return list(connection.execute(query).scalars())
 
-    def count_listed(self, connection: Connection) -> int:
-        """Return how many messages have no vectors yet."""
-        return connection.execute(select(func.count()).select_from(vector_pending)).scalar_one()
+    def count_missing(self, connection: Connection) -> int:
+        """Return how many messages have no row yet."""
+        return connection.execute(select(func.count()).select_from(node).where(_LACKS_ROW)).scalar_one()
 
-    def add(self, connection: Connection, model: str, seqs: Sequence[int], rows: Mapping[int, VectorRow]) -> int:
-        """Take messages off the list and keep their rows; return how many were still on it.
-
-        A message that was forgotten meanwhile is off the list, so nothing is kept of it.
-        """
+    def add(self, connection: Connection, model: str, rows: Mapping[int, bytes]) -> bool:
+        """Keep the rows of messages, without those that were forgotten meanwhile; return False for another model."""
         self._database.backend.lock_name(connection, _LOCK)
         if self.model(connection) != model:  # another process has changed the model
-            return 0
-        taken = self._claim(connection, seqs)
-        statement = self._database.sql(
-            "INSERT INTO vector (seq, tenant, model, scale, numbers) VALUES (?,?,?,?,?) ON CONFLICT DO NOTHING"
-        )
-        values = [
-            (seq, tenant, model, *rows[seq])
-            for part in in_batches(sorted(seq for seq in taken if seq in rows))
-            for seq, tenant in connection.execute(select(node.c.seq, node.c.tenant).where(node.c.seq.in_(part)))
-        ]
+            return False
+        kept = select(node.c.seq, node.c.tenant).where(_LACKS_ROW, node.c.seq.in_(rows))
+        values = [(seq, tenant, model, rows[seq]) for seq, tenant in connection.execute(kept)]
         if values:
-            connection.exec_driver_sql(statement, values)
-        return len(taken)
+            insert = "INSERT INTO vector (seq, tenant, model, numbers) VALUES (?,?,?,?)"
+            connection.exec_driver_sql(self._database.sql(insert), values)
+        return True
 
     def remove(self, connection: Connection, seqs: Iterable[int]) -> None:
-        """Remove the rows of messages and take the messages off the list, in the transaction that forgets them."""
+        """Remove the rows of messages, in the transaction that forgets them."""
         gone = sorted({seq for seq in seqs if seq > 0})
         if not gone or self.model(connection) is None:
             return
         self._database.backend.lock_name(connection, _LOCK)
-        self._claim(connection, gone)
         for part in in_batches(gone):
             connection.execute(delete(vector).where(vector.c.seq.in_(part)))
         connection.execute(update(vector_state).values(removed=vector_state.c.removed + 1))
-
-    def _claim(self, connection: Connection, seqs: Sequence[int]) -> set[int]:
-        """Take messages off the list; of several processes one gets each."""
-        taken: set[int] = set()
-        for part in in_batches(seqs):
-            gone = delete(vector_pending).where(vector_pending.c.seq.in_(part)).returning(vector_pending.c.seq)
-            taken.update(connection.execute(gone).scalars())
-        return taken

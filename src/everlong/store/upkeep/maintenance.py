@@ -29,7 +29,6 @@ from everlong.store.schema import (
     session,
     turn,
     vector,
-    vector_pending,
     view,
 )
 from everlong.store.sessions import Session, Sessions
@@ -100,6 +99,8 @@ def size_of(core: StoreCore) -> int:
 
 def stats(core: StoreCore) -> dict[str, int]:
     """Return figures for people: how many of everything, and how large it is."""
+    from everlong.store.search.vectors import VectorTable  # noqa: PLC0415 - most who open a store search nothing
+
     tables = {"messages": node, "contents": content, "branches": branch, "views": view, "sessions": session}
     with core.database.read() as connection:
         found = {
@@ -111,7 +112,8 @@ def stats(core: StoreCore) -> dict[str, int]:
             ).items()
         }
         found["pending"] = connection.execute(select(func.count()).select_from(pending)).scalar_one()
-        found["unembedded"] = connection.execute(select(func.count()).select_from(vector_pending)).scalar_one()
+        vectors = VectorTable(core.database)
+        found["unembedded"] = vectors.count_missing(connection) if vectors.model(connection) else 0
     return {**found, "bytes": size_of(core)}
 
 
