@@ -92,59 +92,12 @@ def test_a_rule_is_a_sentence_of_the_text(said: str, rules: list[str]) -> None:
 
 
 @pytest.mark.spec("9.6")
-@pytest.mark.parametrize(
-    ("rules", "look_alikes"),
-    [
-        (
-            "Always answer in French.|Don't ever push to main.|From now on, use tabs.|Whenever you are unsure, ask me."
-            "|Only use the standard library.|I prefer short answers.|I want you to always cite sources.",
-            "It never works.|I always get this error.|The server always returns 500.|No further adjustments needed!"
-            "|Never mind.|Should I always use const?|The docs say never call it twice.|Don't merge this yet."
-            "|For now, don't touch the database.|I prefer the first draft.|Every time I start it, it crashes.",
-        ),
-        (
-            "Antworte immer auf Deutsch.|Niemals direkt auf main pushen!|Ab jetzt bitte auf Englisch."
-            "|Ich bevorzuge kurze Antworten.",
-            "Es funktioniert nie.|Der Server gibt immer 500 zurück.|Lösche diese Datei noch nicht.|Noch nie gesehen.",
-        ),
-        (
-            "Réponds toujours en français.|N'utilise jamais npm.|Désormais, utilise des tabulations."
-            "|Je préfère des réponses courtes.",
-            "Ça ne marche jamais.|Le serveur renvoie toujours 500.|Il a dit de ne jamais pousser.|Toujours pas.",
-        ),
-        (
-            "Responde siempre en español.|Nunca uses npm.|De ahora en adelante, usa tabs.|Prefiero respuestas cortas.",
-            "Nunca funciona.|El servidor siempre devuelve 500.|No borres este archivo todavía.|¿Siempre usas npm?",
-        ),
-        (
-            "Responda sempre em português.|Nunca use npm.|A partir de agora, use tabs.|Prefiro respostas curtas.",
-            "Nunca funciona.|O servidor sempre retorna 500.|Não apague este arquivo ainda.|Nunca vi isso.",
-        ),
-        (
-            "Всегда отвечай на русском.|Никогда не используй npm.|С этого момента используй табы."
-            "|Я предпочитаю короткие ответы.",
-            "Это никогда не работает.|Сервер всегда возвращает 500.|Пока не удаляй файл.|Всегда падает.",
-        ),
-        (
-            "以后请用中文回答。|永远不要使用 npm。|每次提交之前都要先跑测试。|我更喜欢简短的回答。",
-            "这个函数总是返回空值。|服务器每次重启都会丢失数据。|这次先不要合并。|他说以后不用 Java 了。|不要紧。",
-        ),
-        (
-            "常に日本語で答えてください。|絶対にnpmを使わないでください。|今後は英語で回答してください。|短い回答の方が好きです。",
-            "サーバーはいつも500を返します。|まだ削除しないでください。|絶対に動きません。|いつもありがとうございます。",
-        ),
-    ],
-    ids=["en", "de", "fr", "es", "pt", "ru", "zh", "ja"],
-)
-def test_rules_are_told_from_look_alikes(rules: str, look_alikes: str) -> None:
-    assert [said for said in rules.split("|") if after(said) != [said]] == []
-    assert [said for said in look_alikes.split("|") if after(said)] == []
-
-
-@pytest.mark.parametrize("name", ["tuning", "blind"])
-def test_the_detector_is_seldom_wrong(name: str) -> None:
-    everything = detect(name)[-1]
+@pytest.mark.parametrize(("name", "recall"), [("tuning", 0.95), ("blind", 0.45)])
+def test_rules_are_told_from_look_alikes(name: str, recall: float) -> None:
+    *languages, everything = detect(name)
     assert everything.precision >= 0.95, everything.wrong
+    assert everything.recall >= recall, everything.wrong
+    assert all(one.precision >= 0.85 for one in languages)
 
 
 _WORDS = "Never always use tabs 8000. 3.5 e.g. I prefer From now on 不要 以后 用。 常に ください。 > 1. * ``` ** { } 😀"
