@@ -567,8 +567,7 @@ class ConversationCompactor:
             outcome = await (self.patient if asks else self._workers).run(relayed.tenant, work)
             if asks:
                 self._note_seconds(relayed, turn, began)
-            session = turn.conversation.session
-            _log.info("%s %s at %s tokens (%s)", session, outcome, f"{size.tokens:,}", reason)
+            _log.info("%s %s at %s tokens (%s)", turn.conversation.session, outcome, f"{size.tokens:,}", reason)
         except EverlongError as error:
             relayed.warning = header_text(f"not compacted: {error}")
         except Exception as error:  # noqa: BLE001 - the request goes on as well as it can
@@ -702,10 +701,7 @@ def _is_late(recorder: ConversationRecorder, conversation: LiveConversation, pre
 
 
 def _place_options(
-    recorder: ConversationRecorder,
-    conversation: LiveConversation,
-    engine: ContextCompressor,
-    reason: str,
+    recorder: ConversationRecorder, conversation: LiveConversation, engine: ContextCompressor, reason: str
 ) -> dict[str, Any]:
     """Return the options that say where to compact: if no request waits, as far as the conversation has come by now."""
     if reason != "threshold":  # whoever needs it now gives way to nobody who compacts the same conversation
