@@ -296,6 +296,10 @@ def test_a_compaction_tells_what_it_cut_itself(site: Site, ferry: Ferry) -> None
     assert cut is not None
     assert int(cut[2]) == int(cut[1]) + 1
     assert re.search(r"from message \d+ on kept word for word", words)
+    with ferry.store.database.read() as connection:  # what was put in between two messages stands for none
+        path = ferry.store.conversations.path(ferry.ident)
+        assert path.turns_within(connection, ferry.at.id, 5, 5) == (None, None)
+        assert path.turns_within(connection, ferry.at.id, 4, 5) == (5, 5)
 
 
 def test_the_transcript_marks_a_compaction_that_was_undone(site: Site, ferry: Ferry) -> None:

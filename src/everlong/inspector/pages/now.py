@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sqlalchemy import select
 
 from everlong.config import compression_values
-from everlong.context.literals import is_acknowledgement, is_summary
+from everlong.context.literals import is_summary
 from everlong.context.policy import compute_budgets
 from everlong.errors import ConfigError
 from everlong.memory.notes import NOTES_HEADING
@@ -196,8 +196,7 @@ def _view_parts(
             is_edit = item.kind == "edit" or item.message.get("role") == "tool"  # such as a result that was missing
             kind: PartKind = "edited" if is_edit else "summary" if is_summary(item.message) else "told"
             tokens, text = counter.count(item.message), text_of(item.message)[:_LONGEST]
-            is_shown = kind != "edited" and not is_acknowledgement(item.message)
-            words = (PartText("", text, tokens),) if is_shown else ()
+            words = () if kind == "edited" else (PartText("", text, tokens),)
             made = ContextPart(kind, tokens, 1, *turns, words, [item.message])
         parts = _joined(parts, made)
     return parts
