@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 
 from everlong.context import ContextCompressor
 from everlong.context.literals import is_summary, summary_indices
-from everlong.context.rule_wording import found_rules
 from everlong.context.rules import standing_rules
 from everlong.model import Message, text_of
 from everlong.tokens import MessageCounter, counter_for
@@ -250,7 +249,7 @@ def detect(name: str) -> list[Detection]:
 
 
 def _detection(language: str, items: Sequence[dict[str, Any]]) -> Detection:
-    found = [bool(found_rules(item["text"])) for item in items]
+    found = [bool(standing_rules([{"role": "user", "content": item["text"]}]).lines) for item in items]
     hits = sum(item["is_rule"] and one for item, one in zip(items, found, strict=True))
     rules = sum(item["is_rule"] for item in items)
     wrong = [item["text"] for item, one in zip(items, found, strict=True) if item["is_rule"] != one]

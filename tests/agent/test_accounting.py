@@ -133,11 +133,11 @@ def test_calls_are_grouped_by_model_by_lineage_and_by_day(store: Store) -> None:
     asked(store, first, NOON, input_tokens=1_000_000)
     asked(store, child, NOON + DAY, output_tokens=1_000_000)
     asked(store, other, NOON + DAY, "anthropic:claude-opus-5", cache_read_tokens=1_000_000)
-    store.receipts.add(first.id, "summary", model=SONNET, usage={"input_tokens": 500_000}, at=NOON + 5)
+    store.receipts.add(first.id, "summary", model="claude-sonnet-5", usage={"input_tokens": 500_000}, at=NOON + 5)
     by_model = account(store, Settings())
     assert {name: one.cost for name, one in by_model.groups.items()} == {
-        "anthropic:claude-opus-5": Decimal("0.5"),
-        SONNET: Decimal(13),
+        "claude-opus-5": Decimal("0.5"),
+        "claude-sonnet-5": Decimal(13),
     }
     assert by_model.total.cost == Decimal("13.5")
     assert by_model.total.uncached_cost == Decimal(18)

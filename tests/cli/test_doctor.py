@@ -70,13 +70,14 @@ def test_all_is_well_with_a_model_that_answers_and_no_key_is_ever_shown(
     served(home, server)
     with Store.open(home / "store.db") as store:
         add_session(store, TALK)
+        add_session(Store(store.database, "ada"), TALK)
     ran = run("doctor", "--call", "--json")
     assert (ran.code, ran.json["ok"]) == (0, True)
     found = checks(ran)
     assert {one["state"] for one in found.values()} <= {"ok", "warn"}
     assert "workshop (WORKSHOP_API_KEY)" in found["keys"]["text"]
     assert "a window of 50,000 tokens (server); no prices are known test-model answered in " in found["model"]["text"]
-    assert found["store"]["text"].endswith(f"store.db, schema {VERSION}, 2 messages; every hash is right")
+    assert found["store"]["text"].endswith(f"store.db, schema {VERSION}, 4 messages; every hash is right")
     assert [request.body["max_tokens"] for request in server.requests] == [1]
     assert SECRET not in ran.out + ran.err + run("doctor").out
 

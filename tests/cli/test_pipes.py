@@ -14,6 +14,7 @@ import pytest
 
 import everlong
 from everlong.cli.main import cli
+from everlong.store import Store
 from tests.program import everlong_program
 
 WITHOUT_A_TABLE = {
@@ -90,6 +91,16 @@ def test_words_stay_whole_on_80_columns(tmp_path: Path, words: tuple[str, ...]) 
     lines = [line for line in said.splitlines() if str(tmp_path) not in line]  # a path is one word
     assert len(lines) > 1
     assert [line for line in lines if len(line) > 80 and " " in line.strip() and not line.startswith("[")] == []
+
+
+def test_a_hit_in_colours_fills_its_lines(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "store.db") as store:
+        branch = store.record([{"role": "user", "content": "The ferry Amber takes berth seven. " * 6}])
+        store.sessions.start(branch, title="Harbour", from_depth=0)
+    said = on_terminal("sessions", "search", "ferry berth", EVERLONG_HOME=str(tmp_path))
+    shown = re.sub(r"\x1b\[[\d;]*m", "", said).splitlines()[:3]
+    assert "\x1b" in said
+    assert all(60 < len(line) <= 80 for line in shown[1:])
 
 
 def test_notices_are_printed_in_one_place_which_keeps_their_words_whole() -> None:

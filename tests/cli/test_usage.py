@@ -43,7 +43,7 @@ def test_a_table_has_tokens_and_dollars_and_what_caching_saved(usage: Run, fille
     shown = usage().out
     assert [line.split() for line in shown.splitlines()[:3]] == [
         ["model", "calls", "fresh", "cached", "written", "out", "paid", "uncached"],
-        [SONNET, "2", "1,000", "2,000,000", "0", "150,000", "$1.90", "$5.50"],
+        ["claude-sonnet-5", "2", "1,000", "2,000,000", "0", "150,000", "$1.90", "$5.50"],
         ["custom:tiny", "1", "77", "0", "0", "0", "?", "?"],
     ]
     assert "in total" in shown
@@ -77,7 +77,7 @@ def test_a_compaction_without_a_call_is_no_row(usage: Run, store_file: Path) -> 
         asked(store, made, input_tokens=1_000)
         store.compact(store.branch(made.branch or 0), ScriptedEngine(summarizing(1, 4)), Occasion("manual", made.id))
     told = usage("--json").json
-    assert [one["model"] for one in told["groups"]] == [SONNET]
+    assert [one["model"] for one in told["groups"]] == ["claude-sonnet-5"]
     assert told["total"]["compaction"]["count"] == 1
 
 

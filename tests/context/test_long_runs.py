@@ -10,7 +10,7 @@ from everlong.context.digest import without_marks
 from everlong.context.document import _EMPTY_ITEM, SummaryDocument
 from everlong.context.oversized import is_stub
 from everlong.context.record import _NUMBER, checklist
-from everlong.context.rule_wording import found_rules, sentences
+from everlong.context.rule_wording import is_rule, sentences
 from everlong.context.summarizers import clean_answer
 from tests.context.builders import call, long_session, summary_text
 
@@ -50,8 +50,8 @@ def test_headings_and_lines_of_a_summary() -> None:
 def test_quotations_that_nobody_ends_and_stops_without_end() -> None:
     for sign in "\"“„«「『`'.!。":
         sentences.__wrapped__(sign * 6_000 + "x")
-    assert found_rules("Say „never do it“. Always moor the ship.") == ["Always moor the ship."]
-    assert found_rules("He said «never do it» and 「never do it」 and „never do it“.") == []
+    text = "Say „never do it“. He said «never do it» and 「never do it」 and „never do it“. Always moor the ship."
+    assert [said for said, plain in sentences(text) if is_rule(plain)] == ["Always moor the ship."]
 
 
 def test_a_patch_and_a_stub_and_a_number_of_a_plan() -> None:

@@ -203,9 +203,11 @@ def test_a_key_that_is_taken_out_lets_nobody_in_any_more(upstream: Upstream, tmp
 def test_settings_are_shown_without_passwords() -> None:
     path = user_config_path()
     set_value(path, "store.url", "postgresql://ada:open-sesame@db.example/everlong?password=other-sesame")
+    set_value(path, "gateway.keys.ada.sha256", hashlib.sha256(ADA.encode()).hexdigest())  # a long line
     for options in ([], ["--json"]):
         shown = CliRunner().invoke(cli, ["config", "show", *options]).output
         assert "db.example" in shown
+        assert all(len(line) <= 80 for line in shown.splitlines() if line.endswith("# default"))
         assert "sesame" not in shown
     told = CliRunner().invoke(cli, ["config", "set", "store.url", "postgresql://ada:open-sesame@db.example/e"]).output
     assert "sesame" not in told

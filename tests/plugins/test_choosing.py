@@ -98,6 +98,7 @@ def test_of_several_classes_the_one_in_all_is_meant_and_the_most_derived_one(hom
         ("def register(ctx):\n    raise SystemExit(3)", "SystemExit"),
         ("x = 1", "neither a class made from ContextEngine nor a register(ctx)"),
         ("def register(ctx):\n    pass", "offers no context engine"),
+        (ENGINE.format(name="x").replace("def compress(", "def other("), "abstract method compress"),
         (REGISTERS.format(name="x").replace("self.context_length = context_length", "1 / 0"), "ZeroDivisionError"),
     ],
 )

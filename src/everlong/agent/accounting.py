@@ -271,7 +271,6 @@ class _Bookkeeper:
             if self._is_meant(done.session, done.at):
                 for one in self._accounts(done.model, done.session, done.at):
                     one.compactions += 1
-        books.unpriced = self._prices.missing
         books.groups = {name: one for name, one in books.groups.items() if one.calls or one.unanswered}
         if books.by != "session":  # sessions stay in order of appearance
             books.groups = dict(sorted(books.groups.items()))
@@ -312,8 +311,8 @@ class _Bookkeeper:
             call.calls,
             call.turn is not None and bool((call.turn.usage or {}).get("estimated")),
         )
-        if entry.cost is None:
-            self._prices.miss(entry.model)
+        if entry.cost is None and entry.model not in self._books.unpriced:
+            self._books.unpriced.append(entry.model)
         self._books.entries.append(entry)
         for one in self._accounts(call.model, call.session, call.at):
             one.add(entry)
@@ -326,7 +325,7 @@ class _Bookkeeper:
     def _accounts(self, model: str | None, session: str | None, at: float) -> tuple[Account, Account]:
         """Return the accounts of a call: the one over all, and that of its group."""
         books = self._books
-        name = model or UNNAMED
+        name = self._prices.short(model or UNNAMED)
         if books.by == "day":
             name = f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d}"
         elif books.by == "session":
@@ -397,20 +396,20 @@ class AccountPrices:
         self._settings = settings
         self._catalogue = Catalogue(settings.models)
         self._known: dict[str, tuple[ModelName, Endpoint]] = {}
-        self.missing: list[str] = []
-        """Models without a known price."""
 
     def of(self, model: str | None, prompt_tokens: int, at: float) -> Rates | None:
         """Return the rates of one request; None where they are unknown."""
-        name = model or UNNAMED
+        return self._catalogue.rates(*self._meant(model or UNNAMED), prompt_tokens, at)
+
+    def short(self, name: str) -> str:
+        """Return a name without its provider if it means the same model, as clients of the gateway write it."""
+        provider, _, bare = name.partition(":")
+        return bare if bare and provider != "custom" and self._meant(bare) == self._meant(name) else name
+
+    def _meant(self, name: str) -> tuple[ModelName, Endpoint]:
         if name not in self._known:
             self._known[name] = priced_as(name, self._settings.providers)
-        return self._catalogue.rates(*self._known[name], prompt_tokens, at)
-
-    def miss(self, model: str) -> None:
-        """Note a model without a known price."""
-        if model not in self.missing:
-            self.missing.append(model)
+        return self._known[name]
 
 
 def price_log(settings: Settings, model: str | None, usage: LogUsage, at: float) -> float:

@@ -83,10 +83,6 @@ class _Page:
         self._end_table()
         self._lines.append(text)
 
-    def text(self, text: str) -> None:
-        """Write a text."""
-        self.line(text)
-
     @property
     def markdown(self) -> str:
         """Everything that was written."""

@@ -271,6 +271,8 @@ def index_pending(store: Store, seconds: float | None = None) -> None:
 def embed_pending(store: Store) -> int:
     """Make vectors for all messages that have none, and return the number that is left."""
     left = total = store.searcher.count_unembedded()
+    if not total:
+        return 0
     with progress_bar("embedding") as step:
         while left and store.searcher.embed_pending(_EMBEDDED_AT_ONCE):
             left = store.searcher.count_unembedded()

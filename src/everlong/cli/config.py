@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from everlong.config import LoadedSettings
 
 
+_WIDEST = 40
+"""The longest setting that moves the column of origins."""
+
+
 @click.group("config")
 def config_group() -> None:
     """Show or change settings."""
@@ -113,5 +117,5 @@ def _listing(loaded: LoadedSettings) -> list[str]:
         open_sections = above
         text = f"{'  ' * len(above)}{scalar_text(path[-1])}: {scalar_text(value)}"
         rows.append((text, str(loaded.origins[".".join(path)])))
-    width = max(len(text) for text, where in rows if where)
+    width = max(len(text) for text, where in rows if where and len(text) <= _WIDEST)
     return [f"{text:<{width}}  # {where}" if where else text for text, where in rows]

@@ -237,8 +237,8 @@ def check_store(situation: DoctorSituation) -> Iterator[Finding]:
     """Check that the store can be opened, is Everlong's, has a known version, and is whole."""
     from everlong.store.database import Database  # noqa: PLC0415 - may be broken
     from everlong.store.opening import VERSION, backend_for, version_of  # noqa: PLC0415 - as above
-    from everlong.store.store import location, open_store  # noqa: PLC0415 - as above
-    from everlong.store.upkeep.maintenance import stats  # noqa: PLC0415 - as above
+    from everlong.store.store import Store, location, open_store  # noqa: PLC0415 - as above
+    from everlong.store.upkeep.maintenance import stats, tenants  # noqa: PLC0415 - as above
 
     settings = situation.settings.store
     backend = backend_for(location(settings), 5.0)
@@ -259,8 +259,9 @@ def check_store(situation: DoctorSituation) -> Iterator[Finding]:
         yield Finding("ok", f"{backend.where} is empty; the first conversation makes its tables")
         return
     with open_store(settings) as store:
-        messages = stats(store)["messages"]
-        problems = store.verify().problems if messages <= _MOST_VERIFIED else []
+        stores = [Store(store.database, name) for name in tenants(store.database)]
+        messages = sum(stats(one)["messages"] for one in stores)
+        problems = [] if messages > _MOST_VERIFIED else [line for one in stores for line in one.verify().problems]
     checked = "every hash is right" if messages <= _MOST_VERIFIED else "`everlong sessions verify` checks every hash"
     if problems:
         yield Finding("fail", f"{backend.where} contradicts itself: {problems[0]}", "restore a backup")

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
-import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeAlias, TypeVar
 
 import click
 
-from everlong.cli.screen import console
+from everlong.cli.screen import STYLE, console
 from everlong.config.files import write_whole
 from everlong.errors import TranscriptError
 from everlong.model import counted as counted  # noqa: PLC0414 - commands take it from here
@@ -47,10 +46,15 @@ def fold(text: str, stream: TextIO | None = None, indent: str = "") -> str:
     if not (stream or sys.stderr).isatty():
         return text
     columns = shutil.get_terminal_size().columns
-    wrap = partial(
-        textwrap.fill, width=columns, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
-    return "\n".join(map(wrap, text.split("\n")))
+    rows: list[str] = []
+    for line in text.split("\n"):
+        rows.append("")
+        for word in re.findall(r"\s*\S+", line):
+            if rows[-1] and len(STYLE.sub("", rows[-1] + word)) > columns:
+                rows.append(indent)
+                word = word.lstrip()  # noqa: PLW2901 - the space that the break replaces
+            rows[-1] += word
+    return "\n".join(rows)
 
 
 def print_values(value: Any) -> None:

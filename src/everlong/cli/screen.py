@@ -8,6 +8,7 @@ it is.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _OURS = f"\ufdd0{secrets.token_hex(8)}\ufdd1"
 """A random stand-in for the escape character in our own colours, which no data can guess."""
+STYLE = re.compile(rf"(?:\x1b|{_OURS})\[[0-9;]*m")
+"""What `styled` puts around a text; it takes no room on a screen."""
 
 
 class _GuardedStream:

@@ -179,7 +179,7 @@ def show(session: str, number: int | None, as_json: bool) -> None:
         elif as_json:
             print_json(_conversation_json(store, one))
         else:
-            show_in_pager(_render(store, one))
+            show_in_pager(fold(piece, sys.stdout) for piece in _render(store, one))
 
 
 def _conversation_json(store: Store, one: Conversation) -> dict[str, Any]:
@@ -288,7 +288,7 @@ def _show_message(store: Store, one: Conversation, number: int, *, as_json: bool
     tools: dict[str, str] = {}
     for line in listed[:end]:
         tools |= called_tools(line.entry.message)
-    show_in_pager(text for line in listed[place:end] for text in _render_message(one, line, 0, tools))
+    show_in_pager(fold(text, sys.stdout) for line in listed[place:end] for text in _render_message(one, line, 0, tools))
 
 
 def _show_summary(store: Store, ident: str, *, as_json: bool) -> None:

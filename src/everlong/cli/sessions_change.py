@@ -22,7 +22,7 @@ from everlong.cli.chosen_store import (
     print_json,
     store_settings,
 )
-from everlong.cli.output import confirm, counted, format_bytes, json_option, progress_bar, say, yes_option
+from everlong.cli.output import confirm, counted, fold, format_bytes, json_option, progress_bar, say, yes_option
 from everlong.cli.sessions import hit_lines
 from everlong.config.files import write_whole
 from everlong.config.paths import data_home
@@ -162,7 +162,7 @@ def _find_nodes(store: Store, text: str) -> list[bytes]:
         if cursor is None:
             break
     for number, hit in enumerate(hits[:_MOST_LISTED], start=1):
-        click.echo("\n".join(hit_lines(number, hit)), err=True)
+        click.echo("\n".join(fold(line, indent=" " * 5) for line in hit_lines(number, hit)), err=True)
     if len(hits) > _MOST_LISTED:
         say(f"… and {len(hits) - _MOST_LISTED:,} more")
     nodes = dict.fromkeys(hit.node for hit in hits if hit.node is not None)

@@ -1,8 +1,9 @@
 """The explicit words that make a sentence a standing rule or take one back, one small table per language.
 
 A rule is a slice of the text from one sentence end to the next, byte for byte, without a line break. Questions,
-quotations, code, reports about others and one-time orders make none. Precision comes before recall: the sentence itself
-stands in the summary anyway, and a wrong rule would be obeyed for the rest of the work.
+quotations, reports about others and one-time orders make none; nor does anything behind a label of unknown words, a
+heading, or a line that is no speech. Precision comes before recall: the sentence itself stands in the summary anyway,
+and a wrong rule would be obeyed for the rest of the work.
 """
 
 from __future__ import annotations
@@ -16,8 +17,7 @@ from typing import NamedTuple
 from everlong.context.text import sentence_ends
 
 _LONGEST_RULE = 600
-_LONGEST_TYPED = 6_000  # the middle of a longer text is probably pasted
-_LONGEST_EDGE = 1_500
+_LONGEST_TYPED = 6_000  # what follows the first paragraph of a longer text is probably pasted
 _WRAPPED = 50  # a shorter line in lower case is not the first part of a wrapped sentence
 _FILLER = "\0"
 _WORD = re.compile(r"[^\W_\u3040-\u9fff]+|[\u3040-\u9fff]{2,}")
@@ -199,24 +199,20 @@ _IF = r"wenn|falls|quand|si|cuando|quando|se|если|когда"
 @cache
 def _pattern(words: _Language | str) -> re.Pattern[str]:
     """Return the pattern of a rule in a language; making one takes time, so that most are never made."""
-    if isinstance(words, str):
-        return re.compile(words)
-    rule = words.rule.replace("VERB", words.verb).replace("NOT", words.order)
-    lead = rf"(?:(?:{words.lead})\b[\s,:.!–—-]*){{0,4}}"
-    near = r"(?:(?! (?:that|which|die|der|das|qui|que|котор\w+) )[^;:,])*?"
-    said = r"(?:(?!, (?:because|since|as|it|i|weil|da|parce|car|porque|pois|потому)\b).)*"  # not the reason behind it
-    return re.compile(
-        rf"(?i)^(?!{said}\b(?:{words.veto})\b)(?:(?:(?P<stands>(?:.*?(?:[,;–—]|\s-)\s*)?{lead}(?:{words.always}|{words.since})\b"
-        rf"[\s,:]+|{lead}(?:{words.when})\b[^,]*(?:,[^,]*)?,\s*)|(?:{_IF})\b[^,]*,\s*)?{lead}(?:{rule}"
-        rf"|{words.verb}(?(stands)|{near}\b(?:{words.later or words.always}|{words.since}))"
-        rf"|(?(stands)(?:{words.always})?\s*(?=\S)(?:{words.order}|{words.wish}|{_AT_MOST})|(?!)))"
-        rf"|(?:.*?(?:[,;:–—]|\b(?:and|so|but|because|since|given|in))\s*)?{lead}(?:{words.wish}))"
-    )
-
-
-def found_rules(text: str) -> list[str]:
-    """Return the rules in a text that a person typed, in order, each once."""
-    return list(dict.fromkeys(said for said, plain in sentences(text) if is_rule(plain)))
+    if isinstance(words, _Language):
+        rule = words.rule.replace("VERB", words.verb).replace("NOT", words.order)
+        lead = rf"(?:(?:{words.lead})\b[\s,:.!–—-]*){{0,4}}"
+        near = r"(?:(?! (?:that|which|die|der|das|qui|que|котор\w+) )[^;:,])*?"
+        # The words before the reason:
+        said = r"(?:(?!, (?:because|since|as|it|i|weil|da|parce|car|porque|pois|потому)\b).)*"
+        words = (
+            rf"(?i)^(?!{said}\b(?:{words.veto})\b)(?:(?:(?P<stands>(?:.*?(?:[,;–—]|\s-)\s*)?{lead}"
+            rf"(?:{words.always}|{words.since})\b[\s,:]+|{lead}(?:{words.when})\b[^,]*(?:,[^,]*)?,\s*)|(?:{_IF})\b[^,]*,\s*)?{lead}(?:{rule}"
+            rf"|{words.verb}(?(stands)|{near}\b(?:{words.later or words.always}|{words.since}))"
+            rf"|(?(stands)(?:{words.always})?\s*(?=\S)(?:{words.order}|{words.wish}|{_AT_MOST})|(?!)))"
+            rf"|(?:.*?(?:[,;:–—]|\b(?:and|so|but|because|since|given|in))\s*)?{lead}(?:{words.wish}))"
+        )
+    return re.compile(words)
 
 
 def is_rule(sentence: str) -> bool:
@@ -231,36 +227,78 @@ def is_rule(sentence: str) -> bool:
 # -- sentences ---------------------------------------------------------------------------------------------------------
 
 _MASKED = re.compile(
-    r"^[ \t]*(?P<fence>```|~~~).*?(?:^[ \t]*(?P=fence)[^\n]*$|\Z)|^[ \t]*>[^\n]*|`[^`\n]*`|(?<!\w)'[^'\n]+'(?!\w)"
-    r"|\"[^\"]*?(?:\"|\n[ \t]*\n|\Z)|“[^”]*?(?:”|\Z)|„[^„“”]*+[“”]|«[^«»]*+»|「[^「」]*+」|『[^『』]*+』",
-    re.DOTALL | re.MULTILINE,
+    r"`[^`\n]+`|(?<!\w)['‘][^'’\n]+['’](?!\w)"
+    r"|\"[^\"]*?(?:\"|\n[ \t]*\n|\Z)|“[^”]*?(?:”|\Z)|„[^„“”]*+[“”]|[«»‹][^«»‹›]*+[«»›]|「[^「」]*+」|『[^『』]*+』"
 )
-"""Code and quotations."""
+"""Code and quotations in a line."""
 _LIST_MARK = re.compile(r"\s*(?:(?:[-*+•–]|\d{1,3}[.)]|[a-z][.)])\s+)?(?:\[[ x]\]\s+)?", re.IGNORECASE)
-_CODE_STARTS = ("#", "//", "/*", "|", "$ ", "<", "@", "--", "++", "[…")
-_GIVEN = _words(
-    "translate summari proofread rewrite here's following says wrote reads below mail error output übersetz folgende"
-    " traduis voici suivant traduce siguiente traduz seguinte перевед вот следующ 翻译 以下 如下 总结 訳 次の"
+_OWN_WORDS = (
+    r"(?:as|like) i (?:already )?(?:said|told|mentioned)|for this (?:project|repo|session)|keep in mind|p\.?[ds]|my|i"
+    r"|me|your?|our|we|here|are|have|want|would|like|need|should|must|follow(?:ing)?|the(?:se)?|few|some|all|general|an?"
+    r"|one|two|three|more|things?|goals?|tasks?|reminder|notes|preferences?|constraints?|requirements?"
+    r"|wie (?:ich schon sagte|gesagt)|merke? dir|hier|sind|meine?|die|folgende|regeln|beachten?|vorlieben|anforderungen"
+    r"|comme je (?:te |vous )?l'ai (?:déjà )?dit|n'oublie[zs]? pas|rappel|voici|mes|les|règles|préférences"
+    r"|como (?:ya |te |eu |já )*(?:dije|disse)|mis|las|reglas|preferencias|lembre-se|minhas|regras|preferências"
+    r"|как я (?:уже )?(?:говорил|сказал)а?|не забудь|мои|вот|правила|предпочтения"
 )
-"""Words before a colon that announce the words of others, unless they are about rules."""
-_ABOUT_RULES = _words("rule instruction regel règle regla regra правил 规则 要求 ルール")
+_OWN_CJK = "我的|请|记住|规则|要求|注意|重要|另外|以下|是|偏好|我说过|ルール|お願い|好み|私の|は|の"
+_LEADS = "|".join(f"{one.lead}|{one.since}" for one in (_ENGLISH, *_OTHERS))
+_OWN_LABEL = re.compile(
+    rf"(?i)(?!\W*(?:an?|i|me|you|we|ich|as)\W*$)(?:[\W\d_]*+(?:(?:{_LEADS}|{_OWN_WORDS})\b|{_OWN_CJK}))++[\W\d_]*"
+)
+"""A label or heading before a person's own words, of these words alone; any other may introduce somebody else's."""
+_NO_SPEECH = re.compile(
+    r"(?!\[Image)[ \t]*(?:[^\w\s\0(¿¡【@/.*_•–-]|[@/._-](?![\w\s_])|-(?=\w)|[*_]{3}|[*_]+[^.!?]+[*_]:?$|\d\d?:\d"
+    r"|\S{2,}> |[\w.]+ ?=\s|(?=[!-~]*\w[./]\w)[!-~]+$)|(?: {2}|\t)(?!\s*(?:[-*•]|\d{1,3}[.)])\s)"
+    r"|[^\n]*(?:[{}|│]|\d:\d\d(?:\W| ?[AP]M)?|[.!?\0] [-–—]{1,2} ?\w+(?: \w+)?)$|(?!\s*[-*•\d])[^\n]*;$"
+    r"|[^\n]*(?:\t|[^.!?:\s] {2,}\S| \| )"
+)
+"""A heading, a divider; a line of code, of a table, of a log, of a quotation with its author; indented, in brackets."""
 
 
 @lru_cache(maxsize=1_024)
 def sentences(text: str) -> tuple[tuple[str, str], ...]:
-    """Return the sentences of a typed text, each as it stands and with code and quotations masked."""
-    text = text if len(text) <= _LONGEST_TYPED else _edges(text.replace("\r\n", "\n"))
+    """Return the sentences of a person's own speech in a typed text, as they stand and with quotations masked.
+
+    There are none behind a label of other words than a person's own, nor behind a line that is no speech.
+    """
+    text = text if len(text) <= _LONGEST_TYPED else text.lstrip().partition("\n\n")[0][:_LONGEST_TYPED]
     masked = _MASKED.sub(_mask, text).replace("’", "'")
     found: list[tuple[str, str]] = []
-    for first, last in (span for line in _prose_lines(masked) for span in _spans(masked, *line)):
-        said, plain = text[first:last].strip(), masked[first:last].replace("*", "")
-        head, colon, rest = plain.lower().partition(":" if ":" in plain else "：")
-        if colon and any(word in head for word in _GIVEN) and not any(word in head for word in _ABOUT_RULES):
-            if not (rest or masked[last : last + 9]).lstrip().startswith(_FILLER):
-                break  # the rest is somebody else's
-        elif len(said.splitlines()) == 1:
-            found.append((said, plain))
+    before = 0  # the sentences before the paragraph
+    for start, end in pairwise(accumulate(map(len, masked.splitlines(keepends=True)), initial=0)):
+        line = masked[start:end].rstrip()
+        if not line:
+            before = len(found)
+        elif _OWN_LABEL.fullmatch(line):
+            continue
+        elif _NO_SPEECH.match(line) and not _is_wrapped(masked, start):
+            return tuple(found[:before])
+        else:
+            for first, last, is_whole in _spans(masked, start, end):
+                if (first := _behind_labels(masked, first, last)) < 0:
+                    return tuple(found)
+                said = text[first:last].strip()
+                if is_whole and len(said.splitlines()) == 1:
+                    found.append((said, masked[first:last].strip().replace("*", "")))
     return tuple(found)
+
+
+def _behind_labels(text: str, first: int, last: int) -> int:
+    """Return where a sentence begins behind the labels that a person puts before it; -1 behind any other label."""
+    for at in range(first, last):
+        is_end = not text[at + 1 : at + 2].strip("*_").strip() or "\u3040" <= text[at - 1] <= "\u9fff"
+        head = text[first:at] if text[at] in "：】" or (text[at] == ":" and is_end) else None
+        if head is None or (head.rfind("(") > head.rfind(")") and text.find(")", at, last) >= 0):  # an aside
+            continue
+        if is_rule(head.replace("*", "")):
+            return first
+        if not _OWN_LABEL.fullmatch(head):
+            return -1
+        first = at + 1
+        while first < last and text[first] in " \t*_":
+            first += 1
+    return first
 
 
 def _mask(found: re.Match[str]) -> str:
@@ -270,38 +308,19 @@ def _mask(found: re.Match[str]) -> str:
     return _FILLER * (len(said) - kept) + said[len(said) - kept :]
 
 
-def _edges(text: str) -> str:
-    """Return the first and the last paragraph of a long text, or the lines of them that are near enough to its ends."""
-    first, _, rest = text.strip().partition("\n\n")
-    last = rest.rpartition("\n\n")[2]
-    first = first if len(first) <= _LONGEST_EDGE else first[:_LONGEST_EDGE].rpartition("\n")[0]
-    last = last if len(last) <= _LONGEST_EDGE else last[-_LONGEST_EDGE:].partition("\n")[2]
-    opened = "```" if first.count("```") % 2 else ""
-    return f"{first}\n{opened}\n\n{last if text.count('```', 0, -len(last)) % 2 == 0 else ''}"
-
-
-def _prose_lines(text: str) -> Iterator[tuple[int, int]]:
-    """Yield the spans of the lines of prose."""
-    for start, end in pairwise(accumulate(map(len, text.splitlines(keepends=True)), initial=0)):
-        bare = text[start:end].strip()
-        if bare and not bare.startswith(_CODE_STARTS) and not bare.endswith((";", "{", "}")):
-            yield start, end
-
-
-def _spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the spans of the sentences that begin and end in a line."""
+def _spans(text: str, start: int, end: int) -> Iterator[tuple[int, int, bool]]:
+    """Yield the spans of the sentences in a line, and whether each begins and ends in it."""
     mark = _LIST_MARK.match(text, start, end)
     first = mark.end() if mark else start
     stop = start + len(text[start:end].rstrip())
     is_begun = _is_wrapped(text, start)
     for found in sentence_ends(text, first, stop):
-        if not is_begun:
-            yield first, found.start() if found[0].startswith(",") else found.end()
+        yield first, found.start() if found[0].startswith(",") else found.end(), not is_begun
         is_begun, first = False, found.end()
         while first < stop and text[first].isspace():
             first += 1
-    if first < stop and not is_begun and not _is_wrapped(text, end):
-        yield first, stop
+    if first < stop:
+        yield first, stop, not is_begun and not _is_wrapped(text, end)
 
 
 def _is_wrapped(text: str, place: int) -> bool:

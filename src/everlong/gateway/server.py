@@ -153,7 +153,7 @@ class GatewayServer:
                 changed = (await asyncio.to_thread(reload)).gateway
                 self.front.guard.change(changed)
             except (ConfigError, OSError) as error:
-                self._log.say("error", "keys not read", problem=type(error).__name__)
+                self._log.say("error", "keys not read", problem=getattr(error, "key", "") or type(error).__name__)
             else:
                 self._log.say("info", "keys read", keys=len(changed.keys))
 

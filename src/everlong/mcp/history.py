@@ -148,10 +148,7 @@ class History:
     def _nothing(self, query: str, page: int) -> str:
         if page > 1:
             return f"[nothing more for {name_quoted(query)}]"
-        return f"[nothing found for {name_quoted(query)}{self._here()}; try other words]"
-
-    def _here(self) -> str:
-        return "" if self.folders is None else " in the conversations of this folder"
+        return f"[nothing found for {name_quoted(query)}{self._near()}; try other words]"
 
     def _near(self) -> str:
         return "" if self.folders is None else " in this folder"
@@ -199,7 +196,8 @@ class History:
         found = (one for one in self.newest(after) if client is None or one.client == client)
         shown = list(islice(found, limit + 1))
         if not shown:
-            return f"[no {'more ' if after else ''}conversations{self._near()}]"
+            elsewhere = "; `everlong mcp --all` shows those of every folder" if self._near() else ""
+            return f"[no {'more ' if after else ''}conversations{self._near()}{elsewhere}]"
         lines = [[Quote(self._line(one))] for one in shown[:limit]]
         text, count = fit_quotations(lines, self.answer_tokens - _LEAST, _count, between="\n")
         return f"{text}\n[more: after={shown[count - 1].id}]" if len(shown) > count else text

@@ -60,17 +60,20 @@ _NOTICES = _beginnings("""
 """The beginnings of texts of a client's or harness's own: orders, listings, complaints about an answer."""
 _OTHERS = tuple(map(str.lower, SUMMARY_STARTS)) + _beginnings("""
     This session is being continued | Another language model started | The conversation history before this point
-    The following is a summary | Here is a summary of | Here is the summary of | Summary of the conversation
-    Conversation summary | # Conversation summary | ## Conversation summary | Session summary | # Session summary
     I spoke to you previously | Here are some READ ONLY files | I have *added these files | I added these files to the
     Called the Read tool | Called the List tool | Read tool failed | Reading MCP resource | Context information is below
-    Context: | Documents: | Excerpts: | Knowledge: | Passages: | Sources: | Output: | Response: | Result: | Results:
-    Stderr: | Stdout: | { | The code above was executed | The original query is as follows
+    The code above was executed | The original query is as follows
 """)
 """The beginnings of texts in which other words are repeated: summaries, files, results, passages, data."""
+_THING = (
+    r"(?:chunks?|contexts?|documents?|excerpts?|knowledge|logs?|outputs?|passages?|references?|responses?|results?"
+    r"|snippets?|sources?|stack ?trace|stderr|stdout)"
+)
+"""What a tool or a search puts into a message."""
 _REPEATS = re.compile(
     r"[^\n]{0,80}\b(?:following|retrieved|provided)(?: \w+){0,3} (?:context|passages|excerpts|search results)\b"
-    r"|ran `[^\n]*+\n|\[\s*+[\[{\"]"
+    r"|#{0,2} ?(?:conversation|session) summary|(?:the following|here) is (?:a|the) summary|summary of the conversation"
+    rf"|ran `[^\n]*+\n|\[\s*+[\[{{\"]|{_THING}:"
 )
 """The same for prompts that bring passages along, for shell lines, and for lists of data."""
 _ALIKE = str.maketrans(
@@ -96,43 +99,40 @@ _OPEN = re.compile(rf"{_LINE}<++({_NAME})(?=[\s>])")
 _CLOSE = re.compile(rf"</({_NAME})")
 _SUBJECT = r"(?:fwd?|subject|betreff|asunto|objet|тема|主题|件名)"
 _SOURCE = (
-    r"(?:\b(?:articles?|command|contents?|context|documents?|e-?mails?|errors?|excerpts?|files?|history|information"
-    r"|knowledge|logs?|messages?|observations?|outputs?|pages?|passages?|references?|responses?|results?|screen(?:shot)?"
-    r"|snippets?|sources?|stack ?trace|state|stderr|stdout|summary|terminal|tool|transcripts?|website|got|printed"
-    r"|produced|replied|returned|said|says|wrote|ergebnis|ausgabe|inhalt|datei|r[ée]sultats?|sortie|contenus?|fichier|resultados?"
-    r"|salida|contenido|archivo)\b|结果|输出|内容|文件|出力|結果|результат|вывод|файл)"
+    rf"(?:\b(?:{_THING}|articles?|command|contents?|e-?mails?|errors?|files?|history|information|messages?|observations?"
+    r"|pages?|screen(?:shot)?|state|summary|terminal|tool|transcripts?|website|got|printed|produced|replied|returned|said"
+    r"|says|wrote|ergebnis|ausgabe|inhalt|datei|r[ée]sultats?|sortie|contenus?|fichier|resultados?|salida|contenido"
+    r"|archivo)\b|结果|输出|内容|文件|出力|結果|результат|вывод|файл)"
 )
 """Words for what is put into a message: the thing, where it stood, or how it came."""
 _LABEL = rf"(?=[^\n]{{1,200}}:{_END})(?:[^\n]*[.!?] )?+[^\n]*?{_SOURCE}[^\n]*+"
 """A line whose last sentence announces such words: "The tool returned:", "Fix these errors:"."""
+_WHICH = r"(?: (?:by|for|from|of) [^\n:]{1,80}| ?[\[(#][^\n\])]{0,80}[\])]?| ?\d+)?"
 _HEADINGS = (
     # results of tools
     r"(?:exit ?code|\[[^\]\n]{1,300}\] result|execution result of [^\n:]{1,80}"
     rf"|command [\w.-]{{1,80}} returned|tool [\w.`'\"-]{{1,80}}|context)\s*+:|observation(?:\s*+:|{_END})"
     r"|\[/?(?:tool|inst|quote)|\[\w+ for '",
     r"(?:action|api|bash|browser|code|command|console|execution|function|page|python|query|retrieval|screenshot|script"
-    r"|search|shell|step \d+|terminal|test|tool|web)[ _-](?:call[ _-])?(?:context|outputs?|responses?|results?|text)"
-    rf"(?: (?:by|for|from|of) [^\n:]{{1,80}}| ?[\[(][^\n\])]{{0,80}}[\])])?(?:\s*+:|{_END})",
-    r"(?:documents?|excerpts?|knowledge|logs?|output|passages?|references?|response|results?|snippets?|sources?"
-    rf"|stack ?trace|stderr|stdout|i ran this command|(?:retrieved|contents? (?:of|from)) [^\n]{{1,80}}?)\s*+:{_END}",
-    r"(?:here(?:'s| is| are)|this is)[^\n:]{0,40} (?:contents?|documents?|e-?mail|errors?|excerpts?|logs?|messages?"
-    rf"|outputs?|passages?|results?|transcript)\b[^\n]{{0,120}}?:{_END}",
-    r"(?:outputs?|responses?|results?) (?:by|for|from|of) [^\n:]{1,80}:|[^\n:]{0,20}(?:结果|输出|結果|出力):",
+    rf"|search|shell|step \d+|terminal|test|tool|web)[ _-](?:call[ _-])?(?:{_THING}|text){_WHICH}(?:\s*+:|{_END})",
+    rf"{_THING}(?:(?=[ \[(#\d]){_WHICH}\s*+:|:{_END})"
+    rf"|(?:i ran this command|(?:retrieved|contents? (?:of|from)) [^\n]{{1,80}}?):{_END}",
+    r"(?:here(?:'s| is| are)|this is)[^\n:]{0,40} (?:contents?|e-?mail|errors?|messages?|transcript"
+    rf"|{_THING})\b[^\n]{{0,120}}?:{_END}|[^\n:]{{0,20}}(?:结果|输出|結果|出力):",
     # passages and pastes
     rf"\[(?:(?!…|i have edited|image|message of|request interrupted)[^\]\n]*+\]?\]{_END}"
     rf"|(?=[^\]\n]*+\]:)[^\]\n]*?{_SOURCE}[^\]\n]*+\]:)",
-    r"(?:chunk|context|document|excerpt|passage|result|snippet|source) ?[\[(#]?\d+[\])]?\s*+:",
     r"[-=]{3,} ?\w[^\n]{2,80}? ?[-=]{3,}|(?:agent|ai|assistant|bot|model|system|tool)\*{0,2}:",
     rf"#{{0,4}} ?(?:current )?(?:document|file|page|path|url)(?:name|path)?: ?\S++{_END}"
     rf"|(?:#{{1,6}} ?|\*\*|`)(?:https?://\S++|[\w./-]+\.\w{{1,8}}[`*]*+:?){_END}|[\w./-]+\.\w{{1,8}}(?::{_END}|\n---{_END})",
-    r"traceback \(most|diff --git |--- [^\n]+\n\+\+\+ |@@ -\d|commit [0-9a-f]{7,40}\b"
+    r"traceback \(most|diff --git |--- [^\n]+\n\+\+\+ |commit [0-9a-f]{7,40}\b"
     r"|(?:\$|❯|➜|(?:in|out) ?\[\d+\]:|ps [a-z]:\\[^\n>]*+>|[\w.-]{1,40}@[\w.-]{1,40}:[^\n$#]{0,80}[$#]) ",
     # summaries of ours
     r"standing rules of the user, in force|## (?:constraints & preferences|pending user asks|critical context)",
     # mail and chats
-    r"begin forwarded message:|\[?forwarded (?:from|message)[^\n]{0,80}[\]:]"
+    r"begin forwarded message:"
     r"|(?:on|am|le|el) [^\n]{1,200}(?:wrote|schrieb|a écrit|escribió)[^\n]{0,80}:(?!\s*+>)",
-    rf"[^\n\[]{{1,60}}(?:, \[\d[^\]\n]{{4,30}}\]| — [^\n]{{0,20}}\d:\d\d[ apm]*+|  \d{{1,2}}:\d\d[ apm]*+){_END}"
+    rf"[^\n\[]{{1,60}}(?:, \[\d[^\]\n]{{4,30}}\]|(?: — [^\n]{{0,20}}|  \d?)\d:\d\d[ apm]*+){_END}"
     rf"|\d{{1,2}}:\d\d(?: ?[ap]m)?(?:{_END}| <)|\[\d[\d:.,/ -]*+[^\]\n]{{0,20}}\]"
     r"|\d\d?[/.]\d\d?[/.]\d{2,4},? \d\d?:\d\d",
     rf"{_SUBJECT} ?:|(?:(?:from|to|cc|date|sent|von|an|datum|gesendet|de|para|envoyé|à|от|发件人|差出人|title|url"

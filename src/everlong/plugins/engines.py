@@ -120,6 +120,5 @@ def _is_exported_engine(one: type, module: ModuleType) -> bool:
     """Return whether a class is the plugin's own engine, and not one that it imported to build on."""
     if one.__module__.partition(".")[0] == "everlong":
         return False
-    if issubclass(one, ContextEngine):
-        return not inspect.isabstract(one)
-    return one.__module__.partition(".")[0] == module.__name__.partition(".")[0] and not missing_methods(one)
+    is_its_own = one.__module__.partition(".")[0] == module.__name__.partition(".")[0]
+    return issubclass(one, ContextEngine) or (is_its_own and not missing_methods(one))

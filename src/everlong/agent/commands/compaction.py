@@ -157,4 +157,4 @@ def summary(desk: Desk, words: str) -> None:
     one = pick(done, words) if words else done[-1]
     desk.show.line(f"The summary of compaction {done.index(one) + 1}, {_when(one)}", "bold")
     covered = covered_by(desk.agent.conversation.store, one)
-    desk.show.text(covered.summary or "its words are no longer stored")
+    desk.show.line(covered.summary or "its words are no longer stored")

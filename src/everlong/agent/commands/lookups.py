@@ -29,7 +29,7 @@ def search(desk: Desk, words: str) -> None:
         raise ChatError("say what to look for: /search WORDS; then /search NUMBER opens a hit")
     if words.isdigit() and desk.found:
         page = store.read(pick(desk.found, words))
-        desk.show.text(page.text)
+        desk.show.line(page.text)
         return
     hits = [hit for hit in _find(desk, words) if hit.node is not None][:_MOST_HITS]
     desk.found = [hit.node for hit in hits if hit.node is not None]
@@ -78,7 +78,7 @@ def memory(desk: Desk, words: str) -> None:
     del words
     manager = desk.agent.memory
     text = manager.prompt_block() if manager is not None else ""
-    desk.show.text(text or "nothing is remembered yet")
+    desk.show.line(text or "nothing is remembered yet")
 
 
 # -- where the window goes ---------------------------------------------------------------------------------------------

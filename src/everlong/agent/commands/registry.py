@@ -50,10 +50,6 @@ class Screen(Protocol):
         """Write a line."""
         ...
 
-    def text(self, text: str) -> None:
-        """Write a text of several lines."""
-        ...
-
 
 class Desk(Protocol):
     """Everything that a command works with, in a terminal or in a channel."""

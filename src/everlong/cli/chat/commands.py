@@ -71,7 +71,7 @@ def tools(desk: ChatDesk, words: str) -> None:
     if words:
         record = pick(desk.show.tools, words)
         desk.show.line(f"{record.summary} → {record.outcome}, {record.seconds:.1f} s", "bold")
-        desk.show.text(record.text)
+        desk.show.line(record.text)
         return
     for number, record in enumerate(desk.show.tools, 1):
         desk.show.line(f"[{number}] {record.summary} → {record.outcome}")

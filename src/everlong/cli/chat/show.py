@@ -274,7 +274,7 @@ class Show:
 
     def _print_block(self, text: str) -> None:
         if self.plain:
-            self.text(text)
+            self.line(text)
         else:
             print_markdown(self.console, visible(text), self._theme.code)
 
@@ -306,12 +306,8 @@ class Show:
         self.state.refresh()
 
     def line(self, text: str, style: str = "") -> None:
-        """Print one line."""
+        """Print a text of one or more lines, with control characters spelled out."""
         self._print_words(self.console, Text(visible(text), style=style))
-
-    def text(self, text: str) -> None:
-        """Print a text as it was written, with control characters spelled out."""
-        self.console.print(Text(visible(text)), soft_wrap=True)
 
     def output(self, data: bytes) -> None:
         """Show the newest lines that a running command prints; called in another thread."""
@@ -326,7 +322,7 @@ class Show:
     def code(self, text: str, language: str) -> None:
         """Print code in colours, or as it is for a screen reader or a pipe."""
         if self.plain:
-            self.text(text)
+            self.line(text)
         else:
             self.console.print(code_of(visible(text), language, self._theme.code))
 
@@ -378,7 +374,7 @@ class Show:
         if not detail or detail == request.summary:
             return
         if self.plain:
-            self.text(detail)
+            self.line(detail)
         else:
             kind = "diff" if detail.startswith(("---", "+++", "@@")) else "sh" if request.effect == "runs" else "text"
             self.console.print(Padding(code_of(detail, kind, self._theme.code), (0, 0, 0, 2)))

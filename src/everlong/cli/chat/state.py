@@ -94,8 +94,8 @@ class ChatState:
         self._context = f"context {used:,} / {window:,} ({100 * used // window} %)"
         self._cache = _describe_cache(agent)
         session = agent.conversation.session
-        if session is not None:  # with summaries and memory, as /usage tells it
-            self.cost = agent.conversation.store.conversations.get(session.id).cost
+        # With summaries and memory, as /usage tells it.
+        self.cost = agent.conversation.store.conversations.get(session.id).cost if session is not None else 0.0
         self.changed()
 
     def status(self, width: int, waiting: int = 0) -> str:
