@@ -302,7 +302,8 @@ def test_a_response_of_another_key_is_not_gone_on_from(
                 assert answer.status == 404, spelled
         for item in ('{"id":"msg_1","id":"msg_1"}', '{"id":"msg_1","role":null}', '{"type":"", "id":"msg_1"}'):
             told = f'{{"model":"m","input":[{json.dumps(USER)},{item}]}}'
-            assert client.ask(told.encode(), "/v1/responses", [("x-everlong-key", BOB), *way]).status in {400, 404}, item
+            answer = client.ask(told.encode(), "/v1/responses", [("x-everlong-key", BOB), *way])
+            assert answer.status in {400, 404}, item
         twice = b'{"model":"m","input":"x","previous_response_id":"%s","previous_response_id":null}' % ident.encode()
         assert client.ask(twice, "/v1/responses", [("x-everlong-key", BOB), *way]).status == 400
         wide = json.dumps({"model": "m", "input": "x", "previous_response_id": ident}).encode("utf-16")
