@@ -17,7 +17,7 @@ from tests.caching.scripted import SESSIONS, digest, sent
 RECORDED = Path(__file__).parent / "prefixes.json"
 
 
-MOVED = pytest.mark.moves_cache_prefix(reason="quoted lines are whole, and dated by what changed since")
+MOVED = pytest.mark.moves_cache_prefix(reason="turns lose whole sentences first, and quoted statements are whole")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[MOVED] * (name == "compacted")) for name in SESSIONS])

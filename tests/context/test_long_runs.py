@@ -9,7 +9,7 @@ from everlong.context.chronicle import _FILE, _QUOTED_TURN, Chronicle
 from everlong.context.digest import without_marks
 from everlong.context.document import _EMPTY_ITEM, SummaryDocument
 from everlong.context.oversized import is_stub
-from everlong.context.plans import _NUMBER, checklist
+from everlong.context.record import _NUMBER, checklist
 from everlong.context.rule_wording import is_rule, sentences
 from everlong.context.summarizers import clean_answer
 from tests.context.builders import call, long_session, summary_text

@@ -18,7 +18,6 @@ from typing import NamedTuple
 from everlong.context.document import SummaryDocument
 from everlong.context.literals import is_summary
 from everlong.context.names import entities, names_by_line
-from everlong.context.plans import PlanItem, read_plan, render_item
 from everlong.context.quoted_lines import (
     LineChoice,
     QuotedLine,
@@ -27,7 +26,7 @@ from everlong.context.quoted_lines import (
     quotable_lines,
     richest,
 )
-from everlong.context.record import Step, read_steps
+from everlong.context.record import PlanItem, Step, read_plan, read_steps, render_item
 from everlong.context.text import (
     TextCount,
     clause_prefixes,

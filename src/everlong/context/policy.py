@@ -113,7 +113,15 @@ def compute_budgets(settings: CompressionValues, context_length: int) -> Budgets
             "give the size of the model's window, for example 200000",
             key="context_length",
         )
-    grounds = _threshold_grounds(settings, context_length)
+    is_auto = settings.threshold == "auto"
+    share = float(CompressionValues().threshold if settings.threshold == "auto" else settings.threshold)
+    tokens = int(context_length * share)
+    if settings.threshold_is_explicit and not is_auto:
+        grounds = ThresholdGrounds(tokens, context_length, share, tokens, is_set=True)
+    else:  # the usual share, with a floor for small windows
+        floor = min(settings.minimum_context_length, int(context_length * _FLOOR_SHARE_OF_WINDOW))
+        lifted = max(tokens, floor)
+        grounds = ThresholdGrounds(lifted, context_length, share, tokens, floor_tokens=floor, is_auto=is_auto)
     cap = max(1, min(int(context_length * _SUMMARY_SHARE_OF_WINDOW), settings.summary_max_tokens))
     return Budgets(
         context_length=context_length,
@@ -124,17 +132,6 @@ def compute_budgets(settings: CompressionValues, context_length: int) -> Budgets
         summary_ratio=settings.summary_ratio,
         grounds=grounds,
     )
-
-
-def _threshold_grounds(settings: CompressionValues, context_length: int) -> ThresholdGrounds:
-    """Return the user's share as it is, or the usual share with a floor for small windows."""
-    is_auto = settings.threshold == "auto"
-    share = float(CompressionValues().threshold if settings.threshold == "auto" else settings.threshold)
-    tokens = int(context_length * share)
-    if settings.threshold_is_explicit and not is_auto:
-        return ThresholdGrounds(tokens, context_length, share, tokens, is_set=True)
-    floor = min(settings.minimum_context_length, int(context_length * _FLOOR_SHARE_OF_WINDOW))
-    return ThresholdGrounds(max(tokens, floor), context_length, share, tokens, floor_tokens=floor, is_auto=is_auto)
 
 
 # -- the automatic threshold: the cheapest one for a conversation's habits ---------------------------------------------

@@ -99,6 +99,7 @@ def check_summary(
 ) -> Quality:
     """Return the findings on a summary; only its ``prose``, all of it if not given, may invent names."""
     told = _without_names(text).casefold()
+    written = text if prose is None else prose
     found = list(problems)
     if not SummaryDocument.parse(text).items["Goal"]:
         found.append("it has no Goal")
@@ -107,7 +108,7 @@ def check_summary(
         request_kept=_is_named(request.newest_words, told),
         names_kept=_names_kept(text, request),
         rules_kept=rules,
-        invented=tuple(invented_names(text if prose is None else prose, _source(request))),
+        invented=tuple(_invented_names(written, request)) if written else (),
         problems=tuple(found),
     )
 
@@ -135,16 +136,13 @@ def _names_kept(text: str, request: SummaryRequest) -> float:
     return len(set(wanted).intersection(entities(text))) / len(wanted) if wanted else 1.0
 
 
-def _source(request: SummaryRequest) -> str:
+def _invented_names(text: str, request: SummaryRequest) -> list[str]:
+    """Return the names of a text that are nowhere in its source; a dotted name is there if its parts are."""
+    names = [name for name in dict.fromkeys(entities(text)) if not _is_plain_number(name)]
     messages: Iterable[Message] = [*request.prefix, *request.before, *request.turns, *request.after]
     unique = {id(message): message for message in messages}.values()
     more = (request.previous, request.memory_context, request.focus_topic)
-    return "\n".join([*map(whole_text, unique), *(text for text in more if text)])
-
-
-def invented_names(text: str, source: str) -> list[str]:
-    """Return the names of a text that are nowhere in the source; a dotted name is there if its parts are."""
-    names = [name for name in dict.fromkeys(entities(text)) if not _is_plain_number(name)]
+    source = "\n".join([*map(whole_text, unique), *(text for text in more if text)])
     unknown = [name for name in names if name not in source]
     if not unknown:
         return []

@@ -199,19 +199,20 @@ _IF = r"wenn|falls|quand|si|cuando|quando|se|если|когда"
 @cache
 def _pattern(words: _Language | str) -> re.Pattern[str]:
     """Return the pattern of a rule in a language; making one takes time, so that most are never made."""
-    if isinstance(words, str):
-        return re.compile(words)
-    rule = words.rule.replace("VERB", words.verb).replace("NOT", words.order)
-    lead = rf"(?:(?:{words.lead})\b[\s,:.!–—-]*){{0,4}}"
-    near = r"(?:(?! (?:that|which|die|der|das|qui|que|котор\w+) )[^;:,])*?"
-    said = r"(?:(?!, (?:because|since|as|it|i|weil|da|parce|car|porque|pois|потому)\b).)*"  # not the reason behind it
-    return re.compile(
-        rf"(?i)^(?!{said}\b(?:{words.veto})\b)(?:(?:(?P<stands>(?:.*?(?:[,;–—]|\s-)\s*)?{lead}(?:{words.always}|{words.since})\b"
-        rf"[\s,:]+|{lead}(?:{words.when})\b[^,]*(?:,[^,]*)?,\s*)|(?:{_IF})\b[^,]*,\s*)?{lead}(?:{rule}"
-        rf"|{words.verb}(?(stands)|{near}\b(?:{words.later or words.always}|{words.since}))"
-        rf"|(?(stands)(?:{words.always})?\s*(?=\S)(?:{words.order}|{words.wish}|{_AT_MOST})|(?!)))"
-        rf"|(?:.*?(?:[,;:–—]|\b(?:and|so|but|because|since|given|in))\s*)?{lead}(?:{words.wish}))"
-    )
+    if isinstance(words, _Language):
+        rule = words.rule.replace("VERB", words.verb).replace("NOT", words.order)
+        lead = rf"(?:(?:{words.lead})\b[\s,:.!–—-]*){{0,4}}"
+        near = r"(?:(?! (?:that|which|die|der|das|qui|que|котор\w+) )[^;:,])*?"
+        # The words before the reason:
+        said = r"(?:(?!, (?:because|since|as|it|i|weil|da|parce|car|porque|pois|потому)\b).)*"
+        words = (
+            rf"(?i)^(?!{said}\b(?:{words.veto})\b)(?:(?:(?P<stands>(?:.*?(?:[,;–—]|\s-)\s*)?{lead}"
+            rf"(?:{words.always}|{words.since})\b[\s,:]+|{lead}(?:{words.when})\b[^,]*(?:,[^,]*)?,\s*)|(?:{_IF})\b[^,]*,\s*)?{lead}(?:{rule}"
+            rf"|{words.verb}(?(stands)|{near}\b(?:{words.later or words.always}|{words.since}))"
+            rf"|(?(stands)(?:{words.always})?\s*(?=\S)(?:{words.order}|{words.wish}|{_AT_MOST})|(?!)))"
+            rf"|(?:.*?(?:[,;:–—]|\b(?:and|so|but|because|since|given|in))\s*)?{lead}(?:{words.wish}))"
+        )
+    return re.compile(words)
 
 
 def is_rule(sentence: str) -> bool:
@@ -246,7 +247,6 @@ _OWN_LABEL = re.compile(
     rf"(?i)(?!\W*(?:an?|i|me|you|we|ich|as)\W*$)(?:[\W\d_]*+(?:(?:{_LEADS}|{_OWN_WORDS})\b|{_OWN_CJK}))++[\W\d_]*"
 )
 """A label or heading before a person's own words, of these words alone; any other may introduce somebody else's."""
-_LABEL_END = re.compile(r"[：】]|:(?=[\s*_]|$)|(?<=[\u3040-\u9fff]):")
 _NO_SPEECH = re.compile(
     r"(?!\[Image)[ \t]*(?:[^\w\s\0(¿¡【@/.*_•–-]|[@/._-](?![\w\s_])|-(?=\w)|[*_]{3}|[*_]+[^.!?]+[*_]:?$|\d\d?:\d"
     r"|\S{2,}> |[\w.]+ ?=\s|(?=[!-~]*\w[./]\w)[!-~]+$)|(?: {2}|\t)(?!\s*(?:[-*•]|\d{1,3}[.)])\s)"
@@ -286,16 +286,16 @@ def sentences(text: str) -> tuple[tuple[str, str], ...]:
 
 def _behind_labels(text: str, first: int, last: int) -> int:
     """Return where a sentence begins behind the labels that a person puts before it; -1 behind any other label."""
-    behind = first
-    while label := _LABEL_END.search(text, behind, last):
-        head, behind = text[first : label.start()], label.end()
-        if head.rfind("(") > head.rfind(")") and text.find(")", behind, last) >= 0:  # an aside
+    for at in range(first, last):
+        is_end = not text[at + 1 : at + 2].strip("*_").strip() or "\u3040" <= text[at - 1] <= "\u9fff"
+        head = text[first:at] if text[at] in "：】" or (text[at] == ":" and is_end) else None
+        if head is None or (head.rfind("(") > head.rfind(")") and text.find(")", at, last) >= 0):  # an aside
             continue
         if is_rule(head.replace("*", "")):
             return first
         if not _OWN_LABEL.fullmatch(head):
             return -1
-        first = label.end()
+        first = at + 1
         while first < last and text[first] in " \t*_":
             first += 1
     return first

@@ -93,17 +93,14 @@ class SummaryRequest:
         return Chronicle.carried_on(self.previous).extended([*self.before, *self.turns])
 
     @cached_property
-    def chronicle_now(self) -> Chronicle:
-        """The chronicle of the whole conversation; plan, files and errors are told as they stand there."""
-        return self.chronicle.extended(self._following(), reads_lines=False)
-
-    @cached_property
     def state(self) -> Chronicle:
         """The plan, files and errors as the newest messages tell them, without lines to quote."""
         before = Chronicle.carried_on(self.previous, reads_lines=False)
-        return before.extended([*self.before, *self.turns, *self._following()][-_NEWEST:])
+        return before.extended([*self.before, *self.turns, *self.following][-_NEWEST:])
 
-    def _following(self) -> list[Message]:
+    @property
+    def following(self) -> list[Message]:
+        """The messages that stay after the summary, without the request in force."""
         return [message for message in self.after if message is not self.latest_user]
 
     @property
@@ -164,7 +161,7 @@ class ExtractiveSummarizer:
         return request.chronicle.write(
             request.budget_tokens,
             request.count,
-            now=request.chronicle_now,
+            now=request.chronicle.extended(request.following, reads_lines=False),
             beside=beside,
             newest=request.newest_words,
             focus=request.focus_topic or "",
