@@ -10,14 +10,18 @@ from functools import partial
 import pytest
 from sqlalchemy import Connection, update
 
+from everlong.config import Settings
+from everlong.context.literals import SUMMARY_PREFIX
+from everlong.inspector.pages.now import read_now
 from everlong.inspector.rendering import format_seconds, format_short, render_markdown
 from everlong.model import Message
-from everlong.store import Store
+from everlong.store import Occasion, Store
 from everlong.store.conversations import ConversationLine
 from everlong.store.schema import session
 from tests.context.builders import assistant, user
 from tests.inspector.conftest import Site
-from tests.inspector.making import PORT_LINE, Ferry, make_long
+from tests.inspector.making import MODEL, PORT_LINE, Ferry, make_long
+from tests.store.engines import ScriptedEngine
 
 
 @pytest.mark.usefixtures("ferry")
@@ -248,3 +252,56 @@ def test_a_page_of_a_long_conversation_reads_only_that_page(store: Store, monkey
 def test_an_address_with_a_slash_at_its_end_leads_to_the_page(site: Site, ferry: Ferry) -> None:
     found = site.get(f"{ferry.link}/")
     assert (found.status, found.headers["Location"]) == (308, ferry.link)
+
+
+def test_now_counts_what_the_model_gets_and_nothing_else(store: Store, ferry: Ferry) -> None:
+    first = user("A long file, pasted. " * 3_000)
+    at = store.record([first, *[assistant("Short."), user("Go on.")] * 400], conversation="pasted")
+    ident = store.sessions.start(at, title="Pasted", from_depth=0).id
+    for one in (ident, ferry.ident):
+        page = read_now(store, Settings(), one)
+        messages = [part for part in page.parts if part.kind not in {"tools", "system", "memory"}]
+        assert page.shares.tokens == sum(part.tokens for part in messages)
+        assert sum(one.tokens for one in page.shares.voices) == page.shares.tokens
+    words = [part for part in read_now(store, Settings(), ident).parts if part.kind == "tail"]
+    assert words[0].tokens > 3_000
+
+
+def test_the_dearest_requests_come_first_and_say_which_compaction_they_followed(site: Site, ferry: Ferry) -> None:
+    page = site.get(f"{ferry.link}/timeline?order=cost")
+    costs = [float(one) for one in re.findall(r'data-label="Cost">\$([\d.]+)<', page.text)]
+    assert len(costs) > 1
+    assert costs == sorted(costs, reverse=True)
+    assert f'{ferry.link}/compactions/1">the first after compaction 1<' in page.text
+
+
+def test_a_search_lists_the_oldest_first_if_asked_to(site: Site, store: Store) -> None:
+    one = store.sessions.start(title="ports")
+    said = [user(f"the port is {number}") for number in range(30)]
+    store.sessions.attach(one.id, store.record(said, conversation=one.id, times=[float(at) for at in range(30)]))
+    first = site.get("/inspector/search?q=port&order=oldest")
+    assert re.findall(r"· message (\d+) ·", first.words) == [str(number) for number in range(1, 21)]
+    following = re.search(r'rel="next" href="([^"]+)"', first.text)
+    assert following is not None
+    second = site.get(following[1].replace("&amp;", "&"))
+    assert re.findall(r"· message (\d+) ·", second.words) == [str(number) for number in range(21, 31)]
+
+
+def test_a_compaction_tells_what_it_cut_itself(site: Site, ferry: Ferry) -> None:
+    told: Message = {"role": "user", "content": f"{SUMMARY_PREFIX}\n\n## Goal\n- Ship the ferries"}
+    engine = ScriptedEngine(lambda messages: [*messages[:2], told, *messages[-1:]])
+    ferry.store.compact(ferry.at, engine, Occasion("threshold", ferry.parts[-1], MODEL), roll_over=ferry.parts[-1])
+    words = site.get(f"{ferry.link}/compactions/3").words
+    cut = re.search(r"messages 2–(\d+) messages: \d+ summarized by an earlier compaction messages (\d+)–", words)
+    assert cut is not None
+    assert int(cut[2]) == int(cut[1]) + 1
+    assert re.search(r"from message \d+ on kept word for word", words)
+    with ferry.store.database.read() as connection:  # what was put in between two messages stands for none
+        path = ferry.store.conversations.path(ferry.ident)
+        assert path.turns_within(connection, ferry.at.id, 5, 5) == (None, None)
+        assert path.turns_within(connection, ferry.at.id, 4, 5) == (5, 5)
+
+
+def test_the_transcript_marks_a_compaction_that_was_undone(site: Site, ferry: Ferry) -> None:
+    ferry.store.undo(ferry.at)
+    assert re.search(r"Compaction 2 undone ·", site.get(f"{ferry.link}/transcript").words)

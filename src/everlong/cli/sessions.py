@@ -328,10 +328,10 @@ def _show_summary(store: Store, ident: str, *, as_json: bool) -> None:
 @click.option("--before", callback=parse_time, metavar="WHEN", help="Only what was said before this time.")
 @click.option(
     "--by",
-    type=click.Choice(["relevance", "time"]),
+    type=click.Choice(["relevance", "time", "oldest"]),
     default="relevance",
     show_default=True,
-    help="The order of the hits; by time, the newest first.",
+    help="The order of the hits; by time, the newest first; or the oldest first.",
 )
 @click.option("-n", "--limit", type=click.IntRange(1, 1_000), default=10, show_default=True, help="The most hits.")
 @json_option

@@ -119,7 +119,7 @@ class StoreHandlers:
         """Show the hits of a search."""
         page = search.read_search(visit.store, visit.query)
         fate_of = partial(search.fate_of, visit.store)
-        return _page(visit, self._reader, "search.html", "search", page=page, modes=search.MODES, fate_of=fate_of)
+        return _page(visit, self._reader, "search.html", "search", page=page, asked=search, fate_of=fate_of)
 
     def cost(self, visit: Visit) -> Answer:
         """Show what models were paid; the figures may take a while, so the page begins without them."""
@@ -142,12 +142,13 @@ class ConversationHandlers:
         """Show the context as the model gets it."""
         found = self._found(visit)
         page = now.read_now(visit.store, self._reader.settings, found.id)
-        return self._tab(visit, found, "now.html", "now", page=page, load=partial(now.read_tools, visit.store, found))
+        return self._tab(visit, found, "now.html", "now", page=page)
 
     def timeline(self, visit: Visit) -> Answer:
         """Show the size of each request, and what the provider's cache did with it."""
         found = self._found(visit)
-        page = timeline.read_timeline(visit.store, self._reader.settings, found.id, visit.number("before"))
+        is_by_cost = visit.query.get("order") == "cost"
+        page = timeline.read_timeline(visit.store, found.id, visit.number("before"), is_by_cost=is_by_cost)
         return self._tab(visit, found, "timeline.html", "timeline", page=page)
 
     def chart(self, visit: Visit) -> Answer:

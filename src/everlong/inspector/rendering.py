@@ -67,7 +67,7 @@ def _environment() -> Environment:
         "said": said,
         "seconds": format_seconds,
         "segment": lambda text: quote(str(text), safe=""),
-        "share": lambda value: "<1%" if 0 < value < 0.005 else f"{value:.0%}",
+        "share": lambda value: "<1%" if 0 < value < 0.005 else ">99%" if 0.995 <= value < 1 else f"{value:.0%}",
         "short": format_short,
         "when": format_time,
     }

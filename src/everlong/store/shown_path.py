@@ -126,11 +126,11 @@ class ShownPath:
         return [found.get(place) for place in places]
 
     def turns_within(self, connection: Connection, number: int, low: int, high: int) -> tuple[int | None, int | None]:
-        """Return the first and the last turn at depths in ``(low, high]`` on the way along a branch."""
+        """Return the first and the last turn at depths in ``(low, high]`` along a branch; None where there is none."""
         last, before = self.turn_at(connection, number, high), self.turn_at(connection, number, low)
         if last is not None and before is None:  # the run begins there
             before = next(run.before for run in self.runs if run.low < high <= run.high)
-        return (None, None) if last is None or before is None else (before + 1, last)
+        return (None, None) if last is None or before is None or before >= last else (before + 1, last)
 
     def count_turns(self, connection: Connection) -> int:
         """Return the number of its last message."""

@@ -470,7 +470,6 @@ class TurnFigures(NamedTuple):
     missed: int
     """Tokens that lay in the provider's cache and were paid again."""
     missed_by: str
-    usage: dict[str, Any]
 
 
 class TurnMark(NamedTuple):
@@ -504,17 +503,17 @@ def turns_by_id(core: StoreCore, path: ShownPath, idents: Sequence[int]) -> list
 
 
 def page_of_turns(
-    core: StoreCore, path: ShownPath, parts: Sequence[str], *, limit: int, before: int | None = None
+    core: StoreCore, path: ShownPath, parts: Sequence[str], *, limit: int, before: int | None = None, by: str = "id"
 ) -> list[TurnFigures]:
-    """Return the newest turns of a conversation before a turn's id, newest first."""
+    """Return the newest turns of a conversation before a turn's id, newest first; ``by`` "cost", the dearest."""
     found: list[TurnFigures] = []
     for some in in_batches(list(parts)):
         marks = ",".join("?" * len(some))
         most = 2**62 if before is None else before
-        found += _figure_rows(
-            core, path, f"session IN ({marks}) AND id < ? ORDER BY id DESC LIMIT ?", [*some, most, limit]
-        )
-    return sorted(found, key=lambda one: -one.id)[:limit]
+        order = "coalesce(cost, 0) DESC, id DESC" if by == "cost" else "id DESC"
+        condition = f"session IN ({marks}) AND id < ? ORDER BY {order} LIMIT ?"
+        found += _figure_rows(core, path, condition, [*some, most, limit])
+    return sorted(found, key=lambda one: (one.cost if by == "cost" else 0, one.id), reverse=True)[:limit]
 
 
 def count_turns(core: StoreCore, parts: Sequence[str]) -> int:
@@ -573,7 +572,6 @@ def _figures(row: Sequence[Any], number: int | None) -> TurnFigures:
         cost=cost or 0.0,
         missed=missed if isinstance(missed, int) else 0,
         missed_by=str(about.get("reason") or ""),
-        usage=usage,
     )
 
 
@@ -587,7 +585,7 @@ def _read_usage(told: str | None) -> dict[str, Any]:
 
 # -- sizes -------------------------------------------------------------------------------------------------------------
 
-MOST_BLOCKS = 500
+MOST_BLOCKS = 2_000
 """The blocks of a stretch whose messages are all counted."""
 
 
@@ -596,6 +594,8 @@ class StretchSize(NamedTuple):
 
     messages: int
     tokens: int
+    newest: list[Message]
+    """The messages that were counted."""
 
 
 def size_along(
@@ -606,8 +606,8 @@ def size_along(
     Of a stretch longer than `MOST_BLOCKS`, the newest messages stand for all.
     """
     entries = core.reader.entries(connection, list(path), max(low, high - MOST_BLOCKS), high)
-    newest = [one for one in entries if one.id is not None]
-    tokens = sum(counter.counts([one.message for one in newest]))
+    newest = [one.message for one in entries if one.id is not None]
+    tokens = sum(counter.counts(newest))
     stretch = [one._replace(low=max(low, one.low), high=min(high, one.high)) for one in path]
     messages = sum(count_messages(connection, [one for one in stretch if one.low < one.high]))
-    return StretchSize(messages, tokens * messages // max(1, len(newest)))
+    return StretchSize(messages, tokens * messages // max(1, len(newest)), newest)

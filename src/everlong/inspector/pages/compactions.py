@@ -5,7 +5,7 @@ What was kept, cleared, shortened or summarized is a fact of the stored view; no
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -32,8 +32,9 @@ __all__ = [
     "summary_text",
 ]
 
-Became = Literal["kept", "cleared", "shortened", "stub", "summary", "told anew", "left out"]
+Became = Literal["kept", "cleared", "shortened", "stub", "summary", "summarized before", "told anew", "left out"]
 
+_NOT_SENT = ("left out", "summarized before")
 _MOST_RANGES = 400
 _LONGEST = 6_000
 
@@ -75,12 +76,13 @@ class CompactionPage:
     summary: str
     rules: tuple[str, ...]
     """The user's standing rules, which stand after the summary."""
-    report: dict[str, Any]
     problems: tuple[str, ...]
     invented: tuple[str, ...]
     can_undo: bool
     is_void: bool
     """True if its words were forgotten since."""
+    has_later: bool
+    """True if messages followed what it covers; the system prompt may be counted among those that it sent."""
 
 
 def compaction_rows(store: Store, ident: str) -> list[CompactionRow]:
@@ -107,8 +109,14 @@ def read_compaction(store: Store, ident: str, number: int) -> CompactionPage:
     done = row.done
     path = store.conversations.path(ident)
     items, state = _items(store, done.view_id)
+    earlier = [one.done for one in rows[: number - 1] if not one.is_undone]
     with store.database.read() as connection:
         ranges = list(_ranges(connection, items, path, done.branch))
+        if earlier:
+            past = _ranges(connection, _items(store, earlier[-1].view_id)[0], path, earlier[-1].branch)
+            until = max((one.last_turn or 0 for one in past if one.became == "summary"), default=0)
+            ranges = list(_split(ranges, until))
+    replaced = sum(one.messages if one.became == "kept" else 1 for one in ranges if one.became not in _NOT_SENT)
     quality = _quality(done)
     return CompactionPage(
         row=row,
@@ -117,11 +125,11 @@ def read_compaction(store: Store, ident: str, number: int) -> CompactionPage:
         hidden_ranges=max(0, len(ranges) - _MOST_RANGES),
         summary=summary_text(items),
         rules=tuple(_rules(items)),
-        report=done.report or {},
         problems=_texts(quality.get("problems")),
         invented=_texts(quality.get("invented")),
         can_undo=row.is_in_force,
         is_void=state == "void",
+        has_later=(done.messages_after or 0) > replaced + 1,
     )
 
 
@@ -168,6 +176,17 @@ def _ranges(connection: Connection, items: Sequence[ViewItem], path: ShownPath, 
         count = 0 if first is None or last is None else last - first + 1
         text = "" if item.message is None else text_of(item.message)[:_LONGEST]
         yield ChangedRange(_became(item), first, last, count, text)
+
+
+def _split(ranges: Iterable[ChangedRange], until: int) -> Iterator[ChangedRange]:
+    """Yield the stretches; of a summarized one, apart what an earlier compaction had summarized up to a turn."""
+    for one in ranges:
+        first, last = one.first_turn or 1, one.last_turn or 0
+        if one.became == "summary" and first <= until < last:
+            yield ChangedRange("summarized before", first, until, until - first + 1, "")
+            yield one._replace(first_turn=until + 1, messages=last - until)
+        else:
+            yield one
 
 
 def _became(item: ViewItem) -> Became:

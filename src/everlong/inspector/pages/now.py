@@ -1,7 +1,4 @@
-"""The context as the model gets it now: tools, system prompt, memory, head, summary and tail, with their sizes.
-
-Sizes come from the store without reading the messages; the provider's last report is the measure of the whole.
-"""
+"""The context as the model gets it now: tools, system prompt, memory, head, summary and tail, with their sizes."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from sqlalchemy import select
 
 from everlong.config import compression_values
-from everlong.context.literals import is_acknowledgement, is_summary
+from everlong.context.literals import is_summary
 from everlong.context.policy import compute_budgets
 from everlong.errors import ConfigError
 from everlong.memory.notes import NOTES_HEADING
@@ -31,7 +28,6 @@ from everlong.model import (
 from everlong.providers.catalogue import Catalogue
 from everlong.providers.endpoints import endpoint_for, parse_model_name
 from everlong.store.compaction import view_for
-from everlong.store.conversations import ConversationLine
 from everlong.store.schema import branch, compaction, view
 from everlong.store.turns import page_of_turns, size_along
 from everlong.store.views import items_of, system_of
@@ -44,7 +40,7 @@ if TYPE_CHECKING:
     from everlong.store import Conversation, Store
     from everlong.store.shown_path import ShownPath, ShownRun
 
-__all__ = ["path_of", "read_now", "read_tools", "share_tokens"]
+__all__ = ["path_of", "read_now", "share_tokens"]
 
 PartKind = Literal["tools", "system", "memory", "kept", "summary", "told", "edited", "tail"]
 
@@ -70,6 +66,8 @@ class ContextPart(NamedTuple):
     last_turn: int | None
     texts: tuple[PartText, ...]
     """The words; none for messages, which the transcript shows."""
+    sent: Sequence[Message] = ()
+    """The messages as they are sent; of a long stretch, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +83,7 @@ class NowPage:
     threshold: int | None
     model: str
     is_compacted: bool
+    shares: Shares
 
 
 def window_of(store: Store, settings: Settings, found: Conversation) -> tuple[int | None, int | None]:
@@ -118,14 +117,14 @@ def read_now(store: Store, settings: Settings, ident: str) -> NowPage:
     window, threshold = window_of(store, settings, found)
     parts: list[ContextPart] = []
     is_compacted = False
+    counter = MessageCounter(counter_for(model.rpartition(":")[2]))
     if path.runs:
         with store.database.read() as connection:
-            counter = MessageCounter(counter_for(model.rpartition(":")[2]))
             parts, is_compacted = _parts(store, connection, path, path.runs[-1], counter)
     newest = page_of_turns(store, path, found.parts[-3:], limit=20)
     reported = next((one.prompt for one in newest if one.prompt), None)
     total = sum(part.tokens for part in parts)
-    return NowPage(tuple(parts), total, reported, window, threshold, model, is_compacted)
+    return NowPage(tuple(parts), total, reported, window, threshold, model, is_compacted, _shares(parts, counter))
 
 
 def _parts(
@@ -147,7 +146,7 @@ def _parts(
     size = size_along(store, connection, run.path, cover, run.high, counter)
     if size.messages:
         turns = path.turns_within(connection, run.branch, cover, run.high)
-        parts.append(ContextPart("tail", size.tokens, size.messages, *turns, ()))
+        parts.append(ContextPart("tail", size.tokens, size.messages, *turns, (), size.newest))
     return parts, shown is not None
 
 
@@ -190,14 +189,15 @@ def _view_parts(
         turns = path.turns_within(connection, run.branch, item.from_depth, item.to_depth)
         if item.kind == "keep":
             size = size_along(store, connection, run.path, item.from_depth, item.to_depth, counter)
-            made = ContextPart("kept", size.tokens, size.messages, *turns, ())
+            made = ContextPart("kept", size.tokens, size.messages, *turns, (), size.newest)
         elif item.message is None:
             continue
         else:
-            kind: PartKind = "edited" if item.kind == "edit" else "summary" if is_summary(item.message) else "told"
+            is_edit = item.kind == "edit" or item.message.get("role") == "tool"  # such as a result that was missing
+            kind: PartKind = "edited" if is_edit else "summary" if is_summary(item.message) else "told"
             tokens, text = counter.count(item.message), text_of(item.message)[:_LONGEST]
-            is_shown = kind != "edited" and not is_acknowledgement(item.message)
-            made = ContextPart(kind, tokens, 1, *turns, (PartText("", text, tokens),) if is_shown else ())
+            words = () if kind == "edited" else (PartText("", text, tokens),)
+            made = ContextPart(kind, tokens, 1, *turns, words, [item.message])
         parts = _joined(parts, made)
     return parts
 
@@ -208,17 +208,14 @@ def _joined(parts: list[ContextPart], made: ContextPart) -> list[ContextPart]:
     if last is None or {last.kind, made.kind} - {"kept", "edited"}:
         return [*parts, made]
     kind: PartKind = last.kind if last.kind == made.kind else "kept"
-    whole = ContextPart(
-        kind, last.tokens + made.tokens, last.messages + made.messages, last.first_turn, made.last_turn, ()
-    )
-    return [*parts[:-1], whole]
+    tokens, messages, sent = last.tokens + made.tokens, last.messages + made.messages, [*last.sent, *made.sent]
+    turns = last.first_turn or made.first_turn, made.last_turn or last.last_turn
+    return [*parts[:-1], ContextPart(kind, tokens, messages, *turns, (), sent)]
 
 
 # -- tokens by tool and by file ----------------------------------------------------------------------------------------
 
 
-TURNS = 2_000
-"""Turns that are looked at, newest first."""
 _MOST = 15
 _PATHS = ("path", "file_path", "filePath", "filename", "file", "filepath", "target_file", "notebook_path")
 
@@ -237,8 +234,8 @@ class TokenShare(NamedTuple):
         return self.call_tokens + self.result_tokens
 
 
-class ToolsPage(NamedTuple):
-    """The tokens of a conversation: by speaker, by tool, by file, and of all its messages."""
+class Shares(NamedTuple):
+    """The tokens of the messages that are sent: by speaker, by tool and by file."""
 
     voices: Sequence[TokenShare]
     tools: Sequence[TokenShare]
@@ -275,21 +272,14 @@ def path_of(call: ToolCall) -> str:
     return next((value for value in values if isinstance(value, str)), "")
 
 
-def read_tools(store: Store, found: Conversation) -> ToolsPage:
-    """Return what the tools and files of a conversation's newest turns take up."""
-    length = sum(max(0, run.high - run.low) for run in store.conversations.path(found.id).runs)
-    lines = [
-        line.entry
-        for line in store.conversations.entries(found.id, after=max(0, length - TURNS))
-        if isinstance(line, ConversationLine) and line.status is None
-    ]
-    messages = [entry.message for entry in lines]
-    counter = MessageCounter(counter_for((found.model or "").rpartition(":")[2]))
+def _shares(parts: Sequence[ContextPart], counter: MessageCounter) -> Shares:
+    """Return what speakers, tools and files take up of the messages that are sent."""
+    messages = [message for part in parts for message in part.sent]
     counts = counter.counts(messages)
     tools = share_tokens(messages, counts, counter, lambda call: call.name)
     files = share_tokens(messages, counts, counter, path_of)
-    voices = _share_voices(messages, counts, counter)
-    return ToolsPage(voices, tools[:_MOST], files[:_MOST], sum(counts), is_cut=length > TURNS)
+    is_cut = any(part.messages > len(part.sent) > 0 for part in parts)
+    return Shares(_share_voices(messages, counts, counter), tools[:_MOST], files[:_MOST], sum(counts), is_cut)
 
 
 def _share_voices(messages: Sequence[Message], counts: Sequence[int], counter: MessageCounter) -> list[TokenShare]:
@@ -300,7 +290,7 @@ def _share_voices(messages: Sequence[Message], counts: Sequence[int], counter: M
         called = sum(counter.count_text(call.arguments) for call in calls_of(message))
         thought = tokens - counter.count(_unthought(message)) if has_reasoning(message) else 0
         role = str(message.get("role"))
-        voice = role if role in {"user", "assistant", "tool"} else "system"
+        voice = "summary" if is_summary(message) else role if role in {"user", "assistant", "tool"} else "system"
         for name, part in ((voice, tokens - called - thought), ("tool", called), ("thinking", thought)):
             said[name] += max(0, part)
             times[name] += part > 0

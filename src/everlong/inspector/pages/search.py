@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
 from everlong.errors import NotStored, QueryError
 from everlong.model import whole_text
 from everlong.redaction import redact
 from everlong.store.conversations import ConversationLine
 from everlong.store.search import Filters
+from everlong.store.search.searcher import Order
 from everlong.store.transcripts import one_line
 from everlong.store.whereabouts import find_whereabouts
 
@@ -20,9 +22,10 @@ if TYPE_CHECKING:
     from everlong.store.search.snippets import Snippet
     from everlong.store.whereabouts import Whereabouts
 
-__all__ = ["MODES", "Marked", "fate_of", "marked_pieces", "read_search"]
+__all__ = ["MODES", "ORDERS", "Marked", "fate_of", "marked_pieces", "read_search"]
 
 MODES = ("auto", "phrase", "substring", "regex")
+ORDERS: tuple[Order, ...] = get_args(Order)
 _ROLES = ("user", "assistant", "tool", "summary")
 _LIMIT = 20
 _CLIP = 160
@@ -61,6 +64,7 @@ class SearchPage:
     mode: str
     role: str
     session: str
+    order: Order
     hits: tuple[FoundHit, ...]
     next_cursor: str | None
     is_partial: bool
@@ -76,16 +80,18 @@ def read_search(store: Store, query: Mapping[str, str]) -> SearchPage:
     role = query.get("role", "")
     role = role if role in _ROLES else ""
     session = query.get("session", "")[:100]
-    asked = (text, mode, role, session)
+    order: Order = next((one for one in ORDERS if one == query.get("order")), "relevance")
+    page = partial(SearchPage, text, mode, role, session, order)
     if not text:
-        return SearchPage(*asked, (), None, is_partial=False, problem="")
+        return page((), None, is_partial=False, problem="")
     filters = Filters(session=session or None, role=role or None)
     try:
-        found = store.search(text, mode=mode, filters=filters, limit=_LIMIT, cursor=query.get("cursor") or None)
+        cursor = query.get("cursor") or None
+        found = store.search(text, mode=mode, order=order, filters=filters, limit=_LIMIT, cursor=cursor)
     except (QueryError, NotStored) as error:
-        return SearchPage(*asked, (), None, is_partial=False, problem=str(error))
+        return page((), None, is_partial=False, problem=str(error))
     hits = tuple(_found(store, hit) for hit in found.hits if hit.is_match)
-    return SearchPage(*asked, hits, found.cursor, found.is_partial, "")
+    return page(hits, found.cursor, found.is_partial, "")
 
 
 def fate_of(store: Store, hit: Hit) -> Whereabouts | None:

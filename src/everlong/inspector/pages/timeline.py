@@ -5,7 +5,7 @@ The chart shows all turns, thinned where there are too many to draw; the table s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -30,29 +30,29 @@ class TimelinePage:
     """One page of the table, newest first, and what the chart needs to know."""
 
     turns: tuple[TurnFigures, ...]
-    compactions: tuple[CompactionRow, ...]
+    compacted: Mapping[int, CompactionRow]
+    """The compactions by the first request that was sent under each."""
     count: int
     next_before: int | None
     """The id of the last turn on this page, before which the next page begins; None on the last page."""
     is_first: bool
-    window: int | None
-    threshold: int | None
+    is_by_cost: bool
 
 
-def read_timeline(store: Store, settings: Settings, ident: str, before: int | None = None) -> TimelinePage:
-    """Return one page of a conversation's turns."""
+def read_timeline(store: Store, ident: str, before: int | None = None, *, is_by_cost: bool = False) -> TimelinePage:
+    """Return one page of a conversation's turns, or the dearest of all."""
     found = store.conversations.get(ident)
     path = store.conversations.path(ident)
-    rows = page_of_turns(store, path, found.parts, limit=ROWS + 1, before=before)
-    window, threshold = window_of(store, settings, found)
+    by = "cost" if is_by_cost else "id"
+    rows = page_of_turns(store, path, found.parts, limit=ROWS + 1, before=None if is_by_cost else before, by=by)
+    first = {one.view_id: one.id for one in reversed(answered_turns(store, found.parts)) if one.view_id is not None}
     return TimelinePage(
         turns=tuple(rows[:ROWS]),
-        compactions=tuple(compaction_rows(store, ident)),
+        compacted={first[one.done.view_id]: one for one in compaction_rows(store, ident) if one.done.view_id in first},
         count=count_turns(store, found.parts),
-        next_before=rows[ROWS - 1].id if len(rows) > ROWS else None,
+        next_before=rows[ROWS - 1].id if len(rows) > ROWS and not is_by_cost else None,
         is_first=before is None,
-        window=window,
-        threshold=threshold,
+        is_by_cost=is_by_cost,
     )
 
 
@@ -75,11 +75,9 @@ def read_chart(store: Store, settings: Settings, ident: str) -> dict[str, Any]:
     return {
         "request": [numbers[one.id] for one in shown],
         "turn": [one.turn for one in shown],
-        "at": [one.at for one in shown],
         "prompt": [one.prompt for one in shown],
         "read": [one.read for one in shown],
         "written": [one.written for one in shown],
-        "output": [one.output for one in shown],
         "cost": [round(one.cost, 6) for one in shown],
         "seconds": [None if one.seconds is None else round(one.seconds, 1) for one in shown],
         "model": [one.model or "" for one in shown],

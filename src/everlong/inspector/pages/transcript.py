@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from everlong.errors import NotStored
+from everlong.inspector.pages.compactions import CompactionRow, compaction_rows
 from everlong.model import called_tools
 from everlong.store.conversations import CompactionMark, ConversationLine
 from everlong.store.shown_path import find_message
@@ -72,10 +73,8 @@ class ShownMark:
 
     turn: int
     at: float
-    number: int | None
-    """Its number in the history of the conversation."""
-    tokens_before: int | None
-    tokens_after: int | None
+    row: CompactionRow | None
+    """Its entry of the history; None if that is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,23 +115,19 @@ def read_transcript(store: Store, ident: str, page: int | None = None, seen: int
     tools = tools_before(store, ident, after) if after else {}
     lines = list(store.conversations.entries(ident, after=after, to=chosen * TURNS))
     has_marks = any(isinstance(one, CompactionMark) for one in lines)
-    history = store.conversations.compactions(ident) if has_marks else []
-    numbers = {one.id: number for number, one in enumerate(history, 1)}
+    rows = {row.done.id: row for row in (compaction_rows(store, ident) if has_marks else ())}
     prompt = (store.conversations.system_prompt(ident) or "") if chosen == 1 and not seen else ""
-    return TranscriptPage(chosen, pages, tuple(_shown(lines, tools, numbers)), prompt, last, seen or 0)
+    return TranscriptPage(chosen, pages, tuple(_shown(lines, tools, rows)), prompt, last, seen or 0)
 
 
 def _shown(
     lines: Sequence[ConversationLine | CompactionMark],
     tools: dict[str, str],
-    numbers: Mapping[int, int],
+    rows: Mapping[int, CompactionRow],
 ) -> Iterator[ShownMessage | ShownMark]:
     for line in lines:
         if isinstance(line, CompactionMark):
-            done = line.compaction
-            before, after = (None, None) if done is None else (done.tokens_before, done.tokens_after)
-            number = None if done is None else numbers.get(done.id)
-            yield ShownMark(line.turn, line.at, number, before, after)
+            yield ShownMark(line.turn, line.at, rows.get(line.compaction.id) if line.compaction else None)
         else:
             tools |= called_tools(line.entry.message)
             yield shown_message(line, tools)

@@ -276,6 +276,7 @@ class Index(ABC):
         limit: int,
         *,
         by_time: bool,
+        is_oldest_first: bool = False,
     ) -> list[SearchPlace]:
         """Return the documents with any term of each group, newest first (by time or by number), after a place.
 
@@ -298,13 +299,14 @@ class Index(ABC):
                 rows += f" AND {condition}"
                 values += given
             if by_time:
-                order = f"{source.ts} DESC, {source.seq} DESC"
+                way, side = ("ASC", ">") if is_oldest_first else ("DESC", "<")
+                order = f"{source.ts} {way}, {source.seq} {way}"
                 if after is not None:
-                    rows += f" AND ({source.ts}, {source.seq}) < (?, ?)"
+                    rows += f" AND ({source.ts}, {source.seq}) {side} (?, ?)"
                     values += after
             statement = f"SELECT {source.ts}, {source.seq} FROM {rows} ORDER BY {order} LIMIT {limit}"  # noqa: S608
             found += [SearchPlace(*row) for row in ask(connection, statement, values).fetchall()]
-        found.sort(key=(lambda place: place) if by_time else (lambda place: place.seq), reverse=True)
+        found.sort(key=(lambda place: place) if by_time else (lambda place: place.seq), reverse=not is_oldest_first)
         return found[:limit]
 
     def _joined(self, source: Source) -> str:

@@ -32,7 +32,7 @@ from everlong.store.shown_path import ShownPlace, locate
 if TYPE_CHECKING:
     from everlong.store.search.meaning import Meaning
 
-Order = Literal["relevance", "time"]
+Order = Literal["relevance", "time", "oldest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Searcher:
         Args:
             text: What to look for; in mode ``auto`` any words, with what must be there in double quotes.
             mode: ``auto``, ``phrase`` or ``substring`` (as it stands, whatever the case), or ``regex``.
-            order: ``relevance``, or ``time`` for the newest first.
+            order: ``relevance``, ``time`` for the newest first, or ``oldest``.
             filters: Conversation, role, tool, times.
             limit: Hits on a page, up to 1,000.
             cursor: The cursor of the page before.
@@ -166,7 +166,7 @@ class Searcher:
                 state = Cursor(ask(connection, "SELECT coalesce(max(seq), 0) FROM node").fetchone()[0])
             scope = scope_for(connection, self.tenant, filters, state.upto)
             deadline = time.monotonic() + seconds
-            walk = SearchWalk(self, connection, query, scope, filters.tool, order == "time", deadline, leave_out)
+            walk = SearchWalk(self, connection, query, scope, filters.tool, order, deadline, leave_out)
             shown, further = _take_page(walk, walk.rank(), state, limit)
             hits = hits_of(connection, self.tenant, shown, walk)
         return Page(tuple(hits), further.pack() if further else None, is_partial=walk.is_partial or not is_whole)
@@ -267,7 +267,7 @@ class SearchWalk:
     query: Query
     scope: SearchScope
     tool: str | None
-    is_by_newest: bool
+    order: Order
     deadline: float
     leave_out: Callable[[SearchDocument], bool] | None
     loaded: dict[int, SearchDocument] = field(default_factory=dict)
@@ -279,11 +279,11 @@ class SearchWalk:
     @property
     def is_by_time(self) -> bool:
         """True if documents come by time after those that are ranked: by wish, or because their texts decide."""
-        return self.is_by_newest or self.query.is_literal
+        return self.order != "relevance" or self.query.is_literal
 
     def rank(self) -> list[int]:
         """Return the documents that come by relevance."""
-        if self.is_by_newest:
+        if self.order != "relevance":
             return []
         ranked = self._rank_words() if self.query.is_ranked else []
         if not ranked and not self.query.is_question and not self.query.is_literal:
@@ -342,7 +342,7 @@ class SearchWalk:
         return seq in self.loaded and (self.leave_out is None or not self.leave_out(self.loaded[seq]))
 
     def matches(self, after: SearchPlace | None) -> Iterator[SearchDocument]:
-        """Yield all documents that match, newest first, after a place."""
+        """Yield all documents that match, in order, after a place."""
         return self._find_required(after) if self.query.is_literal else self._find_offered(after)
 
     def _find_required(self, after: SearchPlace | None) -> Iterator[SearchDocument]:
@@ -366,8 +366,8 @@ class SearchWalk:
             groups = [(term,) for term in _required_of_index(self.query)]
         size = BATCH
         while True:
-            offer = self.searcher.index.offer
-            places = offer(self.connection, groups, self.scope, after, size, by_time=self.is_by_newest)
+            ways = {"by_time": self.order != "relevance", "is_oldest_first": self.order == "oldest"}
+            places = self.searcher.index.offer(self.connection, groups, self.scope, after, size, **ways)
             missing = [place.seq for place in places if place.seq not in self.loaded]
             found = self.loaded | load_documents(self.connection, missing, self.scope)
             yield from (found[place.seq] for place in dict.fromkeys(places) if place.seq in found)
