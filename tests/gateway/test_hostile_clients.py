@@ -300,6 +300,10 @@ def test_a_response_of_another_key_is_not_gone_on_from(
             for spelled in (told, *(told.replace(f'"{name}', f'"\\u{ord(name[0]):04x}{name[1:]}') for name in names)):
                 answer = client.ask(spelled.encode(), "/v1/responses", [("x-everlong-key", BOB), *way])
                 assert answer.status == 404, spelled
+        for item in ('{"id":"msg_1","id":"msg_1"}', '{"id":"msg_1","role":null}', '{"type":"", "id":"msg_1"}'):
+            told = f'{{"model":"m","input":[{json.dumps(USER)},{item}]}}'
+            answer = client.ask(told.encode(), "/v1/responses", [("x-everlong-key", BOB), *way])
+            assert answer.status in {400, 404}, item
         twice = b'{"model":"m","input":"x","previous_response_id":"%s","previous_response_id":null}' % ident.encode()
         assert client.ask(twice, "/v1/responses", [("x-everlong-key", BOB), *way]).status == 400
         wide = json.dumps({"model": "m", "input": "x", "previous_response_id": ident}).encode("utf-16")
@@ -314,8 +318,8 @@ def test_a_response_of_another_key_is_not_read(upstream: Upstream, tmp_path: Pat
     keys = {name: {**key, "other_paths": True} for name, key in KEYS.items()}
     with serving(upstream.url, tmp_path, {"keys": keys, **SHARED}) as hosted, raw(hosted.address) as client:
         ident = client.ask(b'{"model":"m","input":"a secret"}', "/v1/responses", [("x-everlong-key", ADA)]).json()["id"]
-        for path in (f"/v1/responses/{ident}", f"/v1/responses/{ident}/input_items", f"/v1/conversations/{ident}"):
-            assert client.ask(b"", path, [("x-everlong-key", BOB)], "GET").status == 404
+        for path in ("/v1/responses/", "/v1/conversations/", "//v1/responses/", "/v1//Responses//", "/v1/responses;/"):
+            assert client.ask(b"", path + ident, [("x-everlong-key", BOB)], "GET").status == 404, path
         assert client.ask(b"", f"/v1/responses/{ident}", [("x-everlong-key", ADA)], "GET").status == 200
 
 

@@ -111,13 +111,15 @@ def site(store: Store) -> Iterator[Site]:
     yield from run_site(store, Watch())
 
 
-def run_site(store: Store, watch: Watch, settings: Settings | None = None) -> Iterator[Site]:
+def run_site(
+    store: Store, watch: Watch, settings: Settings | None = None, kind: type[Reader] = Reader
+) -> Iterator[Site]:
     loop = asyncio.new_event_loop()
     ready, leaving = threading.Event(), asyncio.Event()
     ports: list[int] = []
 
     async def serve() -> None:
-        app = make_app(Reader(store.database, settings or Settings(), "store.db"), watch)
+        app = make_app(kind(store.database, settings or Settings(), "store.db"), watch)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()

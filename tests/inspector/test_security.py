@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from everlong.errors import NotStored
+from everlong.inspector.handlers import Reader
 from everlong.inspector.rendering import render_markdown
-from everlong.inspector.security import Watch
+from everlong.inspector.security import PROOF_HEADER, TENANT_HEADER, Watch
 from everlong.store import Store
 from tests.examples import IS_THOROUGH
 from tests.inspector.conftest import Site, Tags, run_site
@@ -210,3 +216,37 @@ def test_a_tenant_reads_nothing_of_another(behind: Site, store: Store) -> None:
     for path in (theirs.link, f"{theirs.link}/transcript", f"{theirs.link}/export/json", f"/inspector/m/{node.hex()}"):
         assert behind.get(path, **headers).status == 404
     assert "48213" not in behind.get("/inspector/search?q=48213", **headers).text.replace('value="48213"', "")
+
+
+class Slow(Reader):
+    """A store in which what belongs to one tenant takes long to find."""
+
+    is_let_go = threading.Event()
+
+    def store(self, tenant: str) -> Store:
+        made = super().store(tenant)
+        if tenant == "ada":
+            made.conversations = _Finding()  # type: ignore[assignment]
+        return made
+
+
+class _Finding:
+    def get(self, ident: str) -> Any:
+        Slow.is_let_go.wait()
+        raise NotStored(ident)
+
+
+@pytest.mark.spec("12.6")
+def test_pages_that_take_long_for_one_key_keep_no_other_waiting(store: Store) -> None:
+    with ThreadPoolExecutor(8) as clients, contextmanager(run_site)(store, Watch(proof="made-up"), None, Slow) as site:
+
+        def ask(tenant: str, path: str) -> int:
+            return site.get(path, **{PROOF_HEADER: "made-up", TENANT_HEADER: tenant}).status
+
+        waiting = [clients.submit(ask, "ada", "/inspector/c/any") for _ in range(8)]
+        try:
+            assert ask("bob", "/inspector/") == 200
+            assert not any(one.done() for one in waiting)
+        finally:
+            Slow.is_let_go.set()
+        assert [one.result() for one in waiting] == [404] * 8

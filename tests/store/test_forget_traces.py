@@ -12,6 +12,7 @@ from everlong.config.paths import data_home
 from everlong.context.report import Boundaries, CompactionReport, SummarizerInput
 from everlong.model import Message, title_from
 from everlong.store import Store
+from everlong.store.content import value_of
 from everlong.store.schema import content
 from everlong.store.session_log import write_session_log
 from everlong.store.store import redacted_message
@@ -75,6 +76,7 @@ def test_a_title_and_a_log_lose_a_message_that_is_forgotten_and_keep_the_rest(st
 def test_a_report_that_may_quote_them_goes_with_the_view(store: Store) -> None:
     ident = begun(store)
     engine = ScriptedEngine(summarizing(0, 3))
+    engine.last_fault = "was told that a pelican is too long"  # type: ignore[attr-defined]
     given = SummarizerInput(4, 40, previous_summary=False, budget_tokens=10, focus_topic="the pelican")
     engine.last_report = CompactionReport(  # type: ignore[attr-defined]
         outcome="summarized",
@@ -93,9 +95,10 @@ def test_a_report_that_may_quote_them_goes_with_the_view(store: Store) -> None:
     store.compact(store.branch(store.sessions.get(ident).branch or 0), engine)
     (compaction,) = store.compactions()
     assert "pelican" in str(compaction.report)
+    assert "pelican" in str(compaction.fallback)
     store.forget([first_of(store, ident)])
     (compaction,) = store.compactions()
-    assert compaction.report is None
+    assert (compaction.report, compaction.fallback) == (None, None)
 
 
 def test_titles_that_people_gave_go_with_a_text(store: Store) -> None:
@@ -107,25 +110,51 @@ def test_titles_that_people_gave_go_with_a_text(store: Store) -> None:
     assert store.sessions.get(kept).title == "Another matter"
 
 
+def live_words(store: Store) -> str:
+    live = select(content.c.bytes, content.c.codec).where(content.c.tenant == store.tenant, content.c.state == "live")
+    with store.database.read() as connection:
+        return "\n".join(str(value_of(row.bytes, row.codec)).lower() for row in connection.execute(live))
+
+
+def test_what_stands_beside_the_messages_goes_with_their_conversation(store: Store) -> None:
+    common: Message = {"role": "user", "content": "<system-reminder>Mind the tide.</system-reminder>"}
+    beside: list[Message] = [
+        {"role": "user", "content": "<system-reminder>The pelican is home.</system-reminder>"},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "A pelican?", "signature": "c2ln"}]},
+        {"role": "system", "content": "Speak of the pelican only."},
+    ]
+    prompt: Message = {"role": "system", "content": "You serve the owner of the pelican."}
+    ident = begun(store, [ASKED, common, *beside, *TALK[1:]])
+    own = store.record([prompt, common, ASKED, common, *beside, *TALK[1:]], conversation="own")
+    store.sessions.attach(store.sessions.start(system_prompt=str(prompt["content"])).id, own)
+    other = store.record([{"role": "system", "content": "Another"}, common, {"role": "user", "content": "Hello"}])
+    for one in (ident, store.sessions.newest(limit=1)[0].id):
+        store.conversations.forget(one)
+    assert "pelican" not in live_words(store)
+    assert "Mind the tide." in str(store.context(other))
+    assert "Another" in str(store.context(other))
+    assert store.verify().problems == []
+    store.record([prompt, {"role": "user", "content": "Something else"}])  # it belongs to many, and is no message
+    assert "pelican" in live_words(store)
+
+
 def test_system_prompts_and_tools_with_the_words_go_too_and_do_not_come_back(store: Store) -> None:
     prompt = "You serve the owner of PELICAN-4711."
     tool = {"type": "function", "function": {"name": "open", "description": "Opens pelican-4711", "parameters": {}}}
-    said: list[Message] = [{"role": "system", "content": prompt}, {"role": "user", "content": "Hello"}]
+    reminder: Message = {"role": "user", "content": "<system-reminder>It is pelican-4711.</system-reminder>"}
+    said: list[Message] = [{"role": "system", "content": prompt}, {"role": "user", "content": "Hello"}, reminder]
     store.record(said, tools=[tool], conversation="one")
     other = store.record([{"role": "system", "content": "Another prompt"}, {"role": "user", "content": "Hello"}])
     ident = store.sessions.start(system_prompt=prompt).id
     log = logged(store, ident)[ident]
     assert "PELICAN" in log.read_text()
     found = find_prompts(store, "Pelican-4711")
-    assert len(found) == 2
+    assert len(found) == 3
     forget_prompts(store, found)
     assert find_prompts(store, "Pelican-4711") == []
     assert not log.exists() or "PELICAN" not in log.read_text()
     store.record(said, tools=[tool], conversation="one")
-    live = select(content.c.bytes).where(content.c.tenant == store.tenant, content.c.bytes.is_not(None))
-    with store.database.read() as connection:
-        kept = [bytes(one) for one in connection.execute(live).scalars()]
-    assert not any(b"pelican" in one.lower() for one in kept)
+    assert "pelican" not in live_words(store)
     assert store.sessions.system_prompt(ident) is None
     assert "Another prompt" in str(store.context(other))
     assert list(store.verify().problems) == []

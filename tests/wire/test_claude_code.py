@@ -214,6 +214,13 @@ def test_each_abandoned_branch_is_there_once_with_all_results_of_parallel_calls(
     assert waited[2:] == [user("Wait.")]
 
 
+def test_sub_agents_one_after_another_have_their_own_words_only() -> None:
+    entries = [says("u0", None, "Go")]
+    entries += [says(f"u{at}", f"u{at - 1}", f"Part {at}", isSidechain=True, agentId=f"a{at}") for at in range(1, 300)]
+    runs = read_claude_code(entries)
+    assert sum(len(run.messages) for run in runs) == len(entries) == len(runs)
+
+
 def test_sub_agents_are_conversations_of_their_own_after_the_main_one() -> None:
     log = read_claude_code(
         [

@@ -331,7 +331,7 @@ _READY_SECONDS = 2.0
 _BALANCER_SECONDS = 15.0
 """Seconds after which who asked whether a gateway is ready counts as gone."""
 _FREE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "DELETE"})
-_NAMED_PATH = re.compile(r"/(?:v\d+/)?(?:responses|conversations|chat/completions)/([^/]+)")
+_NAMED_PATH = re.compile(r"/+(?:responses|conversations|chat/+completions)[^\w/]*[/\\]+([^/]+)", re.IGNORECASE)
 
 SERVER_OPTIONS: dict[str, Any] = {
     "handler_cancellation": True,  # a client that hangs up cancels what was asked for it
@@ -429,7 +429,7 @@ class _Endpoints:
                     f"this key of the gateway does not open {request.path}; send a key for the upstream as well, or "
                     f"have gateway.keys.{caller.tenant}.other_paths set to true",
                 )
-        if caller.spoken and (named := _NAMED_PATH.match(request.path)) is not None:
+        if caller.spoken and (named := _NAMED_PATH.search(request.path)) is not None:
             await self._gateway.responses.check_name(caller.tenant, named[1])  # the upstream knows no tenants
         if account.charge is not None and request.method not in _FREE_METHODS:
             raise Refused(

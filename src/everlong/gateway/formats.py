@@ -457,7 +457,8 @@ _MARKS = tuple(f'"{name}"'.encode() for name in (*_NAMED, *_OPAQUE))
 _SIGNS = (
     re.compile(rb'"input"\s*:\s*"'),
     re.compile(rb"\\u00(?:5[fF]|6[1-9a-fA-F]|7[0-9aA])"),  # a letter that nobody needs to escape, maybe of a name above
-    re.compile(rb'\{\s*"id"\s*:\s*"[^"]*"\s*\}'),
+    # an item that says nothing: an id, maybe twice, and no words
+    re.compile(rb'\{(?=[^{}]*"id")\s*+(?:"(?:id|type|role|status)"\s*+:\s*+(?:"[^"]*+"|null|false)\s*+,?\s*+)+\}'),
     re.compile(rb'"type"\s*:\s*null'),
 )
 """Signs that a request has to be read before it is clear that it carries its conversation."""

@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -32,7 +33,8 @@ __all__ = ["HOST", "make_app", "serve"]
 _LANGUAGE = "everlong_language"
 """The cookie that keeps a reader's language."""
 _YEAR = 31_536_000
-_THREADS = 4
+_THREADS = 2
+"""Threads for the pages of one tenant; those of others have their own."""
 _BODY_BYTES = 65_536
 _CHUNK = 65_536
 _INDEXED_AT_ONCE = 200
@@ -144,11 +146,13 @@ class _Pages:
     def __init__(self, watch: Watch, reader: Reader) -> None:
         self._watch = watch
         self._reader = reader
-        self._workers = ThreadPoolExecutor(_THREADS, "inspector")
+        self._workers = defaultdict[str, ThreadPoolExecutor](partial(ThreadPoolExecutor, _THREADS, "inspector"))
+        """Those of each tenant."""
 
     async def close(self, _app: web.Application) -> None:
         """Wait for pages under way."""
-        await asyncio.to_thread(self._workers.shutdown)
+        for workers in list(self._workers.values()):
+            await asyncio.to_thread(workers.shutdown)
 
     def get(self, page: Page) -> Handler:
         """Return the handler of a page that is read."""
@@ -175,7 +179,7 @@ class _Pages:
             visit = self._visit(request, {})
             loop = asyncio.get_running_loop()
             try:
-                file = await loop.run_in_executor(self._workers, conversation.export, visit)
+                file = await loop.run_in_executor(self._workers[visit.store.tenant], conversation.export, visit)
             except NotStored as error:
                 return _problem(request, 404, "app.not_found", str(error))
             response = web.StreamResponse(headers={**HEADERS, "Content-Disposition": file.disposition})
@@ -183,7 +187,7 @@ class _Pages:
             response.charset = "utf-8"
             await response.prepare(request)
             with file.data:
-                while chunk := await loop.run_in_executor(self._workers, file.data.read, _CHUNK):
+                while chunk := await loop.run_in_executor(self._workers[visit.store.tenant], file.data.read, _CHUNK):
                     await response.write(chunk)
             await response.write_eof()
             return response
@@ -194,7 +198,7 @@ class _Pages:
         visit = self._visit(request, form)
         loop = asyncio.get_running_loop()
         try:
-            answer = await loop.run_in_executor(self._workers, page, visit)
+            answer = await loop.run_in_executor(self._workers[visit.store.tenant], page, visit)
             if answer.location:
                 return web.Response(status=303, headers={"Location": answer.location})
             if answer.data is not None:
@@ -214,13 +218,13 @@ class _Pages:
         response.content_type, response.charset = "text/html", "utf-8"
         if request.query.get("lang") in LANGUAGES:
             response.set_cookie(_LANGUAGE, visit.language, max_age=_YEAR, path=BASE, samesite="Lax", httponly=True)
-        first = await loop.run_in_executor(self._workers, next, pieces, "")
+        first = await loop.run_in_executor(self._workers[visit.store.tenant], next, pieces, "")
         await response.prepare(request)
         piece = first
         while piece:
             await response.write(piece.encode("utf-8", "replace"))
             try:
-                piece = await loop.run_in_executor(self._workers, next, pieces, "")
+                piece = await loop.run_in_executor(self._workers[visit.store.tenant], next, pieces, "")
             except Exception as error:  # the page has begun, so all that is left is to break it off
                 _logger.warning("a page broke off: %s", type(error).__name__)
                 raise ConnectionResetError("the page could not be made to its end") from error

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
-from sqlalchemy import Connection, Row, Select, and_, delete, func, or_, select, union, update
+from sqlalchemy import Connection, Row, Select, Table, and_, delete, func, or_, select, union, update
 
 from everlong.errors import NotStored
 from everlong.model import blocks_of, title_from
@@ -25,6 +25,7 @@ from everlong.store.database import in_batches
 from everlong.store.outputs import drop_outputs
 from everlong.store.paths import Segment, leads_through, segments_to, sessions_along, stretch_of
 from everlong.store.schema import (
+    annex,
     branch,
     channel_answer,
     channel_conversation,
@@ -160,6 +161,7 @@ class _Forgetting:
         asked = len(chosen)
         if mine:
             shown = self._shown_by_others(mine)
+            self._drop_beside({row.branch for row in chosen} - {part.branch for part in shown}, mine)
             chosen = [row for row in chosen if not leads_through(shown, row.branch, row.depth)]
         replies = self.replies_of(chosen, mine)
         digests = self.contents_of(chosen, replies)
@@ -178,7 +180,7 @@ class _Forgetting:
         remove_from_search(self.core, self.connection, [*rows, *(-item.seq for item in items)])
         for row in chosen:
             if bytes(row.digest) in shared:
-                self._give_own_tombstone(row)
+                self._give_own_tombstone(node, row, bytes(row.id))
         for part in in_batches([row.id for row in replies if bytes(row.reply) in shared]):
             self.connection.execute(update(turn).where(turn.c.id.in_(part)).values(reply=None))
         self._drop_titles(whole, mine)
@@ -295,15 +297,32 @@ class _Forgetting:
             self.connection.execute(update(sessions).where(sessions.c.id.in_(part)).values(title=None))
         self.changed |= gone
 
-    def _give_own_tombstone(self, row: Row[Any]) -> None:
-        """Give a node a tombstone of its own; others who share the words keep them."""
+    def _drop_beside(self, branches: set[int], mine: Sequence[Row[Any]]) -> None:
+        """Drop what stands beside the messages of a conversation's own branches: thoughts, reminders, system prompts.
+
+        Many conversations begin with the same, so it goes only from this one.
+        """
+        gone: set[bytes] = set()
+        for part in in_batches(sorted(branches)):
+            for row in self.connection.execute(select(annex).where(annex.c.branch.in_(part))).all():
+                self._give_own_tombstone(annex, row, b"aside %d" % row.seq)
+                gone.add(bytes(row.digest))
+        for column, owner in _PROMPTS.items():
+            for some in in_batches([row.id for row in mine] if owner.type.python_type is str else sorted(branches)):
+                used = owner.in_(some), column.is_not(None)
+                gone |= set(map(bytes, self.connection.execute(select(column).where(*used)).scalars()))
+                self.connection.execute(update(column.table).where(*used).values({column.name: None}))
+        drop_unused(self.connection, gone)
+
+    def _give_own_tombstone(self, table: Table, row: Row[Any], name: bytes) -> None:
+        """Give a message a tombstone of its own; others who share the words keep them."""
         for held in self._live([bytes(row.digest)]):
-            own = digest_of(self.core.tenant, b"forgotten:" + bytes(row.id))
+            own = digest_of(self.core.tenant, b"forgotten:" + name)
             stub = stub_of(self.core.tenant, value_of(held.bytes, held.codec))
             values = (self.core.tenant, own, None, 0, "forgotten", stub)
             statement = "INSERT INTO content (tenant, digest, bytes, codec, state, stub) VALUES (?,?,?,?,?,?)"
             self.connection.exec_driver_sql(self.core.database.sql(f"{statement} ON CONFLICT DO NOTHING"), values)
-            self.connection.execute(update(node).where(node.c.seq == row.seq).values(digest=own))
+            self.connection.execute(update(table).where(table.c.seq == row.seq).values(digest=own))
 
     def _views_over(self, places: set[tuple[int, int]]) -> list[int]:
         """Return the views that were made with one of the places in sight."""
@@ -347,10 +366,10 @@ class _Forgetting:
         values = {"state": "void", "system_suffix": None, "preamble": None}
         self.connection.execute(update(view_item).where(view_item.c.view.in_(views)).values(digest=None))
         self.connection.execute(update(view).where(view.c.id.in_(views)).values(values))
-        # A report may quote what a summary lacked, or the topic that somebody named.
+        # They may quote what a summary lacked, the topic that somebody named, or an upstream that quoted the request.
         mentioned = compaction.c.view_id.in_(views)
         self.changed |= set(self.connection.execute(select(compaction.c.session).where(mentioned)).scalars()) - {None}
-        self.connection.execute(update(compaction).where(mentioned).values(report=None))
+        self.connection.execute(update(compaction).where(mentioned).values(report=None, fallback=None))
         drop_unused(self.connection, words)
         shown = select(branch.c.id, branch.c.view_id, branch.c.head_depth).where(branch.c.view_id.in_(views))
         for row in self.connection.execute(shown).all():
@@ -389,10 +408,19 @@ def forget_titles(core: StoreCore, words: str) -> int:
     return core.database.write(work)
 
 
+_PROMPTS = {
+    branch.c.preamble: branch.c.id,
+    view.c.preamble: view.c.branch,
+    turn.c.preamble: turn.c.session,
+    sessions.c.preamble: sessions.c.id,
+    sessions.c.system_prompt: sessions.c.id,
+}
+"""The columns that name system prompts, each with that of the session or branch whose they are."""
+
+
 def find_prompts(core: StoreCore, words: str) -> list[bytes]:
-    """Return the system prompts, with their tools, that hold some words, in whatever case."""
-    columns = (branch.c.preamble, view.c.preamble, turn.c.preamble, sessions.c.preamble, sessions.c.system_prompt)
-    mine = [select(column).where(column.table.c.tenant == core.tenant) for column in columns]
+    """Return the system prompts with their tools, and the reminders, that hold some words, in whatever case."""
+    mine = [select(column).where(column.table.c.tenant == core.tenant) for column in (*_PROMPTS, annex.c.digest)]
     live = select(content).where(content.c.digest.in_(union(*mine)), content.c.state == "live")
     with core.database.read() as connection:
         prompts = [(bytes(row.digest), value_of(row.bytes, row.codec)) for row in connection.execute(live)]
@@ -401,13 +429,15 @@ def find_prompts(core: StoreCore, words: str) -> list[bytes]:
 
 
 def forget_prompts(core: StoreCore, digests: Sequence[bytes]) -> None:
-    """Forget system prompts, with their tools."""
+    """Forget system prompts, with their tools, and reminders."""
 
     def work(connection: Connection) -> set[str]:
         told: set[str] = set()
         for part in in_batches(digests):
             for row in connection.execute(select(content).where(content.c.digest.in_(part))).all():
-                stub = stub_of_prompt(value_of(row.bytes, row.codec))
+                value = value_of(row.bytes, row.codec)
+                is_message = isinstance(value, dict) and "role" in value
+                stub = stub_of(core.tenant, value) if is_message else stub_of_prompt(value)
                 values = {"bytes": None, "codec": 0, "state": "forgotten", "stub": stub}
                 connection.execute(update(content).where(content.c.seq == row.seq).values(values))
             had = or_(sessions.c.system_prompt.in_(part), sessions.c.preamble.in_(part))

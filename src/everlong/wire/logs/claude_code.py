@@ -156,7 +156,8 @@ def _join_lines(entries: Iterable[dict[str, Any]]) -> Iterator[_Step]:
             key = _step_key(entry, name, above, callers)
             step = steps.get((side, key))
             if step is None:
-                step = steps[side, key] = _Step(key, thread, above)
+                # Each sub-agent has its own words only: with all above it, many agents would take a square of time.
+                step = steps[side, key] = _Step(key, thread, above if above and above.thread == thread else None)
                 if above is not None:
                     above.is_end = False
                 yield step
