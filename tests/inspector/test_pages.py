@@ -302,6 +302,15 @@ def test_a_compaction_tells_what_it_cut_itself(site: Site, ferry: Ferry) -> None
         assert path.turns_within(connection, ferry.at.id, 4, 5) == (5, 5)
 
 
+def test_a_message_leads_to_the_compaction_that_cut_it(site: Site, ferry: Ferry) -> None:
+    page = site.get(f"{ferry.link}/transcript")
+    for turn, number in ((3, 1), (11, 2), (16, None)):
+        found = re.search(rf'href="(/inspector/m/\w+)"[^>]*>message {turn}<', page.text)
+        assert found is not None
+        linked = re.search(r'<p class="state.*?/compactions/(\d+)"', site.get(found[1]).text)
+        assert (int(linked[1]) if linked else None) == number
+
+
 def test_the_transcript_marks_a_compaction_that_was_undone(site: Site, ferry: Ferry) -> None:
     ferry.store.undo(ferry.at)
     assert re.search(r"Compaction 2 undone ·", site.get(f"{ferry.link}/transcript").words)

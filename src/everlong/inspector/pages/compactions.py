@@ -28,6 +28,7 @@ __all__ = [
     "CompactionPage",
     "CompactionRow",
     "compaction_rows",
+    "first_cut",
     "read_compaction",
     "summary_text",
 ]
@@ -131,6 +132,20 @@ def read_compaction(store: Store, ident: str, number: int) -> CompactionPage:
         is_void=state == "void",
         has_later=(done.messages_after or 0) > replaced + 1,
     )
+
+
+def first_cut(store: Store, ident: str, turn: int) -> int | None:
+    """Return the number of the compaction that first sent something else for a message; None if none did."""
+    path = store.conversations.path(ident)
+    for row in compaction_rows(store, ident):
+        if row.is_undone or (row.turn or 0) < turn:
+            continue
+        items, _ = _items(store, row.done.view_id)
+        with store.database.read() as connection:
+            for one in _ranges(connection, items, path, row.done.branch):
+                if one.became != "kept" and (one.first_turn or 1) <= turn <= (one.last_turn or 0):
+                    return row.number
+    return None
 
 
 # -- the parts of a page -----------------------------------------------------------------------------------------------

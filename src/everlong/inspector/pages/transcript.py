@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from everlong.errors import NotStored
-from everlong.inspector.pages.compactions import CompactionRow, compaction_rows
+from everlong.inspector.pages.compactions import CompactionRow, compaction_rows, first_cut
 from everlong.model import called_tools
 from everlong.store.conversations import CompactionMark, ConversationLine
 from everlong.store.shown_path import find_message
@@ -195,6 +195,8 @@ class MessagePage:
     conversation: str | None
     title: str
     fate: Whereabouts
+    cut_by: int | None
+    """The number of the compaction that first sent something else for it."""
 
 
 def read_message_page(store: Store, ident: str) -> MessagePage:
@@ -211,6 +213,7 @@ def read_message_page(store: Store, ident: str) -> MessagePage:
         conversation=found.session,
         title=fate[0].title or "",
         fate=fate[0],
+        cut_by=None if fate[0].state == "in context" else first_cut(store, found.session, found.turn),
     )
 
 
