@@ -95,7 +95,7 @@ def _places(store: Store, story: Story, demo: str) -> dict[str, str]:
         "search": "/inspector/search?q=port+number",
         "message": f"/inspector/m/{node.hex()}",
         "story": story.link,
-        "dropped": f"{story.link}/compactions/1?turn={story.said_turn}",
+        "dropped": f"{story.link}/compactions/1",
         "demo": f"/inspector/c/{demo}",
         "cost": "/inspector/cost?age=all",
     }
@@ -107,9 +107,6 @@ Prepare = Callable[[Any], None]
 def shots(places: dict[str, str]) -> dict[str, tuple[str, Prepare | None]]:
     """Return the pictures that the documentation shows: the address of each, and what is done before it is taken."""
 
-    def explained(page: Any) -> None:
-        page.locator(".from article.message").first.wait_for()
-
     def drawn(page: Any) -> None:
         page.locator("#chart canvas").wait_for()
         page.locator("#chart .u-over").hover(position={"x": 420, "y": 120})
@@ -118,7 +115,7 @@ def shots(places: dict[str, str]) -> dict[str, tuple[str, Prepare | None]]:
         "now": (places["demo"], None),
         "search": (places["search"], None),
         "message": (places["message"], None),
-        "compaction": (places["dropped"], explained),
+        "compaction": (places["dropped"], None),
         "timeline": (f"{places['demo']}/timeline", drawn),
     }
 
