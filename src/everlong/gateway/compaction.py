@@ -345,7 +345,6 @@ class ConversationCompactor:
         meanwhile = Waiting(waiting.left, waiting.paid)
         meanwhile.sent(size.tokens + grown // 2, pace, size.prices, steps)
         asks = self._summaries.asks_model
-        ahead = max(ahead, 2 * turn.conversation.growth.step)  # the next request still goes before it
         return meanwhile.reason(tokens, pace, size.prices, asks_model=asks, is_cold=is_cold, ahead=ahead) is None
 
     def _is_due_soon(self, relayed: RelayedRequest, turn: ConversationTurn, size: RequestSize) -> bool:
@@ -603,7 +602,8 @@ class ConversationCompactor:
         if target is not None:
             options["target_tokens"] = max(1, target - engine.overhead_tokens)
         options |= _place_options(recorder, conversation, engine, reason)
-        engine.coming_tokens = conversation.growth.step if reason == "threshold" else 0
+        if reason == "threshold" and not self.is_lossless:  # there, less in the tail means more summaries
+            engine.coming_tokens = conversation.growth.step
         try:
             return recorder.compact(conversation, engine, occasion, **options).outcome
         except TargetUnreachable as unreachable:  # the part that has to stay is larger
