@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _OURS = f"\ufdd0{secrets.token_hex(8)}\ufdd1"
 """A random stand-in for the escape character in our own colours, which no data can guess."""
 STYLE = re.compile(rf"(?:\x1b|{_OURS})\[[0-9;]*m")
-"""What `styled` puts around a text; it takes no room on a screen."""
+"""Matches the colour codes of `styled`, which take no room on a screen."""
 
 
 class _GuardedStream:

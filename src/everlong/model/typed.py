@@ -69,7 +69,7 @@ _THING = (
     r"(?:chunks?|contexts?|documents?|excerpts?|knowledge|logs?|outputs?|passages?|references?|responses?|results?"
     r"|snippets?|sources?|stack ?trace|stderr|stdout)"
 )
-"""What a tool or a search puts into a message."""
+"""The nouns that name the result of a tool or a search."""
 _REPEATS = re.compile(
     r"[^\n]{0,80}\b(?:following|retrieved|provided)(?: \w+){0,3} (?:context|passages|excerpts|search results)\b"
     r"|#{0,2} ?(?:conversation|session) summary|(?:the following|here) is (?:a|the) summary|summary of the conversation"
