@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from everlong.caching.misses import REASONS
 from everlong.providers.base import Usage
 from everlong.providers.catalogue import Catalogue
-from everlong.providers.endpoints import Endpoint, ModelName, priced_as
 from everlong.store.compaction import repeated_views
 from everlong.store.sessions import usage_totals
 
@@ -393,23 +392,17 @@ class AccountPrices:
     """Prices of tokens, by the name of a model as it was stored."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._catalogue = Catalogue(settings.models)
-        self._known: dict[str, tuple[ModelName, Endpoint]] = {}
+        self._catalogue = Catalogue(settings.models, settings.providers)
 
     def of(self, model: str | None, prompt_tokens: int, at: float) -> Rates | None:
         """Return the rates of one request; None where they are unknown."""
-        return self._catalogue.rates(*self._meant(model or UNNAMED), prompt_tokens, at)
+        return self._catalogue.rates(*self._catalogue.meant(model or UNNAMED), prompt_tokens, at)
 
     def short(self, name: str) -> str:
         """Return a name without its provider if it means the same model, as clients of the gateway write it."""
         provider, _, bare = name.partition(":")
-        return bare if bare and provider != "custom" and self._meant(bare) == self._meant(name) else name
-
-    def _meant(self, name: str) -> tuple[ModelName, Endpoint]:
-        if name not in self._known:
-            self._known[name] = priced_as(name, self._settings.providers)
-        return self._known[name]
+        meant = self._catalogue.meant
+        return bare if bare and provider != "custom" and meant(bare) == meant(name) else name
 
 
 def price_log(settings: Settings, model: str | None, usage: LogUsage, at: float) -> float:

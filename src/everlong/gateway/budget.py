@@ -242,7 +242,10 @@ class Budget:
     def cost(self, name: ModelName, usage: Usage, *, is_most: bool = False) -> float | None:
         """Return the cost of tokens, or None without a price; ``is_most`` for prompts that a cache may take in."""
         endpoint = ENDPOINTS.get(name.provider, Endpoint(name.provider))
-        rates = self._windows.catalogue.rates(name, endpoint, usage.prompt_tokens, is_most=True)
+        catalogue = self._windows.catalogue
+        rates = catalogue.rates(name, endpoint, usage.prompt_tokens, is_most=True)
+        if rates is None:  # then the price that `everlong usage` shows
+            rates = catalogue.rates(*catalogue.meant(name.model), usage.prompt_tokens, is_most=True)
         if rates is None:
             return None
         kinds = [usage]

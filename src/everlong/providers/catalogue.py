@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from everlong.errors import ContextOverflow, ProviderError
 from everlong.providers.base import Usage
-from everlong.providers.endpoints import Endpoint, ModelName
+from everlong.providers.endpoints import Endpoint, ModelName, priced_as
 from everlong.tokens import Prices
 
 if TYPE_CHECKING:
-    from everlong.config import ModelSettings
+    from everlong.config import ModelSettings, ProviderSettings
 
 __all__ = [
     "DEFAULT_CONTEXT_LENGTH",
@@ -32,6 +32,8 @@ __all__ = [
 
 DEFAULT_CONTEXT_LENGTH = 128_000
 """The window of an unknown model."""
+
+_MOST_NAMES = 1_000
 
 Source = Literal["settings", "learned", "catalogue", "server", "default"]
 
@@ -77,10 +79,19 @@ class ModelInfo:
 
 
 class Catalogue:
-    """Looks up models, and learns their limits from overflow errors. ``models`` are the settings of that name."""
+    """Looks up models, and learns their limits from overflow errors.
 
-    def __init__(self, models: Mapping[str, ModelSettings] | None = None) -> None:
+    ``models`` are the settings of that name, ``providers`` the endpoints of the user's own.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, ModelSettings] | None = None,
+        providers: Mapping[str, ProviderSettings] | None = None,
+    ) -> None:
         self._settings = dict(models or {})
+        self._providers = providers
+        self._meant: dict[str, tuple[ModelName, Endpoint]] = {}
         self._learned: dict[ModelName, int] = {}
         self._served: dict[ModelName, int | None] = {}
         self._lock = threading.Lock()
@@ -132,7 +143,10 @@ class Catalogue:
         return error.limit
 
     def _setting(self, name: ModelName) -> ModelSettings | None:
-        return self._settings.get(f"{name.provider}:{name.model}") or self._settings.get(name.model)
+        keys = [f"{name.provider}:{name.model}", name.model]
+        if name.provider == "custom":  # a name that came without its provider
+            keys += [key for key in self._settings if key.endswith(f":{name.model}")]
+        return next((self._settings[key] for key in keys if key in self._settings), None)
 
     def _own_rates(self, name: ModelName) -> Rates | None:
         own = self._setting(name)
@@ -176,9 +190,17 @@ class Catalogue:
         entry = _entry(name.model, endpoint.catalogue)
         return None if entry is None else _listed_rates(entry, prompt_tokens, at, is_most=is_most)
 
-    def cost(self, name: ModelName, endpoint: Endpoint, usage: Usage) -> float | None:
+    def meant(self, name: str) -> tuple[ModelName, Endpoint]:
+        """Return the model whose price holds for a name as it is stored, and its endpoint."""
+        if name not in self._meant:
+            if len(self._meant) >= _MOST_NAMES:  # clients may send any name
+                self._meant.clear()
+            self._meant[name] = priced_as(name, self._providers)
+        return self._meant[name]
+
+    def cost(self, name: str, usage: Usage) -> float | None:
         """Return the US dollars that a call costs, by the steps of the price; None if prices are not known."""
-        rates = self.rates(name, endpoint, usage.prompt_tokens)
+        rates = self.rates(*self.meant(name), usage.prompt_tokens)
         return None if rates is None else float(rates.cost(usage))
 
 
