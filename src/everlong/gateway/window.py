@@ -131,7 +131,7 @@ class Windows:
         """Believe the limit that an upstream named, unless no model has such a small window."""
         if error.limit is not None and error.limit < _LEAST_WINDOW:
             return
-        self.catalogue.learn(ModelName(provider, model), error)
+        self.catalogue.learn(ModelName(provider, model), error.limit)
         self._known.pop(ModelName(provider, model), None)
 
     def heard(self, model: str, provider: str, tokens: int, asked: int, *, is_taken: bool) -> bool:

@@ -101,7 +101,7 @@ class ProviderSummarizer:
         try:
             return completer(self._connection, self._ask)(messages, max_tokens)
         except ContextOverflow as error:
-            self._connection.catalogue.learn(self._connection.model_name, error)
+            self._connection.catalogue.learn(self._connection.model_name, error.limit)
             raise
 
     def _summarizer(self) -> CompletionSummarizer:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
-from everlong.errors import ContextOverflow, ProviderError
+from everlong.errors import ProviderError
 from everlong.providers.base import Usage
 from everlong.providers.endpoints import Endpoint, ModelName, priced_as
 from everlong.tokens import Prices
@@ -134,13 +134,11 @@ class Catalogue:
             self._served[name] = served
         return served
 
-    def learn(self, name: ModelName, error: ContextOverflow) -> int | None:
-        """Remember the limit that an overflow error names; return it, or None if it names none."""
-        if error.limit is None or error.limit < 1:
-            return None
-        with self._lock:
-            self._learned[name] = min(error.limit, self._learned.get(name, error.limit))
-        return error.limit
+    def learn(self, name: ModelName, limit: int | None) -> None:
+        """Remember the limit that an overflow error named, if it named one."""
+        if limit is not None and limit >= 1:
+            with self._lock:
+                self._learned[name] = min(limit, self._learned.get(name, limit))
 
     def _setting(self, name: ModelName) -> ModelSettings | None:
         keys = [f"{name.provider}:{name.model}", name.model]

@@ -165,6 +165,11 @@ class Connection(Retrying):
         return self.catalogue.info(self.model_name, self.endpoint, self.served_context_length)
 
     @property
+    def place(self) -> str:
+        """The model and the address where it is served, as a store remembers its window."""
+        return f"{self.model_name} {self.endpoint.base_url or ''}".strip()
+
+    @property
     def is_small(self) -> bool:
         """True if the model is known to be too small to write summaries."""
         return self.parameters is not None and self.parameters < SMALL
