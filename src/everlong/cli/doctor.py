@@ -207,8 +207,10 @@ def check_gateway(situation: DoctorSituation) -> Iterator[Finding]:
     routes = Routes(settings)
     names = dict.fromkeys((*settings.models, *filter(None, [settings.agent.model])))
     unpriced = [name for name in names if catalogue.rates(*catalogue.meant(name)) is None]
-    text = f"{counted(len(settings.gateway.keys), 'key')}; upstreams: {routes.shown}; prices known of "
-    text += f"{len(names) - len(unpriced)} of {counted(len(names), 'configured model')}"
+    text = f"{counted(len(settings.gateway.keys), 'key') if settings.gateway.keys else 'no key is needed'}; "
+    text += f"upstreams: {routes.shown}"
+    if names:
+        text += f"; prices known of {len(names) - len(unpriced)} of {counted(len(names), 'configured model')}"
     if unpriced and any(key.dollars_per_day is not None for key in settings.gateway.keys.values()):
         advice = f"set models.{unpriced[0]}.input_price and output_price: a key with dollars_per_day is refused it"
         yield Finding("warn", f"{text}; not of {', '.join(unpriced)}", advice)
