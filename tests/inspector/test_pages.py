@@ -68,6 +68,7 @@ def test_the_tree_tells_what_each_conversation_cost_by_itself(site: Site, store:
         store.database.write(partial(Connection.execute, statement=moved))
     words = " ".join(site.get(f"/inspector/c/{whole}/tree").words.split())
     assert re.findall(r"Messages 2 · (\$[\d.]+)", words) == ["$2.50", "$0.5000"]
+    assert re.search(r"</a> <span class=\"quiet\">fork ·", site.get(f"/inspector/c/{whole}/tree").text)
 
 
 def test_names_with_underscores_are_shown_as_they_are() -> None:

@@ -206,7 +206,7 @@ def check_gateway(situation: DoctorSituation) -> Iterator[Finding]:
     catalogue = Catalogue(settings.models, settings.providers)
     routes = Routes(settings)
     names = dict.fromkeys((*settings.models, *filter(None, [settings.agent.model])))
-    unpriced = [name for name in names if catalogue.rates(*catalogue.meant(name)) is None]
+    unpriced = [name for name in names if catalogue.rates(name) is None]
     text = f"{counted(len(settings.gateway.keys), 'key') if settings.gateway.keys else 'no key is needed'}; "
     text += f"upstreams: {routes.shown}"
     if names:

@@ -165,28 +165,37 @@ class Catalogue:
         )
 
     def rates(
-        self,
-        name: ModelName,
-        endpoint: Endpoint,
-        prompt_tokens: int = 0,
-        at: float | None = None,
-        *,
-        is_most: bool = False,
+        self, name: str, prompt_tokens: int = 0, at: float | None = None, *, is_most: bool = False
     ) -> Rates | None:
         """Return the price of each kind of token of a request, by the steps of the price; None if unknown.
 
         Args:
-            name: the model.
-            endpoint: who serves it.
+            name: the model as it is stored, with or without its provider.
             prompt_tokens: all tokens of the request's prompt.
             at: when it was sent, in seconds since 1970; now, if not given.
             is_most: whether pictures count, whose tokens may have a price of their own.
         """
-        own = self._own_rates(name)
+        model, endpoint = self.meant(name)
+        own = self._own_rates(model)
         if own is not None or endpoint.catalogue is None:  # no catalogue knows the prices of the user's own endpoints
             return own
-        entry = _entry(name.model, endpoint.catalogue)
+        entry = _entry(model.model, endpoint.catalogue)
         return None if entry is None else _listed_rates(entry, prompt_tokens, at, is_most=is_most)
+
+    def cost(self, name: str, usage: Usage) -> float | None:
+        """Return the US dollars that a call costs, by the steps of the price; None if prices are not known."""
+        rates = self.rates(name, usage.prompt_tokens)
+        return None if rates is None else float(rates.cost(usage))
+
+    def window(self, name: str) -> int | None:
+        """Return the window of a model by its name as it is stored; None if nobody knows it."""
+        info = self.info(*self.meant(name))
+        return None if info.context_source == "default" else info.context_length
+
+    def short(self, name: str) -> str:
+        """Return a name without its provider if it means the same model, as clients of the gateway write it."""
+        provider, _, bare = name.partition(":")
+        return bare if bare and provider != "custom" and self.meant(bare) == self.meant(name) else name
 
     def meant(self, name: str) -> tuple[ModelName, Endpoint]:
         """Return the model whose price holds for a name as it is stored, and its endpoint."""
@@ -195,11 +204,6 @@ class Catalogue:
                 self._meant.clear()
             self._meant[name] = priced_as(name, self._providers)
         return self._meant[name]
-
-    def cost(self, name: str, usage: Usage) -> float | None:
-        """Return the US dollars that a call costs, by the steps of the price; None if prices are not known."""
-        rates = self.rates(*self.meant(name), usage.prompt_tokens)
-        return None if rates is None else float(rates.cost(usage))
 
 
 def relative_prices(info: ModelInfo) -> Prices:

@@ -242,7 +242,7 @@ class _Reader:
             return "in context", None
         own = next((one for one in seen.pieces if one.from_depth < depth <= one.to_depth and not one.is_raw), None)
         if own is not None and own.kind == "edit" and own.message is not None:
-            return _became_of(own.message), self._line_in(own.message, self._words)
+            return became_of(own.message), self._line_in(own.message, self._words)
         said = self._store.read(ident, 1, 1_000_000).text
         literals = [piece.message for piece in seen.pieces if piece.kind == "new" and piece.message is not None]
         if said and any(f"\n{said}\n" in f"\n{text_of(message)}\n" for message in literals):
@@ -279,7 +279,7 @@ def _is_of(source: str, told: str, words: str) -> bool:
     return any((at, one) in here for found in pattern.finditer(told) for at, one in enumerate(found.groups()))
 
 
-def _became_of(message: Message) -> State:
+def became_of(message: Message) -> Literal["stub", "cleared", "shortened"]:
     """Return what a message became that an edit of a view put in its place."""
     if is_stub(message):
         return "stub"
@@ -317,7 +317,7 @@ def covered_by(core: StoreCore, one: Compaction) -> Covered:
     at = core.branch(one.branch)
     gone = [item for item in items if item.kind == "new" and item.to_depth > item.from_depth]
     entries = [entry for item in gone for entry in core.entries(at, item.from_depth, min(item.to_depth, at.depth))]
-    return Covered(_summary(items), tuple(entries), sum(item.kind == "edit" for item in items))
+    return Covered(summary_of(items), tuple(entries), sum(item.kind == "edit" for item in items))
 
 
 def standing_views(core: StoreCore, path: ShownPath) -> set[int]:
@@ -341,6 +341,7 @@ def is_undone(one: Compaction, standing: set[int]) -> bool:
     return one.view_id is not None and one.view_id not in standing
 
 
-def _summary(items: Sequence[ViewItem]) -> str:
+def summary_of(items: Sequence[ViewItem]) -> str:
+    """Return the words of the summaries among the items of a view."""
     told = [item.message for item in items if item.kind == "new" and item.message is not None]
     return "\n\n".join(summary_body(message) for message in told if is_summary(message))
