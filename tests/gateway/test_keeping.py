@@ -186,7 +186,7 @@ def test_a_database_that_hangs_keeps_no_request_waiting_and_has_it_once_it_goes_
     monkeypatch.setattr(ConversationRecorder, "look_up", hang)
     window = {"models": {"m": {"context_length": 8_000}}}
     with run_gateway(model.url, str(tmp_path / "gateway.db"), window) as running:
-        asked = [{"role": "user", "content": "hello " * 2_000}]
+        asked: Any = [{"role": "user", "content": "hello " * 2_000}]
         answer = running.openai().with_options(timeout=PATIENCE / 2).chat.completions.create(model="m", messages=asked)
         released.set()
         (turn,) = running.store().turns.since()
