@@ -228,12 +228,8 @@ def test_a_line_that_a_harness_cut_is_not_quoted(mark: str) -> None:
             id="prose",
         ),
         pytest.param(
-            "7\t# The planner takes the berth that was free (for the\n8\t# longest time), by depth_x\n9\tlamp_q = 1",
-            [
-                "7\t# The planner takes the berth that was free (for the",
-                "8\t# longest time), by depth_x",
-                "9\tlamp_q = 1",
-            ],
+            "7\t# The depth_x of each ship of the fleet decides (mostly)\n8\t# which berth it gets",
+            ["7\t# The depth_x of each ship of the fleet decides (mostly)", "8\t# which berth it gets"],
             id="a comment",
         ),
         pytest.param(
