@@ -99,9 +99,6 @@ class Index(ABC):
     """The table of passages."""
     key: str
     """Its column with the number of a passage."""
-    ids: str
-    """The table with nothing but these numbers, or the same."""
-    id: str
     creations: tuple[str, ...]
     """The statements that create the table."""
 
@@ -121,8 +118,8 @@ class Index(ABC):
         """Take documents out, given exactly what was indexed of them, if they are in it."""
 
     @abstractmethod
-    def match(self, terms: Collection[str], *, every: bool) -> tuple[str, list[Any]]:
-        """Return the condition that a passage ``p`` has any, or all, of some terms, and its values.
+    def match(self, terms: Collection[str]) -> tuple[str, list[Any]]:
+        """Return the condition that a passage ``p`` has any of some terms, and its values.
 
         A single character of dense script stands for all terms that begin with it.
         """
@@ -252,14 +249,14 @@ class Index(ABC):
     # -- look-ups ------------------------------------------------------------------------------------------------------
 
     def newest_passages(
-        self, connection: Connection, wishes: Sequence[Collection[str]], limit: int, scope: SearchScope
+        self, connection: Connection, terms: Sequence[str], limit: int, scope: SearchScope
     ) -> list[list[int]]:
-        """Return for each wish the numbers of the newest passages of a scope that have all of its terms."""
-        found: list[list[int]] = [[] for _ in wishes]
+        """Return for each term the numbers of the newest passages of a scope that have it."""
+        found: list[list[int]] = [[] for _ in terms]
         for source in scope.sources():
             joined, selects = self._joined(source), []
-            for place, terms in enumerate(wishes):
-                condition, given = self.match(terms, every=True)
+            for place, term in enumerate(terms):
+                condition, given = self.match([term])
                 newest = f"SELECT {place} AS place, p.{self.key} AS key FROM {joined} AND {condition}"  # noqa: S608 - our own
                 newest += f" ORDER BY p.{self.key} DESC LIMIT {limit}"
                 selects.append((f"SELECT place, key FROM ({newest}) AS w{place}", (*source.values, *given)))  # noqa: S608
@@ -292,7 +289,7 @@ class Index(ABC):
                 rows, order = self._joined(source), f"p.{self.key} DESC"
             values = [*source.values]
             for place, group in enumerate(groups):
-                condition, given = self.match(group, every=False)
+                condition, given = self.match(group)
                 if place:
                     document = f"p.{self.key} >> {KEY_BITS}"
                     condition = f"{document} IN (SELECT {document} FROM {self.table} p WHERE {condition})"  # noqa: S608
