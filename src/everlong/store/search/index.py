@@ -42,8 +42,6 @@ MOST_AT_ONCE = 200_000
 _STATE_TABLE = "CREATE TABLE search_state (version INTEGER, has_traces INTEGER, is_merging INTEGER)"
 """The version of the terms; whether removed ones may stand in the index's own pages; whether these are merged."""
 
-_UNITED = 100
-"""Selects that one statement unites."""
 _LEAST_PAUSE = 0.03
 _MOST_PAGES = 64
 """Pages that one step of a purge clears, at most."""
@@ -254,13 +252,16 @@ class Index(ABC):
         """Return for each term the numbers of the newest passages of a scope that have it."""
         found: list[list[int]] = [[] for _ in terms]
         for source in scope.sources():
-            joined, selects = self._joined(source), []
+            joined = self._joined(source)
+            selects: list[str] = []
+            values: list[Any] = []
             for place, term in enumerate(terms):
                 condition, given = self.match([term])
                 newest = f"SELECT {place} AS place, p.{self.key} AS key FROM {joined} AND {condition}"  # noqa: S608 - our own
                 newest += f" ORDER BY p.{self.key} DESC LIMIT {limit}"
-                selects.append((f"SELECT place, key FROM ({newest}) AS w{place}", (*source.values, *given)))  # noqa: S608
-            for place, key in _united(connection, selects):
+                selects.append(f"SELECT place, key FROM ({newest}) AS w{place}")  # noqa: S608 - as above
+                values += (*source.values, *given)
+            for place, key in ask(connection, " UNION ALL ".join(selects), values).fetchall():
                 found[place].append(key)
         return found
 
@@ -318,13 +319,6 @@ class Index(ABC):
 def is_start(term: str) -> bool:
     """Return whether a term is a single character of dense script, which stands for all that begin with it."""
     return len(term) == 1 and is_dense(term)
-
-
-def _united(connection: Connection, selects: Sequence[tuple[str, Sequence[Any]]]) -> Iterator[Any]:
-    """Yield the rows of many selects, each with its values; one by one they would cost more."""
-    for some in in_batches(selects, _UNITED):
-        values = [value for _, given in some for value in given]
-        yield from ask(connection, " UNION ALL ".join(select for select, _ in some), values).fetchall()
 
 
 def _divide(seqs: list[int], made: Mapping[int, Rows]) -> Iterator[list[int]]:
