@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from everlong.errors import RequestRefused
+from everlong.errors import ConfigError, RequestRefused
 from everlong.model import Message
+from everlong.providers import connect
 from everlong.testing import ModelServer
 from everlong.testing.server.exchange import Refusal
 from tests.providers.conftest import APIS, Connect
@@ -63,3 +65,12 @@ def test_no_proxy_hears_what_stays_on_this_machine(
     monkeypatch.setenv("all_proxy", proxy.url)
     assert connected(api, server).complete([HELLO]).text == "Hi"
     assert proxy.requests == []
+
+
+# -- loading -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_clients_package_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(ConfigError, match=r"needs the package openai; install it with"):
+        connect("some-model", base_url="http://127.0.0.1:9/v1", api_key="made-up")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from everlong import Message, Store
+from everlong import ContextCompressor, Message, Store
+from everlong.context.literals import is_summary, summary_body, summary_indices
 from everlong.store import Occasion
-from everlong.store.whereabouts import count_forgotten, find_whereabouts
-from tests.context.builders import assistant, user
+from everlong.store.views import items_of
+from everlong.store.whereabouts import count_forgotten, covered_by, find_whereabouts
+from tests.context.builders import assistant, long_session, user
 from tests.store.engines import ScriptedEngine, summarizing
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
-
 TALK = [
     user("The berth is number 4417."),
     assistant("Noted."),
@@ -68,3 +69,36 @@ def test_a_result_that_its_client_cleared_is_left_out(store: Store) -> None:
     store.database.write(go_on_cleared)
     (one,) = find_whereabouts(store, "number 4417")
     assert (one.conversation, one.state) == (session.id, "left out")
+
+
+# -- what a compaction covers ------------------------------------------------------------------------------------------
+
+
+def _summary(messages: list[Message]) -> str:
+    (place,) = summary_indices(messages)
+    return summary_body(messages[place])
+
+
+def test_a_compaction_tells_what_it_summarized_and_what_it_kept(store: Store) -> None:
+    messages = long_session(60)
+    at = store.record(messages)
+    done = store.compact(at, ContextCompressor(8_000))
+    (compaction,) = store.compactions()
+    covered = covered_by(store, compaction)
+    assert covered.summary == _summary(done.messages)
+    report = compaction.report or {}
+    first, last = report["boundaries"]["covered"]
+    assert len(covered.summarized) == last - first
+    assert [entry.message["role"] for entry in covered.summarized] == [one["role"] for one in messages[first:last]]
+
+
+def test_a_second_summary_covers_all_messages_up_to_the_tail(store: Store) -> None:
+    messages = long_session(120)
+    store.compact(store.record(messages[:100]), ContextCompressor(8_000))
+    at = store.record(messages)
+    done = store.compact(at, ContextCompressor(8_000))
+    assert done.view_id is not None
+    with store.database.read() as connection:
+        items = items_of(connection, store.reader, done.view_id)
+    (told,) = [item for item in items if item.message is not None and is_summary(item.message)]
+    assert told.to_depth == max(item.to_depth for item in items)
