@@ -186,7 +186,7 @@ def at_home(prepared: Path, server: ModelServer, tmp_path: Path, monkeypatch: py
         "PYTHONPATH": os.pathsep.join(sys.path),
     }.items():
         monkeypatch.setenv(name, value)
-    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", *PLACES):
+    for name in PLACES:
         monkeypatch.delenv(name, raising=False)
     with Store.open(home / "everlong" / "store.db") as store:
         ident = store.sessions.newest(limit=1)[0].id

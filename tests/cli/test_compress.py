@@ -102,12 +102,6 @@ def test_an_error_names_the_file_that_was_asked_for(run: Run, session_file: Path
 NARROW = ("--context-length", "8000", "--json")
 
 
-@pytest.fixture(autouse=True)
-def _no_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def test_auto_takes_the_model_of_the_configuration_and_a_failure_falls_back(
     run: Run, session_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

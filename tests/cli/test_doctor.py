@@ -31,8 +31,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("EVERLONG_HOME", str(folder))
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.endswith("_API_KEY")]:
-        monkeypatch.delenv(name)
     return folder
 
 

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from everlong.context.invariants import check_all
 from everlong.context.summarizers import SummaryRequest
@@ -18,17 +18,12 @@ from everlong.store import Store
 from everlong.store.database import Database
 from everlong.testing import check_engine
 from everlong.testing.strategies import conversations
-from tests.examples import examples, few, length
+from tests.examples import few, length, on_a_database
 from tests.lossless.talks import faults_of, newest_request_tokens, turns_of
 from tests.waiting import PATIENCE
 from tests.wild import wild_conversations
 
-SHARED = settings(
-    max_examples=examples(40),
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+SHARED = on_a_database(40)
 WINDOWS = st.sampled_from((2_000, 4_000, 8_000, 32_000))
 KEPT = st.sampled_from((1, 4, 20))
 

@@ -6,7 +6,7 @@ import copy
 import json
 import uuid
 
-from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from sqlalchemy import select
 
 from everlong.model import HashChain, Message, blocks_of
@@ -19,17 +19,12 @@ from everlong.store.tree import RecordRequest, find_deepest
 from everlong.store.upkeep.garbage import collect_garbage
 from everlong.store.upkeep.maintenance import stats
 from everlong.testing.strategies import conversations
-from tests.examples import examples
+from tests.examples import on_a_database
 from tests.retellings import retellings
 from tests.store.engines import ScriptedEngine, Step, engine_of, step_lists, summarizing
 from tests.wild import wild_conversations
 
-SHARED = settings(
-    max_examples=examples(25),
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+SHARED = on_a_database(25)
 
 
 def fresh(database: Database) -> Store:
