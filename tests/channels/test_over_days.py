@@ -4,7 +4,6 @@ import threading
 from typing import Any
 
 import pytest
-from bench.channels.many_chats import play
 
 from everlong.channels import service
 from everlong.channels.platform import Place
@@ -74,14 +73,3 @@ async def test_a_compaction_that_takes_too_long_leaves_the_conversation_as_it_wa
     assert one.id == before
     said = [line.entry.message for line in store.conversations.lines(one.id)]
     assert len([message for message in said if message["role"] == "user"]) == number + 1
-
-
-# -- many chats --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.soak
-def test_chats_at_once_with_faults_and_a_kill_are_answered_once() -> None:
-    outcome = play(5, 2, kills=1)
-    assert outcome.twice == outcome.missing == outcome.misplaced == outcome.stored_twice == []
-    assert (outcome.answered, outcome.kills) == (10, 1)
-    assert outcome.is_right, outcome
