@@ -8,8 +8,6 @@ from typing import TypeVar
 
 from hypothesis import HealthCheck, Phase, settings
 
-__all__ = ["IS_THOROUGH", "examples", "few", "length", "on_a_database"]
-
 T = TypeVar("T")
 
 # `make soak` sets this to 100 or more.

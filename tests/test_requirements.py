@@ -87,9 +87,6 @@ def test_nothing_is_installed_without_hashes(file: str) -> None:
                 assert "--require-hashes" in command or "--no-deps" in command, command
 
 
-# -- extras ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("prefix", "command"),
     [

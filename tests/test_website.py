@@ -94,9 +94,6 @@ def test_every_picture_comes_from_a_script() -> None:
             assert file.name in STILLS or any(name in scripts for name in drawn), picture
 
 
-# -- links -------------------------------------------------------------------------------------------------------------
-
-
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.glob("*.md"))]
 

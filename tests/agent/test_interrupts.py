@@ -97,9 +97,6 @@ def test_ctrl_c_in_the_program_leaves_a_session_that_can_be_resumed(serve: Serve
     assert server.rejections == []
 
 
-# -- everything fails --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.spec("5.7", "7.1", "7.2", "7.3")
 @pytest.mark.skipif(sys.platform == "win32", reason="processes are killed with SIGKILL")
 def test_whatever_fails_every_acknowledged_message_is_stored_once_and_the_session_goes_on() -> None:

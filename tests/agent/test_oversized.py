@@ -159,9 +159,6 @@ def test_an_older_giant_is_spilled_if_the_model_changes_to_a_small_window(serve:
     assert small.rejections == []
 
 
-# -- room for the answer -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("api", APIS)
 def test_a_prompt_that_fits_is_sent_again_with_less_room_rather_than_compacted(
     serve: Serve, opened: Opened, heard: list[AgentEvent], api: str

@@ -136,9 +136,6 @@ def test_what_was_forgotten_does_not_come_back(compacted: Desk) -> None:
     assert "[This message was forgotten]" in compacted.done("read_turn", id=found[1])
 
 
-# -- what is asked is not found for itself -----------------------------------------------------------------------------
-
-
 QUESTION = "Because of which neighbour do we darken the pier late in the evening?"
 FACT = "The pier lamps go off early because Mrs Halloran's bedroom faces them."
 

@@ -144,9 +144,6 @@ def test_a_function_that_no_model_could_call_is_refused_when_the_tool_is_made(
         tool(function)
 
 
-# -- what docs/tools.md says -------------------------------------------------------------------------------------------
-
-
 DOCS = (Path(__file__).parents[2] / "docs" / "tools.md").read_text(encoding="utf-8")
 
 

@@ -29,9 +29,6 @@ def tool(text: str, place: int = 0) -> Message:
     return {"role": "tool", "tool_call_id": f"c{place}", "content": text}
 
 
-# -- methods, cuts, trials ---------------------------------------------------------------------------------------------
-
-
 def long_conversation() -> list[Message]:
     made: list[Message] = [{"role": "system", "content": "Be brief."}, user("Find the broken berth in port_list.")]
     for step in range(20):
@@ -51,9 +48,6 @@ def test_a_conversation_goes_through_every_cut_share_and_method(chain: str) -> N
         assert trial.tokens <= 0.4 * trial.tokens_before
         assert trial.recall.of == trial.facts
         assert len([miss for miss in trial.misses if not miss.unbound]) == trial.recall.of - trial.recall.kept
-
-
-# -- chats ----------------------------------------------------------------------------------------------
 
 
 def test_a_chat_that_was_written_without_a_look_at_the_program_keeps_what_its_user_said() -> None:

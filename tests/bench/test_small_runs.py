@@ -69,9 +69,6 @@ def test_the_pictures_are_screens_of_the_recording() -> None:
     assert "3 so far in this chat" in words
 
 
-# -- accounts ----------------------------------------------------------------------------------------------------------
-
-
 def test_the_program_tells_the_servers_own_bill_to_the_token() -> None:
     found = accounts.play(45, window=14_000, cache_ttl="1h")
     assert found.compactions >= 2
@@ -92,9 +89,6 @@ def test_the_program_tells_the_servers_own_bill_to_the_token() -> None:
     assert Decimal(total["uncached_cost"]) > Decimal(total["cost"])
 
 
-# -- caching -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("width", [12, 60])
 def test_a_fan_out_loses_the_plain_strategy_its_prefix_and_the_ledger_nothing(width: int) -> None:
     assert placement.fan_out_share(width, placement.STRATEGIES["ledger"], per_block=True) >= 0.95
@@ -108,9 +102,6 @@ def test_with_forks_and_rewinds_the_ledger_is_never_behind(profile: str) -> None
         plain = placement.play(shape, seed, placement.STRATEGIES["system_and_3"])
         ledger = placement.play(shape, seed, placement.STRATEGIES["ledger"])
         assert ledger.cost <= plain.cost * 1.0001
-
-
-# -- the cluster -------------------------------------------------------------------------------------------------------
 
 
 ENCLOSED = "import os, sys, time; print(os.environ['EVERLONG_CLUSTER_FOLDER'], flush=True); time.sleep(600)"
@@ -128,12 +119,6 @@ def test_a_cluster_that_is_told_to_stop_takes_its_processes_and_its_folder_along
         assert started.stdout.read() == ""  # ends when nobody is left who could write there
     assert started.returncode == 143
     assert not folder.exists()
-
-
-# -- the public table --------------------------------------------------------------------------------------------------
-
-
-# -- page --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(name="results", scope="module")

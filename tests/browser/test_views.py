@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.browser.conftest import DARK, PHONE, Browse, Tab
 from tests.browser.views import VIEWS, path_of
 from tests.inspector.conftest import Site
-from tests.inspector.port_story import Story
+
+if TYPE_CHECKING:
+    from bench.inspector_story import Story
 
 SERIOUS = {"serious", "critical"}
 NOT_FOUND = "the server responded with a status of 404"

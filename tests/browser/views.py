@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tests.inspector.port_story import PORT, TITLE, Story
-
-__all__ = ["VIEWS", "View", "path_of"]
+from bench.inspector_story import PORT, TITLE, Story
 
 
 class View(NamedTuple):

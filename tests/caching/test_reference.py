@@ -89,9 +89,6 @@ def test_a_message_that_ends_with_what_takes_no_marker_is_passed_over(kind: str)
     assert places(apply_anthropic_cache_control(messages)) == [0, 1, 2]
 
 
-# -- strategies --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.spec("6.3")
 @pytest.mark.parametrize(
     ("model", "provider", "settings", "line"),

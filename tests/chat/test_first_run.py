@@ -76,9 +76,6 @@ def test_a_model_file_is_offered_and_written_only_if_it_works(terminal: Open, ho
     assert not list(home.rglob("config.yaml"))
 
 
-# -- plugins -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.spec("2.6")
 def test_an_engine_is_chosen_from_the_menu(terminal: Open, home: Path) -> None:
     engine_in(home / "plugins" / "context_engine" / "harbour_log", manifest=HARBOUR_LOG)

@@ -96,9 +96,6 @@ def test_sessions_are_titled_left_and_found(serve: Serve, chat: Open) -> None:
     found.wait("nothing is remembered yet")
 
 
-# -- rules -------------------------------------------------------------------------------------------------------------
-
-
 def echo(ask: Ask) -> str:
     return f"{len(ask.turns)} turns; rules {'seen' if 'Spell colour with u' in ask.text else 'unseen'}."
 

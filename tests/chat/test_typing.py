@@ -100,9 +100,6 @@ def test_tab_completes_commands_and_paths(serve: Serve, chat: Open, root: Path) 
     found.wait("resume", "Go on with another conversation.", "retry", "reset")
 
 
-# -- talking -----------------------------------------------------------------------------------------------------------
-
-
 ANSWER = "The harbour opens at **seven**.\n\nThe ferry leaves at eight, from the northern pier.\n\nThe last one at ten."
 
 

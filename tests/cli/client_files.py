@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-__all__ = ["EXISTING", "FILES", "PLACES", "quiet_port", "scratch_home"]
-
 PLACES = (
     "CLAUDE_CONFIG_DIR",
     "CLINE_DATA_DIR",

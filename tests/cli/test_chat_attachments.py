@@ -50,9 +50,6 @@ def test_a_long_paste_is_counted_in_whole_lines() -> None:
     assert PastedTexts().take("The tide is out.\n" * 100) == "[pasted 100 lines]"
 
 
-# -- documentation -----------------------------------------------------------------------------------------------------
-
-
 ROOT = Path(__file__).parent.parent.parent
 CHAT = (ROOT / "docs" / "chat.md").read_text(encoding="utf-8")
 

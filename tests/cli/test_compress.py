@@ -96,9 +96,6 @@ def test_an_error_names_the_file_that_was_asked_for(run: Run, session_file: Path
     assert f"{tmp_path}/missing/result.json: No such file or directory" in ran.err
 
 
-# -- with a model ------------------------------------------------------------------------------------------------------
-
-
 NARROW = ("--context-length", "8000", "--json")
 
 

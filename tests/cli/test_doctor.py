@@ -57,9 +57,6 @@ def checks(ran: Ran) -> dict[str, dict[str, str]]:
     return found
 
 
-# -- a sound setup -------------------------------------------------------------------------------------------------
-
-
 def test_all_is_well_with_a_model_that_answers_and_no_key_is_ever_shown(
     run: Run, serve: Serve, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,9 +103,6 @@ def test_without_call_nothing_is_sent_anywhere(serve: Serve, home: Path) -> None
     assert (ran.returncode, "was not contacted; --call does that" in ran.stdout) == (0, True)
 
 
-# -- broken ones, by the program itself ----------------------------------------------------------------------------
-
-
 def damage_store(home: Path) -> None:
     (home / "store.db").write_bytes(b"not a database at all" * 400)
 
@@ -126,9 +120,6 @@ def test_whatever_is_broken_there_is_a_list_and_no_traceback(home: Path, damage:
     ran = Ran(done.returncode, done.stdout, done.stderr)
     assert (ran.code, ran.err) == (1, "")
     assert {name for name, one in checks(ran).items() if one["state"] == "fail"} == broken
-
-
-# -- single checks -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -63,9 +63,6 @@ def test_who_names_a_conversation_instead_of_a_file_is_told_where_to_look(run: R
     assert (ran.code, "everlong inspect --web" in ran.err) == (2, True)
 
 
-# -- the page ----------------------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def inspecting(*arguments: str, command: tuple[str, ...] = ("inspect",)) -> Iterator[str]:
     """The address of an inspector that runs as a program; it has to end well when it is told to."""

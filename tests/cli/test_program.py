@@ -72,9 +72,6 @@ def test_a_reader_that_goes_away_early_causes_no_noise(session_file: Path) -> No
     assert b"Exception ignored" not in errors
 
 
-# -- completion --------------------------------------------------------------------------------------------------------
-
-
 PROGRAM = (
     "import sys, atexit; from everlong.cli.main import main\n"
     "atexit.register(lambda: print([name for name in sys.modules if name.startswith('everlong.cli.chat')]))\n"

@@ -89,9 +89,6 @@ def test_importing_the_settings_loads_no_yaml_and_no_platform_lookup() -> None:
     assert done.stdout.strip() == "[]"
 
 
-# -- documentation -----------------------------------------------------------------------------------------------------
-
-
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = tuple(f"{name}." for name in NAMED)

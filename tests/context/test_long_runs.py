@@ -98,9 +98,6 @@ def test_a_plan_without_end_costs_no_square_of_time_and_its_end_is_told(merge: b
     assert "moor 59999" in told
 
 
-# -- the work on a message ---------------------------------------------------------------------------------------------
-
-
 HUGE = length(300_000, 30_000)
 
 
@@ -133,9 +130,6 @@ def test_headings_are_escaped_at_the_beginning_of_a_line_only(text: str) -> None
 def test_a_line_of_very_many_names_is_read_in_one_pass() -> None:
     # Other threads wait for the whole line, and only a test that hangs would show that it takes too long.
     assert names_by_line(["at 11 of a.py " * 400_000, "one"]) == [("11", "a.py"), ()]
-
-
-# -- secrets -----------------------------------------------------------------------------------------------------------
 
 
 KEEP = 1_500

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 from everlong import ContextCompressor, Message
 from everlong.testing.engine_contract.subject import tokens
 
-__all__ = ["BROKEN", "Broken", "NeverCompacts", "Sound"]
-
 
 class Sound(ContextCompressor):
     """An engine with nothing wrong, to be spoilt; its name is its own."""

@@ -14,8 +14,6 @@ from typing import Any, Literal, NamedTuple
 
 from tests.api_rules.seals import seal
 
-__all__ = ["Client", "Item", "Sent", "reply_items", "told"]
-
 SYSTEM = "You are a careful assistant. Today you help with a long piece of work."
 FIRST = "Let us begin with the work that we talked about."
 REMINDER = "<system-reminder>\nThe list of things to do is empty ({}).\n</system-reminder>"

@@ -20,8 +20,6 @@ from cryptography.x509.oid import NameOID
 
 from tests.waiting import PATIENCE
 
-__all__ = ["Company", "Proxy", "company"]
-
 
 @dataclass
 class Proxy:

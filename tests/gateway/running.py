@@ -31,8 +31,6 @@ from everlong.store.opening import open_database
 from tests.gateway.upstream import Hangup, Headers, Wire, read_headers
 from tests.waiting import PATIENCE
 
-__all__ = ["TENANT", "Answer", "Raw", "Running", "run_gateway"]
-
 TENANT = "x-test-tenant"
 
 

@@ -39,9 +39,6 @@ def ask(where: str, folder: Path) -> tuple[int, str]:
         return answer.status, answer.body.decode()
 
 
-# -- proxies ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"])
 def test_an_upstream_by_https_is_asked_through_a_tunnel_that_only_it_can_read(
     variable: str, office: Company, upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -63,9 +60,6 @@ def test_a_certificate_that_nobody_trusts_is_an_error_that_says_what_to_do(
     assert "the certificate of https://upstream.test is not trusted" in said
     assert "SSL_CERT_FILE" in said
     assert not upstream.requests
-
-
-# -- hosts that are reached directly ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from array import array
 from typing import Any
 
 import pytest
+from bench.gateway.odd_requests import play, upstream_script
 from hypothesis import given, strategies as st
 
 from everlong.gateway.body import BrokenBody, read_body, read_more
@@ -20,7 +21,6 @@ from everlong.gateway.conversations import (
 )
 from everlong.store import Branch
 from tests.examples import few
-from tests.gateway.fuzzing import play, upstream_script
 from tests.gateway.running import Raw, Running
 from tests.gateway.upstream import Upstream
 
@@ -172,9 +172,6 @@ def test_a_body_that_cannot_be_read_is_passed_on_with_a_warning(
         assert str(answer.header("x-everlong-warning")).startswith("not stored: ")
         assert "not stored" in caplog.text
     assert not list(relay.store().turns.since())
-
-
-# -- odd requests ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", few([1, 2, 3]))

@@ -26,8 +26,6 @@ from tests.gateway.clients import CLEARED, Api, Client, Item, Sent, reply_items,
 from tests.gateway.running import TENANT
 from tests.waiting import PATIENCE
 
-__all__ = ["World", "answer_to", "problems_in", "slowly"]
-
 APIS: tuple[Api, ...] = ("openai", "anthropic", "responses")
 TITLE = "Write a title of a few words for this conversation."
 

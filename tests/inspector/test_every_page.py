@@ -118,9 +118,6 @@ def test_live_is_said_only_while_a_request_waits_for_its_answer(site: Site) -> N
     assert 'class="live"' not in site.get("/inspector/").text
 
 
-# -- the catalogue -----------------------------------------------------------------------------------------------------
-
-
 TEMPLATES = {one.name: one.read_text(encoding="utf-8") for one in (files("everlong.inspector") / "templates").iterdir()}
 
 

@@ -79,9 +79,6 @@ def test_broken_conversations_are_compacted_and_every_stored_message_can_be_read
             assert store.graph(at).read(entry.id.hex(), 1, 100) is not None
 
 
-# -- the contract ------------------------------------------------------------------------------------------------------
-
-
 class Scripted:
     """A summary model that answers by a function."""
 
@@ -121,9 +118,6 @@ def test_the_engine_keeps_the_contract_whatever_its_model_answers(answer: Callab
 
     for clause in length(1, 0) * (None,) or ("What comes back",):
         assert check_engine(make, examples=1, clause=clause) == []
-
-
-# -- faults ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="forks and kills are POSIX things")

@@ -78,9 +78,6 @@ def test_rules_of_the_user_stay_word_for_word(file_store: Store) -> None:
         assert "always answer in British English" in str(store.context(at))
 
 
-# -- choosing ----------------------------------------------------------------------------------------------------------
-
-
 def resolved(settings: dict[str, Any]) -> tuple[Any, list[str]]:
     said: list[str] = []
     return resolve_engine(Settings.model_validate(settings), 50_000, warn=said.append), said

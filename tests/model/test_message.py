@@ -64,9 +64,6 @@ def test_what_is_no_message_list_is_refused_with_the_place_and_the_reason(value:
         checked_messages(value)
 
 
-# -- groups ------------------------------------------------------------------------------------------------------------
-
-
 def call(*ids: str) -> Message:
     calls = [{"id": i, "type": "function", "function": {"name": "run", "arguments": "{}"}} for i in ids]
     return {"role": "assistant", "content": None, "tool_calls": calls}
@@ -107,9 +104,6 @@ def test_a_user_message_between_call_and_result_does_not_part_them() -> None:
 def test_a_result_without_an_id_answers_the_first_waiting_call_of_the_last_group() -> None:
     found = find_groups([call("a", "b"), result("b"), result(None)])
     assert [(answer.at, answer.call_id) for answer in found.groups[0].answers] == [(1, "b"), (2, "a")]
-
-
-# -- long texts --------------------------------------------------------------------------------------------------------
 
 
 PIECES = ["a", "é", "中", "😀", "\n", '"', "\\", "\\\\", "/", "\x7f", "\\u00e9", "x" * 40]

@@ -67,9 +67,6 @@ def test_no_proxy_hears_what_stays_on_this_machine(
     assert proxy.requests == []
 
 
-# -- loading -----------------------------------------------------------------------------------------------------------
-
-
 def test_a_clients_package_that_is_missing_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openai", None)
     with pytest.raises(ConfigError, match=r"needs the package openai; install it with"):

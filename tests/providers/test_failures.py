@@ -164,9 +164,6 @@ def test_models_that_refuse_max_tokens_get_its_other_name_whoever_serves_them(mo
     assert body.keys() - {"model", "messages"} == {name}
 
 
-# -- trying again ------------------------------------------------------------------------------------------------------
-
-
 def test_after_the_last_attempt_the_error_is_raised(serve: Serve, connected: Connect) -> None:
     server, clock = serve("ok", faults=lambda _: Fault("overloaded")), ManualClock()
     provider = Retrying(connected("openai", server), RetryPolicy(attempts=3), sleep=clock.sleep)

@@ -92,9 +92,6 @@ def test_a_view_that_a_fallback_made_is_degraded_and_in_force(
     assert store.verify().problems == []
 
 
-# -- messages larger than the window -----------------------------------------------------------------------------------
-
-
 FILE = "".join(f"line {number} of the file\n" for number in range(60_000))
 LARGE_TALK = [system(), user("Hello."), assistant("Hello!"), user(FILE)]
 LIMITS = SpillLimits(2_000, MessageCounter(), "read_turn")

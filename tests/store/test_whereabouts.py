@@ -71,9 +71,6 @@ def test_a_result_that_its_client_cleared_is_left_out(store: Store) -> None:
     assert (one.conversation, one.state) == (session.id, "left out")
 
 
-# -- what a compaction covers ------------------------------------------------------------------------------------------
-
-
 def _summary(messages: list[Message]) -> str:
     (place,) = summary_indices(messages)
     return summary_body(messages[place])

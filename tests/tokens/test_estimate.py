@@ -60,9 +60,6 @@ def test_any_text_has_at_least_one_token_and_never_raises(text: str) -> None:
     assert COUNTER.count_text(text) >= (1 if text else 0)
 
 
-# -- exact counts ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("vocabulary", VOCABULARIES)
 def test_every_bundled_vocabulary_counts(vocabulary: str) -> None:
     counter = ExactCounter(vocabulary)

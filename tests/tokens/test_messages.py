@@ -85,9 +85,6 @@ def test_circles_and_deep_nesting_do_not_raise() -> None:
     assert MessageCounter().count({"role": "assistant", "tool_calls": [call], "content": deep}) > 0
 
 
-# -- media -------------------------------------------------------------------------------------------------------------
-
-
 def encoded(data: bytes) -> str:
     return base64.b64encode(data).decode()
 

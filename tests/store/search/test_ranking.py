@@ -89,9 +89,6 @@ def test_a_tools_answer_is_found_among_many_requests_with_the_other_words(apart:
         assert log in found
 
 
-# -- on each database --------------------------------------------------------------------------------------------------
-
-
 _FORMS = ("When did the {} reach the {} with its {}?", "{} {}", "Where is the {} that {} keeps?", '"{}" {}', "{}")
 
 

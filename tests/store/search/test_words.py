@@ -60,9 +60,6 @@ def test_a_name_is_found_by_its_parts_and_a_very_long_word_is_not_taken_apart() 
     assert len(terms_of("aB" * 10_000)) == 1  # a hostile message of megabytes would make as many terms
 
 
-# -- passages ----------------------------------------------------------------------------------------------------------
-
-
 LOG = "\n".join(f"step {number}: nothing to report from the quay" for number in range(500))
 
 
