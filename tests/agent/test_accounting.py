@@ -188,15 +188,6 @@ def summarizing(ask: Ask) -> str:
     return f"The boat lies at berth {ask.number} now. " + "It was moored with two lines. " * 160
 
 
-def test_finding_out_the_window_is_no_failed_request(serve: Serve, opened: Opened, store: Store) -> None:
-    server = serve("Understood.", window=8_000)
-    agent = opened(server)
-    agent.run("What does the line mean? " + "=" * 4_700)
-    assert [request.status for request in server.requests] == [400, 200]
-    books = account(store, Settings())
-    assert (books.total.calls, books.total.unanswered) == (1, 0)
-
-
 @pytest.mark.parametrize("is_broken", [False, True])
 def test_every_call_on_the_side_leaves_a_receipt_and_trouble_with_that_is_a_notice_only(
     serve: Serve,

@@ -10,7 +10,9 @@ import pytest
 
 from everlong import ContextEngine
 from everlong.agent import AgentEvent, CompactionFinished, Notice, tool
+from everlong.agent.accounting import account
 from everlong.agent.tools import builtin_tools
+from everlong.config import Settings
 from everlong.context.oversized import is_stub
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call
@@ -160,8 +162,8 @@ def test_an_older_giant_is_spilled_if_the_model_changes_to_a_small_window(serve:
 
 
 @pytest.mark.parametrize("api", APIS)
-def test_a_prompt_that_fits_is_sent_again_with_less_room_rather_than_compacted(
-    serve: Serve, opened: Opened, heard: list[AgentEvent], api: str
+def test_a_prompt_that_fits_is_sent_again_with_less_room_rather_than_compacted_and_is_no_failed_request(
+    serve: Serve, opened: Opened, heard: list[AgentEvent], store: Store, api: str
 ) -> None:
     server = serve("Understood.", window=8_000)
     agent = opened(server, api)
@@ -171,3 +173,5 @@ def test_a_prompt_that_fits_is_sent_again_with_less_room_rather_than_compacted(
     assert (refused.status, taken.status) == (400, 200)
     assert taken.body["messages"] == refused.body["messages"]
     assert not [event for event in heard if isinstance(event, CompactionFinished)]
+    books = account(store, Settings())
+    assert (books.total.calls, books.total.unanswered) == (1, 0)

@@ -11,10 +11,7 @@ from bench.retention.rules import BARS, load_chats, measure
 from bench.retention.trials import Work, try_all
 
 from everlong.model import Message
-
-
-def user(text: str) -> Message:
-    return {"role": "user", "content": text}
+from tests.context.builders import user
 
 
 def assistant(text: str, *calls: tuple[str, dict[str, Any]]) -> Message:

@@ -78,7 +78,7 @@ def test_an_existing_file_keeps_all_of_its_lines(run: Run, home: Path, address: 
 
 
 @pytest.mark.parametrize("client", WITH_FILE)
-def test_writing_twice_changes_nothing(run: Run, home: Path, client: str) -> None:
+def test_writing_twice_changes_nothing_and_undo_restores_every_byte(run: Run, home: Path, client: str) -> None:
     path = existing(home, client)
     run("setup", client, *writing())
     once = path.read_bytes()
@@ -86,21 +86,11 @@ def test_writing_twice_changes_nothing(run: Run, home: Path, client: str) -> Non
     assert (ran.code, path.read_bytes()) == (0, once)
     assert "nothing was changed" in ran.err
     assert "has these settings already" in run("setup", client).err
-
-
-@pytest.mark.parametrize("client", WITH_FILE)
-def test_undo_restores_every_byte(run: Run, home: Path, client: str) -> None:
-    path = existing(home, client)
-    run("setup", client, *writing())
     run("setup", client, "--write", "--url", "http://127.0.0.1:9999")
-    ran = run("setup", client, "--undo")
-    assert ran.code == 0
+    assert run("setup", client, "--undo").code == 0
     assert path.read_bytes() == EXISTING[client].encode()
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert list(path.parent.glob("*everlong*")) == []
-
-
-# -- undo after other changes ------------------------------------------------------------------------------------------
 
 
 def test_undo_keeps_what_the_client_wrote_since(run: Run, home: Path) -> None:

@@ -15,6 +15,7 @@ from hypothesis import given, strategies as st
 from everlong.context import ContextCompressor, boundary, pruning
 from everlong.context.invariants import check_all
 from everlong.context.literals import COMPACTION_NOTE, SUMMARY_PREFIX, summary_indices
+from everlong.context.report import CompactionReport
 from everlong.errors import TargetUnreachable
 from everlong.model import Message, leading_system_count
 from everlong.testing.strategies import conversations
@@ -37,21 +38,47 @@ conversation = wild_conversations()
 setup = setups()
 
 
+def compacted(messages: list[Message], setup: Setup) -> tuple[list[Message], CompactionReport]:
+    """What an engine makes of a conversation, and what it says about that."""
+    engine = setup.engine()
+    result = engine.compress(messages)
+    assert engine.last_report is not None
+    return result, engine.last_report
+
+
 def tokens(engine_setup: Setup, messages: Sequence[Message]) -> int:
     return sum(engine_setup.engine().counter.counts(messages))
 
 
-@pytest.mark.spec("1.1", "5.4", "5.9")
+@pytest.mark.spec("1.1", "5.2", "5.4", "5.9")
 @many_examples
 @given(conversation, setup)
-def test_a_result_satisfies_every_invariant_also_by_rules_written_independently(
+def test_a_result_satisfies_every_invariant_by_rules_written_independently_and_fits_or_is_the_least_possible(
     messages: list[Message], setup: Setup
 ) -> None:
-    result, mended = setup.compress(messages), repaired(messages)
+    engine = setup.engine()
+    result, mended = engine.compress(messages, focus_topic=setup.focus), repaired(messages)
     assert check_all(result, mended) == []
     assert problems(result) == []
     assert role_problems(result) == []
-    assert tokens(setup, result) <= tokens(setup, mended)
+    size = tokens(setup, result)
+    assert size <= tokens(setup, mended)
+    assert size <= most_allowed(engine, mended)
+    own, kept_as_they_were = [words(message) for message in messages], [bones(message) for message in mended]
+    for message in result:
+        if looks_like_summary(message):
+            begin = words(message).split("\n[…")[0]
+            assert any(text.startswith(begin) for text in own) or words(message).startswith(f"{SUMMARY_PREFIX}\n\n")
+        elif not looks_inserted(message):
+            assert bones(message) in kept_as_they_were
+
+
+def bones(message: Message) -> Message:
+    """A message without its words."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    thinking = [part for part in parts if isinstance(part, dict) and part.get("type") == "thinking"]
+    return {**message, "content": thinking}
 
 
 @pytest.mark.spec("5.4")
@@ -64,33 +91,18 @@ def test_a_repaired_list_is_valid_and_repairing_it_again_changes_nothing(message
     assert repaired(mended) == mended
 
 
-@pytest.mark.spec("5.2", "5.9")
-@many_examples
-@given(conversation, setup)
-def test_a_result_fits_the_threshold_or_is_the_least_possible(messages: list[Message], setup: Setup) -> None:
-    engine = setup.engine()
-    result = engine.compress(messages)
-    size = sum(engine.counter.counts(result))
-    assert size <= most_allowed(engine, repaired(messages))
-
-
 @pytest.mark.spec("5.9")
 @many_examples
 @given(conversation, setup)
-def test_the_input_is_left_as_it_is(messages: list[Message], setup: Setup) -> None:
+def test_the_input_is_left_as_it_is_and_equal_engines_give_equal_results(messages: list[Message], setup: Setup) -> None:
     before, as_text = copy.deepcopy(messages), json.dumps(messages)
     identities = [id(message) for message in messages]
-    setup.compress(messages).clear()
+    result = setup.compress(messages)
+    assert result == setup.compress(copy.deepcopy(messages))
+    result.clear()
     assert messages == before
     assert json.dumps(messages) == as_text
     assert [id(message) for message in messages] == identities
-
-
-@pytest.mark.spec("5.9")
-@many_examples
-@given(conversation, setup)
-def test_equal_engines_give_equal_results(messages: list[Message], setup: Setup) -> None:
-    assert setup.compress(messages) == setup.compress(copy.deepcopy(messages))
 
 
 @pytest.mark.spec("5.5", "5.9")
@@ -110,10 +122,7 @@ def test_a_second_compaction_at_once_changes_nothing(messages: list[Message], se
 @given(conversation, setup)
 def test_the_latest_user_message_stands_word_for_word_after_the_summary(messages: list[Message], setup: Setup) -> None:
     latest = latest_request(repaired(messages))
-    engine = setup.engine()
-    result = engine.compress(messages)
-    report = engine.last_report
-    assert report is not None
+    result, report = compacted(messages, setup)
     start = 0
     if report.outcome == "summarized":
         start = 1 + next(index for index, message in enumerate(result) if looks_like_summary(message))
@@ -124,16 +133,13 @@ def test_the_latest_user_message_stands_word_for_word_after_the_summary(messages
 @many_examples
 @given(conversation, setup)
 def test_the_system_prompt_keeps_its_words_and_gains_one_note(messages: list[Message], setup: Setup) -> None:
-    engine = setup.engine()
     mended = repaired(messages)
+    result, report = compacted(messages, setup)
     system = mended[: leading_system_count(mended)]
-    result = engine.compress(messages)
     kept = result[: len(system)]
     assert [message["role"] for message in kept] == [message["role"] for message in system]
     for was, now in zip(system, kept, strict=True):
         assert words(now) in (words(was), "\n".join(filter(None, (words(was), COMPACTION_NOTE))))
-    report = engine.last_report
-    assert report is not None
     if report.outcome == "summarized" and system:
         assert notes(kept) == max(1, notes(system))
     else:
@@ -146,10 +152,7 @@ def test_the_system_prompt_keeps_its_words_and_gains_one_note(messages: list[Mes
 def test_a_summarized_conversation_has_one_summary_more_than_what_was_kept_of_it(
     messages: list[Message], setup: Setup
 ) -> None:
-    engine = setup.engine()
-    result = engine.compress(messages)
-    report = engine.last_report
-    assert report is not None
+    result, report = compacted(messages, setup)
     if report.outcome == "summarized":
         at = next(index for index, message in enumerate(result) if looks_like_summary(message))
         assert words(result[at]).startswith(f"{SUMMARY_PREFIX}\n\n")
@@ -165,10 +168,7 @@ def test_a_summarized_conversation_has_one_summary_more_than_what_was_kept_of_it
 @many_examples
 @given(conversation, setup)
 def test_the_tail_is_the_inputs_own_messages_unless_they_were_shortened(messages: list[Message], setup: Setup) -> None:
-    engine = setup.engine()
-    result = engine.compress(messages)
-    report = engine.last_report
-    assert report is not None
+    result, report = compacted(messages, setup)
     if report.outcome != "summarized":
         return
     tail = repaired(messages)[report.boundaries.tail_start :]
@@ -207,36 +207,6 @@ def test_a_target_is_met_or_the_error_names_a_least_that_can_be_reached(
         counter = setup.engine().counter
         slack = brute_force.SLACK * (1 + sum(message["role"] == "tool" for message in mended))
         assert unreachable.least <= least_possible(mended, counter) + slack
-
-
-@pytest.mark.spec("5.4")
-@many_examples
-@given(conversation, setup)
-def test_every_summary_is_from_the_input_or_begins_with_all_the_words_of_the_contract(
-    messages: list[Message], setup: Setup
-) -> None:
-    own = [words(message) for message in messages]
-    for message in filter(looks_like_summary, setup.compress(messages)):
-        begin = words(message).split("\n[…")[0]
-        assert any(text.startswith(begin) for text in own) or words(message).startswith(f"{SUMMARY_PREFIX}\n\n")
-
-
-@pytest.mark.spec("5.4")
-@many_examples
-@given(conversation, setup)
-def test_what_is_kept_keeps_its_calls_and_its_thinking(messages: list[Message], setup: Setup) -> None:
-    kept_as_they_were = [bones(message) for message in repaired(messages)]
-    for message in setup.compress(messages):
-        if not looks_inserted(message):
-            assert bones(message) in kept_as_they_were
-
-
-def bones(message: Message) -> Message:
-    """A message without its words."""
-    content = message.get("content")
-    parts = content if isinstance(content, list) else []
-    thinking = [part for part in parts if isinstance(part, dict) and part.get("type") == "thinking"]
-    return {**message, "content": thinking}
 
 
 @pytest.mark.spec("5.9")

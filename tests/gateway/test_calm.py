@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from everlong.gateway import compaction
-from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
-from tests.gateway.running import Running, run_gateway
+from tests.gateway.running import Running, modelled
 from tests.waiting import PATIENCE, until
 
 WINDOW = 40_000
@@ -55,10 +54,7 @@ def send(running: Running, turns: int, model: str = MODEL) -> None:
 
 @pytest.mark.spec("4.5")
 def test_a_client_that_moves_its_markers_is_compacted_seldom(tmp_path: Path) -> None:
-    with (
-        ModelServer(looks, window=WINDOW) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), SETTINGS) as running,
-    ):
+    with modelled(looks, tmp_path, SETTINGS, window=WINDOW) as (model, running):
         for turns in range(60):
             send(running, turns)
         assert model.rejections == []
@@ -86,10 +82,7 @@ def test_a_conversation_is_compacted_as_far_as_it_came_while_its_summary_was_wri
             return Answer("## Goal\n- Watch the harbour.\n\n## Progress\n### Done\n- Looked at many places.\n")
         return looks(ask)
 
-    with (
-        ModelServer(slow_writer, window=4 * WINDOW) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
-    ):
+    with modelled(slow_writer, tmp_path, settings, window=4 * WINDOW, summarizer=None) as (model, running):
         turns = 0
         while not writing.is_set():
             assert turns < 100
@@ -121,11 +114,10 @@ def test_the_first_request_after_a_compaction_ahead_is_calm_too_with_the_step_th
             until(lambda: not compactor._ahead)  # it is answered under the old view, and the next under the new one
         return looks(ask)
 
-    with (
-        ModelServer(waits, window=window) as model,
-        run_gateway(
-            model.url, str(tmp_path / "store.db"), {"models": {MODEL: {"context_length": window}}}, summarizer=None
-        ) as running,
+    settings = {"models": {MODEL: {"context_length": window}}}
+    with modelled(waits, tmp_path, settings, window=window, summarizer=None) as (model, running):
+        model,
+        running,
     ):
         compactor = running.gateway._compactor
         for turns in range(1, 400, 4):  # a step is 4 results

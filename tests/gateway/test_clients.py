@@ -23,12 +23,8 @@ from everlong.gateway.formats import (
     path_of_folder,
 )
 from everlong.model import Message
+from tests.context.builders import user
 from tests.gateway.running import TENANT, Running
-
-
-def user(text: str) -> Message:
-    return {"role": "user", "content": text}
-
 
 # -- the program -------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from everlong.model import Message, text_of
 from everlong.store import Branch, Store
 from everlong.store.schema import view
 from everlong.tokens import MessageCounter
-from tests.context.builders import assistant, system, user
+from tests.context.builders import assistant, system, user, user as ask
 from tests.store.engines import ScriptedEngine, summarizing
 
 THOUGHT = {"type": "thinking", "thinking": "Two, I think.", "signature": "c2ln"}
@@ -23,10 +23,6 @@ def said(text: str) -> Message:
 
 def plain(text: str) -> Message:
     return {"role": "assistant", "content": [{"type": "text", "text": text}]}
-
-
-def ask(text: str) -> Message:
-    return {"role": "user", "content": text}
 
 
 CALL: Message = {**said("I will look."), "tool_calls": [{"id": "c1", "function": {"name": "ls", "arguments": "{}"}}]}
