@@ -116,9 +116,6 @@ def test_the_first_request_after_a_compaction_ahead_is_calm_too_with_the_step_th
 
     settings = {"models": {MODEL: {"context_length": window}}}
     with modelled(waits, tmp_path, settings, window=window, summarizer=None) as (model, running):
-        model,
-        running,
-    ):
         compactor = running.gateway._compactor
         for turns in range(1, 400, 4):  # a step is 4 results
             send(running, turns)
