@@ -136,6 +136,25 @@ def test_a_database_with_a_time_that_is_none_stops_no_other_log(tmp_path: Path, 
     assert [Path(one["file"]).name for one in skipped] == ["opencode.db"]
 
 
+def test_half_a_letter_among_its_facts_and_deep_values_cost_no_other_log(tmp_path: Path) -> None:
+    """Clients cut their titles in the middle of a letter."""
+    session, *rest = samples.pi_session().splitlines()
+    facts = json.dumps({**json.loads(session), "id": "a\ud83d\0"})
+    (tmp_path / "a.jsonl").write_text("\n".join([facts, *rest, ""]))
+    deep = '{"type":"function_call","call_id":"c","name":"n","arguments":' + "[" * 960 + "]" * 960 + "}"
+    line = json.dumps({**json.loads(samples.codex_rollout().splitlines()[-1]), "type": "response_item", "payload": 0})
+    (tmp_path / "b.jsonl").write_text(
+        samples.codex_rollout() + line.replace('"payload": 0', f'"payload": {deep}') + "\n"
+    )
+    (tmp_path / "c.jsonl").write_text(samples.claude_log().text())
+    skipped: list[dict[str, str]] = []
+    names = {str(tmp_path / name): True for name in ("a.jsonl", "b.jsonl", "c.jsonl")}
+    with Store.open(tmp_path / "store.db") as store:
+        outcomes = [result for _, result in import_files(samples.OwnLogs(store), names, skipped)]
+    assert (outcomes[0]["new"], outcomes[-1]["new"] > 0) == (1, True)
+    assert [Path(one["file"]).name for one in skipped] == ["b.jsonl"]
+
+
 def test_a_database_whose_columns_are_computed_is_no_log(tmp_path: Path) -> None:
     """Such a file of 16 KB took five gigabytes and a minute."""
     samples.write_opencode(tmp_path / "opencode.db")

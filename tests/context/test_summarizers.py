@@ -103,6 +103,7 @@ def test_thoughts_fences_and_words_before_the_first_heading_are_no_part_of_a_sum
         (None, "the summary is empty"),
         ("I'm sorry, I can't help with that.", "none of the summary's headings"),
         ("## Goal\n", "nothing under them"),
+        ("## Goal\n- " + "word " * 120_000, "more than 600,000 characters"),
         ("## Goal\n- Build\n## Next Steps", "breaks off"),
     ],
 )

@@ -170,3 +170,28 @@ def test_a_database_that_hangs_takes_one_thread_however_many_ask_whether_the_gat
         released.set()
         assert {one.result().status_code for one in asked} == {200}
         assert len(looks) == 1
+
+
+def test_a_database_that_hangs_keeps_no_request_waiting_and_has_it_once_it_goes_on(
+    model: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everlong.gateway.requests._HUNG_SECONDS", 0.1)
+    real, released, held = ConversationRecorder.look_up, threading.Event(), list[bytes]()
+
+    def hang(of: ConversationRecorder, body: bytes, *given: Any) -> Any:
+        held.append(body)
+        released.wait(PATIENCE)
+        return real(of, body, *given)
+
+    monkeypatch.setattr(ConversationRecorder, "look_up", hang)
+    window = {"models": {"m": {"context_length": 8_000}}}
+    with run_gateway(model.url, str(tmp_path / "gateway.db"), window) as running:
+        asked: Any = [{"role": "user", "content": "hello " * 2_000}]
+        answer = running.openai().with_options(timeout=PATIENCE / 2).chat.completions.create(model="m", messages=asked)
+        released.set()
+        (turn,) = running.store().turns.since()
+        assert (turn.status, len(held)) == ("done", 1)
+        assert running.store().turns.reply(turn.id) == {
+            "role": "assistant",
+            "content": answer.choices[0].message.content,
+        }

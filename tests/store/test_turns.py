@@ -199,6 +199,16 @@ def test_a_reply_is_found_by_its_names_and_only_by_its_tenant(store: Store) -> N
     assert Store(store.database, uuid.uuid4().hex).turns.named("resp_1") is None
 
 
+def test_what_is_read_between_two_writes_of_a_batch_spoils_neither(store: Store) -> None:
+    with store.batch():
+        at = store.record([ASK])
+        first = store.turns.finish(store.turns.begin(at).id, ANSWER, names=["resp_1"])
+        assert store.turns.named("resp_1") == first
+        assert (list(store.receipts.since()), store.outputs.holding("files")) == ([], [])
+        store.turns.add_finished(at, FinishedTurn(CALL, began=20.0))
+    assert [store.turns.reply(turn.id) for turn in store.turns.since()] == [ANSWER, CALL]
+
+
 @pytest.mark.parametrize("name", ["", "nul\0", "lone \ud800", "x" * 201])
 def test_what_no_database_can_hold_is_no_name(store: Store, name: str) -> None:
     store.turns.add_finished(store.record([ASK]), FinishedTurn(ANSWER, names=(name,)))

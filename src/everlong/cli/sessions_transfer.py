@@ -224,7 +224,7 @@ def import_files(
             with logs.store.batch():
                 for conversation in transcript.conversations:
                     result[importer.add(conversation, origin).outcome] += 1
-        except (TranscriptError, MessageError, OSError, MemoryError, OverflowError) as error:
+        except (TranscriptError, MessageError, OSError, MemoryError, OverflowError, RecursionError) as error:
             if "has no messages" in str(error) or "the input is empty" in str(error):
                 result["empty"] += 1
             else:

@@ -45,6 +45,8 @@ _MOST_UNUSABLE = 3
 _LONGEST_NEWEST = 400
 _NEWEST = 1_000
 """Messages that tell the state which a model's summary may lack: files in hand and open errors are recent."""
+_LONGEST_ANSWER = 600_000
+"""Characters of an answer that is read: as many as the longest answers have with all their thoughts."""
 _CUT_OFF = re.compile(r"(?:[,;:(\[{/\\=&+<—–，、；：]|(?:^|\s)[-*•]|\b(?:the|an?|and|or|of|to|in|with|for|by|from))$")
 _THOUGHT = re.compile(r"</?(?:think|thinking|reasoning)>", re.IGNORECASE)
 
@@ -278,6 +280,8 @@ def clean_answer(answer: object, budget: int, count: TextCount) -> tuple[str, st
     """
     if not isinstance(answer, str) or not answer.strip():
         return "", "the summary is empty"
+    if len(answer) > _LONGEST_ANSWER:
+        return "", f"the summary has more than {_LONGEST_ANSWER:,} characters"
     text = unwrap_fence(_without_thoughts(answer).strip())
     start = next((place for place in _heading_places(text)), None)
     if start is None:

@@ -492,10 +492,10 @@ class _Endpoints:
         try:
             async with asyncio.timeout(_READY_SECONDS):
                 await asyncio.shield(self._looking)
-        except (StoreError, OSError):
-            return "the database cannot be reached"
         except TimeoutError:
             return "the database does not answer"
+        except (StoreError, OSError):
+            return "the database cannot be reached"
         return ""
 
     async def metrics(self, request: web.Request, account: RequestAccount) -> web.Response:

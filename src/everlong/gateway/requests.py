@@ -93,6 +93,8 @@ _LARGE_BYTES = 1_000_000
 """Larger bodies are hashed in another thread."""
 _PLACE_SECONDS = 0.2
 """Seconds that a request waits for the place of the one before it; clients are rarely that quick."""
+_HUNG_SECONDS = 3.0
+"""Seconds that a request waits for its conversation; if none came, no other is looked up for as long again."""
 _VIEWS_SECONDS = 1.0
 """Seconds for which a store without views is taken to have none; other gateways may compact there, too."""
 
@@ -202,6 +204,8 @@ class TenantConversations(TurnQueue):
         self._most_new = most_new
         self._is_file = recorder.store.database.backend.name == "sqlite"
         """False for a server: its places come too late for the next request, which cost 30% more CPU time so."""
+        self._hung_until = 0.0
+        """The time, on the loop's clock, up to which the database is taken to hang."""
         self._views_read = -_VIEWS_SECONDS
         """The time when the store was last asked whether it has views, on the loop's clock."""
         self._view_mark = recorder.store.database.backend.view_mark()
@@ -212,7 +216,7 @@ class TenantConversations(TurnQueue):
         """Return the turn of a request in its conversation, which is in memory or looked up in the store.
 
         If a request ``is_small``, far from any compaction, and no view can be in force for it, or if the database is
-        away, it is not looked up: it goes on as it came, and is stored later.
+        away or hangs, it is not looked up: it goes on as it came, and is stored later.
 
         Raises:
             BrokenBody: the body holds no conversation.
@@ -233,9 +237,13 @@ class TenantConversations(TurnQueue):
         read = await asyncio.to_thread(read_body, body, list_name) if heavy else read_body(body, list_name)
         model = check_model(read.field("model"))
         can_wait = not heavy and self._is_file and is_small(model, len(body))
+        clock = asyncio.get_running_loop().time
         try:
-            if not can_wait or await self._may_have_view(read):
-                return await self._look_up(body, read, model, sender, found, heavy=heavy)
+            if clock() >= self._hung_until and (not can_wait or await self._may_have_view(read)):
+                async with asyncio.timeout(AWAY_SECONDS if heavy else _HUNG_SECONDS):
+                    return await self._look_up(body, read, model, sender, found, heavy=heavy)
+        except TimeoutError:
+            self._hung_until = clock() + _HUNG_SECONDS
         except (StoreError, OSError):  # the journal keeps it until the database is back
             pass
         return await self._begin_unplaced(body, read, model, sender, found, heavy=heavy)

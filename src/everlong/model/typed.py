@@ -62,7 +62,8 @@ _OTHERS = tuple(map(str.lower, SUMMARY_STARTS)) + _beginnings("""
     This session is being continued | Another language model started | The conversation history before this point
     I spoke to you previously | Here are some READ ONLY files | I have *added these files | I added these files to the
     Called the Read tool | Called the List tool | Read tool failed | Reading MCP resource | Context information is below
-    The code above was executed | The original query is as follows
+    The code above was executed | The original query is as follows | This is a Enriched Context Generation scenario
+    The following content was found in | The following citations were found in
 """)
 """The beginnings of texts in which other words are repeated: summaries, files, results, passages, data."""
 _THING = (
@@ -110,12 +111,13 @@ _LABEL = rf"(?=[^\n]{{1,200}}:{_END})(?:[^\n]*[.!?] )?+[^\n]*?{_SOURCE}[^\n]*+"
 _WHICH = r"(?: (?:by|for|from|of) [^\n:]{1,80}| ?[\[(#][^\n\])]{0,80}[\])]?| ?\d+)?"
 _HEADINGS = (
     # results of tools
-    r"(?:exit ?code|\[[^\]\n]{1,300}\] result|execution result of [^\n:]{1,80}"
+    rf"(?:exit (?:code|status) \d+|stdout|stderr|(?:begin|end)[ _](?:file|{_THING})\b[^\n]{{0,80}}){_END}"
+    r"|(?:exit ?code|\[[^\]\n]{1,300}\] result|execution result of [^\n:]{1,80}"
     rf"|command [\w.-]{{1,80}} returned|tool [\w.`'\"-]{{1,80}}|context)\s*+:|observation(?:\s*+:|{_END})"
     r"|\[/?(?:tool|inst|quote)|\[\w+ for '",
     r"(?:action|api|bash|browser|code|command|console|execution|function|page|python|query|retrieval|screenshot|script"
     rf"|search|shell|step \d+|terminal|test|tool|web)[ _-](?:call[ _-])?(?:{_THING}|text){_WHICH}(?:\s*+:|{_END})",
-    rf"{_THING}(?:(?=[ \[(#\d]){_WHICH}\s*+:|:{_END})"
+    rf"{_THING}(?:(?=[ \[(#\d]){_WHICH}(?:\s*+:|{_END})|:{_END})"
     rf"|(?:i ran this command|(?:retrieved|contents? (?:of|from)) [^\n]{{1,80}}?):{_END}",
     r"(?:here(?:'s| is| are)|this is)[^\n:]{0,40} (?:contents?|e-?mail|errors?|messages?|transcript"
     rf"|{_THING})\b[^\n]{{0,120}}?:{_END}|[^\n:]{{0,20}}(?:结果|输出|結果|出力):",

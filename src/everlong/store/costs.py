@@ -104,7 +104,7 @@ class Receipts:
     def _select(self, condition: Any) -> Iterator[Receipt]:
         query = select(receipt).where(receipt.c.tenant == self._core.tenant, condition).order_by(receipt.c.id)
         with self._database.read() as connection:
-            for row in connection.execution_options(yield_per=500).execute(query):
+            for row in connection.execute(query.execution_options(yield_per=500)):
                 yield _receipt(row)
 
 

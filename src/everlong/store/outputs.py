@@ -131,7 +131,7 @@ class Outputs:
         mine = query.where(output.c.tenant == self._core.tenant, content.c.state == "live").order_by(output.c.seq)
         found: dict[bytes, None] = {}
         with self._core.database.read() as connection:
-            for row in connection.execution_options(yield_per=20).execute(mine):
+            for row in connection.execute(mine.execution_options(yield_per=20)):
                 if needle in normal(value_of(row.bytes, row.codec)):
                     found[bytes(row.node)] = None
         return list(found)

@@ -310,7 +310,7 @@ class Turns:
     def _select(self, condition: ColumnElement[bool]) -> Iterator[Turn]:
         query = select(text(_COLUMNS)).select_from(turn).where(turn.c.tenant == self._core.tenant, condition)
         with self._database.read() as connection:
-            for row in connection.execution_options(yield_per=500).execute(query.order_by(turn.c.id)):
+            for row in connection.execute(query.order_by(turn.c.id).execution_options(yield_per=500)):
                 yield _turn(row)
 
     def _request_after(self, at: Branch, new: NewMessages, reply: Message | None) -> tuple[RecordRequest, int]:

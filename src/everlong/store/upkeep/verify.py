@@ -303,4 +303,4 @@ def _check_vectors(connection: Connection, tenant: str) -> Iterator[str]:
 
 
 def _stream(connection: Connection, query: Select[Any]) -> Iterator[Row[Any]]:
-    yield from connection.execution_options(yield_per=500).execute(query)
+    yield from connection.execute(query.execution_options(yield_per=500))

@@ -181,9 +181,10 @@ def value_at(value: object, path: str) -> Any:
 
 
 def text_at(value: object, *paths: str) -> str | None:
-    """Return the first of some places that holds a text with something in it."""
+    """Return the first of some places that holds a text with something in it, as any database takes it."""
     found = (value_at(value, path) for path in paths)
-    return next((text for text in found if isinstance(text, str) and text), None)
+    text = next((text for text in found if isinstance(text, str) and text), None)
+    return None if text is None else text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def usage_at(value: object, **paths: str) -> LogUsage:
