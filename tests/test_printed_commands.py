@@ -62,7 +62,7 @@ NOT_RUN = {
     r"(?:serve$|inspect --web|demo --web)": "runs until it is stopped",
     r"wrap -- claude": "needs the client",
     r"setup$": "asks at a terminal; tests/chat/test_first_run.py answers",
-    r"--local": "needs a model file; tests/cli/test_local.py has one",
+    r"--local": "needs a model file; tests/cli/test_run.py has one",
     r"(?:sessions import|config set|^run)$": "is named, and not to be typed as it stands",
 }
 """Commands that the test only looks up, options and all, with the reason."""
@@ -188,9 +188,6 @@ def test_every_slash_command_that_is_named_is_one() -> None:
     of_others = {"etc", "inspector", "readyz", "metrics", "v1", "setprivacy", "newbot", "healthz", "messages"}
     known = {*command_registry().commands, *(one.name for one in CHANNEL_COMMANDS)}
     assert named(r"`/([a-z]+)(?=[` ])") - known - of_others == set()
-
-
-# -- arguments ---------------------------------------------------------------------------------------------------------
 
 
 def _complete(messages: list[everlong.Message], max_tokens: int) -> str:

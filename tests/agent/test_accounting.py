@@ -30,9 +30,6 @@ NOON = 1_760_000_000.0
 DAY = 86_400.0
 
 
-# -- one request after another -------------------------------------------------------------------------------------
-
-
 def turn(number: int, began: float, view: int | None, **more: Any) -> Turn:
     made = Turn(number, "s", 1, b"", 1, view, SONNET, began, status="done", usage={}, reply=b"", ended=began + 1)
     return replace(made, **more)
@@ -104,9 +101,6 @@ def test_an_undone_compaction_spares_nothing_and_one_that_a_fork_took_over_does(
     assert (anew, unsent.tokens) == (Estimate(), 38_000)
 
 
-# -- a store -------------------------------------------------------------------------------------------------------
-
-
 def begun(store: Store, title: str, parent: str | None = None) -> Session:
     made = store.sessions.start(store.record(TALK), from_depth=0, title=title)
     if parent is not None:
@@ -175,9 +169,6 @@ def test_what_has_no_price_is_counted_in_tokens_and_named(store: Store) -> None:
     own = Settings.model_validate({"models": {"custom:tiny": {"input_price": 0.1, "output_price": 0.3}}})
     assert account(store, own).groups["custom:tiny"].cost == Decimal("0.0000007")
     assert account(store, own).unpriced == []
-
-
-# -- the agent -----------------------------------------------------------------------------------------------------
 
 
 def summarizing(ask: Ask) -> str:

@@ -136,9 +136,6 @@ def _ends(blocks: list[CacheBlock]) -> list[int]:
     return [total := total + block.tokens for block in blocks]
 
 
-# -- cutting a prompt into blocks -------------------------------------------------------------------------------------
-
-
 def blocks_of(api: Api, body: Mapping[str, Any]) -> list[CacheBlock]:
     """Return the blocks of a prompt in any of the formats."""
     if api == "anthropic":

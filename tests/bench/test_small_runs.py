@@ -22,11 +22,21 @@ from bench.public import page
 from bench.record_chat.cast import Cast, plain_text
 from bench.record_chat.still import stills
 from bench.record_chat.story import STEPS
+from bench.release.matrix import EXTRAS, VERSIONS, extras_of_all
+from bench.release.notes import project_version, release_notes
+from bench.release.probe import PROBES
+from bench.retention.data import Conversation
+from bench.retention.rules import BARS, load_chats, measure
+from bench.retention.trials import Work, try_all
+from ruamel.yaml import YAML
 
+import everlong
 from everlong.agent import CompactionFinished
 from everlong.agent.events import CompactionReason
 from everlong.cli.chat.command import command_registry
 from everlong.cli.run import compaction_line
+from everlong.model import Message
+from tests.context.builders import user
 
 FOLDER = Path(__file__).parent.parent.parent / "docs" / "recording"
 CAST = Cast.load((FOLDER / "chat.cast").read_text(encoding="utf-8"))
@@ -133,3 +143,94 @@ def test_the_page_and_its_pictures_are_those_of_the_stored_results(results: dict
         assert (page.PICTURES / name).read_text("utf-8") == picture, (
             f"{name} is stale; run: python -m bench.public --page"
         )
+
+
+ROOT = Path(__file__).parent.parent.parent
+CHANGELOG = """\
+# Changelog
+
+## 0.2.0 (2026-03-01)
+
+- Telegram.
+
+## 0.1.0 (unreleased)
+
+### Compaction
+
+- The first version.
+"""
+
+
+def test_the_changelog_has_notes_for_the_version_of_the_code() -> None:
+    assert project_version(ROOT) == everlong.__version__
+    assert len(release_notes((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), everlong.__version__)) > 1_000
+
+
+def test_the_version_stands_in_one_place() -> None:
+    written = re.compile(rf"""version["']?\s*[:=]\s*["']?{re.escape(everlong.__version__)}\b""")
+    for name in ("pyproject.toml", "mkdocs.yml", "deploy/Containerfile", ".github/workflows/release.yml"):
+        assert not written.search((ROOT / name).read_text(encoding="utf-8")), name
+
+
+def test_every_extra_has_a_probe() -> None:
+    assert {*PROBES} == {"none", *EXTRAS}
+
+
+def test_the_extra_all_is_probed_for_every_part_of_the_program_and_for_no_framework() -> None:
+    frameworks = {"langchain", "langgraph"}
+    assert {*extras_of_all()} == {*EXTRAS} - frameworks - {"testing"}
+
+
+def test_the_workflow_publishes_only_after_the_check_on_every_python() -> None:
+    jobs = YAML(typ="safe").load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))["jobs"]
+    assert (jobs["check"]["needs"], jobs["publish"]["needs"]) == ("files", "check")
+    assert tuple(jobs["check"]["strategy"]["matrix"]["python"]) == VERSIONS
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    steps = [step.get("run", "") for job in jobs.values() for step in job["steps"]]
+    called = re.findall(r"make ([\w-]+)", "\n".join(steps))
+    assert {"release", "release-check"} <= set(called) <= targets
+
+
+def assistant(text: str, *calls: tuple[str, dict[str, Any]]) -> Message:
+    made = [
+        {"id": f"c{place}", "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+        for place, (name, arguments) in enumerate(calls)
+    ]
+    return {"role": "assistant", "content": text, **({"tool_calls": made} if made else {})}
+
+
+def tool(text: str, place: int = 0) -> Message:
+    return {"role": "tool", "tool_call_id": f"c{place}", "content": text}
+
+
+def long_conversation() -> list[Message]:
+    made: list[Message] = [{"role": "system", "content": "Be brief."}, user("Find the broken berth in port_list.")]
+    for step in range(20):
+        made.append(assistant(f"step {step}", ("bash", {"command": f"show berth_{100 + step}"})))
+        made.append(tool(f"berth_{100 + step} holds cargo number {7000 + step} " + "and more plain words " * 20))
+    made.append(assistant("The broken ones are berth_101 with cargo number 7001, and berth_117."))
+    return made
+
+
+@pytest.mark.parametrize("chain", ["", "history", "context"])
+def test_a_conversation_goes_through_every_cut_share_and_method(chain: str) -> None:
+    conversation = Conversation("made", "coding", long_conversation())
+    trials = try_all(Work(conversation, frozenset(), (0.4,), ("extractive", "keep-last"), chain, with_misses=True))
+    assert len(trials) == 2 * (1 if chain else 4)
+    for trial in trials:
+        assert trial.reached
+        assert trial.tokens <= 0.4 * trial.tokens_before
+        assert trial.recall.of == trial.facts
+        assert len([miss for miss in trial.misses if not miss.unbound]) == trial.recall.of - trial.recall.kept
+
+
+def test_a_chat_that_was_written_without_a_look_at_the_program_keeps_what_its_user_said() -> None:
+    found = measure(load_chats()[-1:])
+    kept = {
+        kind: [point.is_kept for point in found.points if (point.kind, point.method) == (kind, "everlong")]
+        for kind in BARS
+    }
+    assert {kind: sum(points) / len(points) >= BARS[kind] - 0.05 for kind, points in kept.items()} == dict.fromkeys(
+        BARS, True
+    )
+    assert found.over_budget == 0

@@ -125,9 +125,6 @@ def test_a_block_that_nobody_knows_is_passed_over_for_the_nearest_before_it(prov
     assert not markers_in(made(provider).apply(alone, 0.0))
 
 
-# -- properties --------------------------------------------------------------------------------------------------------
-
-
 some = settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 """Each example is a whole session, and some of their texts are long."""
 

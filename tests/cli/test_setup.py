@@ -51,9 +51,6 @@ def existing(home: Path, client: str) -> Path:
     return path
 
 
-# -- writing -----------------------------------------------------------------------------------------------------------
-
-
 def test_no_client_is_pointed_at_a_gateway_that_does_not_run(run: Run, home: Path, address: str) -> None:
     path = existing(home, "claude-code")
     ran = run("setup", "claude-code", "--write")
@@ -142,8 +139,6 @@ def test_half_a_character_in_a_file_is_no_reason_to_break_it(run: Run, home: Pat
     assert path.read_text(encoding="utf-8") == '{"note": "\\ud83d"}'
 
 
-# -- what cannot be written --------------------------------------------------------------------------------------------
-
 BROKEN = {
     "claude-code": '{"env": {"A": 1}\n"model": "opus"}',
     "codex": 'model = "gpt-5\n',
@@ -192,9 +187,6 @@ def test_a_json_file_with_comments_is_shown_what_it_needs_and_stays_as_it_is(
     assert ran.code == 1
     assert "it has comments, which would be lost" in ran.err
     assert path.read_text(encoding="utf-8") == text
-
-
-# -- each client -------------------------------------------------------------------------------------------------------
 
 
 def claude_variables(home: Path) -> Any:

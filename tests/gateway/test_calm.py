@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.gateway.endless import APIS, play
 
 from everlong.gateway import compaction
 from everlong.testing.server import Answer, Ask, Call
+from tests.examples import few, length
 from tests.gateway.running import Running, modelled
 from tests.waiting import PATIENCE, until
 
@@ -125,3 +127,15 @@ def test_the_first_request_after_a_compaction_ahead_is_calm_too_with_the_step_th
                 break
         smallest = min(one.prompt_tokens for one in model.requests[-4:])
         assert 0.45 <= smallest / (0.5 * window) <= 0.60
+
+
+@pytest.mark.spec("4.2")
+@pytest.mark.parametrize("api", few(APIS))
+def test_a_client_that_only_appends_never_hits_the_wall(api: str) -> None:
+    window = length(16_000, 12_000)
+    played = play(length(90, 60), api, window)
+    assert played.errors == played.rejections == played.problems == []
+    assert played.largest_prompt < window < played.history_tokens
+    assert sum(played.compactions.values()) >= 3
+    assert played.read_share >= 0.85  # a short session has more of its beginnings in it than a long one
+    assert (played.known(literal=True), played.known(literal=False) >= 7) == (10, True)

@@ -133,9 +133,6 @@ def test_a_foreign_base_class_is_everlongs_own_to_the_plugin_and_to_nobody_else(
     unload(module)
 
 
-# -- packages ----------------------------------------------------------------------------------------------------------
-
-
 Install = Callable[..., None]
 
 
@@ -167,9 +164,6 @@ def test_engines_of_packages_are_found_after_folders(install: Install, home: Pat
     assert (engine.name, engine.context_length, said) == ("tide", 50_000, [])
     engine_in(home / "plugins" / "tide", name="nearer")
     assert chosen("tide")[0].name == "nearer"
-
-
-# -- registering -------------------------------------------------------------------------------------------------------
 
 
 def loaded(home: Path, code: str, **section: Any) -> tuple[Plugins, list[str]]:

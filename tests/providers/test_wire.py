@@ -166,9 +166,6 @@ def test_usage_in_every_providers_words_is_one_vocabulary() -> None:
     assert Usage(1, 2, 3, 4, 1, 1) + Usage(1, 1, 1, 1) == Usage(2, 3, 4, 5, 1, 1)
 
 
-# -- bodies ------------------------------------------------------------------------------------------------------------
-
-
 def without_thinking(message: Message) -> Message:
     """Return a message without thinking, whose signatures are made up here and would be refused."""
     content = message.get("content")
@@ -209,9 +206,6 @@ def test_ids_that_come_again_are_made_different_and_stay_so_when_the_conversatio
 def test_anything_that_a_client_could_send_is_taken_once_repaired(messages: list[Any]) -> None:
     asked = [*map(without_thinking, messages), {"role": "user", "content": "And now?"}]
     check_both(repair_all(asked))
-
-
-# -- billing -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("6.4")

@@ -179,9 +179,6 @@ def test_an_error_is_stored_without_secrets_where_the_store_redacts(store: Store
         assert one.error == "Incorrect API key provided: [redacted:api_key]"
 
 
-# -- copies ------------------------------------------------------------------------------------------------------------
-
-
 SECRET = "The harbour's vault opens with pelican-4711"  # noqa: S105 - made up
 
 

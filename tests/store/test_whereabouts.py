@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from everlong import ContextCompressor, Message, Store
 from everlong.context.literals import is_summary, summary_body, summary_indices
 from everlong.store import Occasion
+from everlong.store.paths import segments_to
+from everlong.store.turns import size_along
 from everlong.store.views import items_of
 from everlong.store.whereabouts import count_forgotten, covered_by, find_whereabouts
+from everlong.tokens import MessageCounter, counter_for
 from tests.context.builders import assistant, long_session, user
 from tests.store.engines import ScriptedEngine, summarizing
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
 TALK = [
     user("The berth is number 4417."),
     assistant("Noted."),
@@ -99,3 +105,12 @@ def test_a_second_summary_covers_all_messages_up_to_the_tail(store: Store) -> No
         items = items_of(connection, store.reader, done.view_id)
     (told,) = [item for item in items if item.message is not None and is_summary(item.message)]
     assert told.to_depth == max(item.to_depth for item in items)
+
+
+@pytest.mark.parametrize("length", [4, 2_001])
+def test_the_newest_messages_stand_for_the_size_of_a_long_stretch(store: Store, length: int) -> None:
+    at = store.record([user("one two three")] * length, conversation="sizes")
+    counter = MessageCounter(counter_for("gpt-4o"))
+    with store.database.read() as connection:
+        size = size_along(store, connection, segments_to(connection, at.id, at.depth), 0, at.depth, counter)
+    assert size[:2] == (length, length * counter.count(user("one two three")))

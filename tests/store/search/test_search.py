@@ -148,9 +148,6 @@ def test_words_of_a_person_come_before_and_are_shown_instead_of_those_of_a_clien
     assert "system-reminder" in wrapped.snippet.text  # nothing else of it matches
 
 
-# -- phrases, tools and times ------------------------------------------------------------------------------------------
-
-
 def test_a_phrase_is_found_wherever_a_long_text_is_cut(said: Said) -> None:
     words = [f"word{number} step{number}" for number in range(200)]
     said.say(" ".join(words), "ok")
@@ -182,9 +179,6 @@ def test_an_answer_is_taken_out_of_the_index_after_its_call(store: Store) -> Non
         with store.database.engine.connect() as connection:
             connection.exec_driver_sql("INSERT INTO search_passages(search_passages) VALUES('integrity-check')")
             connection.rollback()
-
-
-# -- messages that are not indexed yet ---------------------------------------------------------------------------------
 
 
 def test_a_search_without_time_says_that_it_did_not_look_at_all(store: Store) -> None:
