@@ -157,7 +157,7 @@ def test_matches_are_told_by_path_and_line(desk: Desk) -> None:
 
 
 def test_a_pattern_that_would_take_for_ever_is_given_up(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finding, "LINE_SECONDS", 0.05)
+    monkeypatch.setattr(finding, "LINE_SECONDS", 0.5)
     desk.file("a.txt", "a" * 5_000)
     desk.file("b.txt", "aab\n")
     said = desk.done("search_files", pattern="(?:a+)+b$")

@@ -8,7 +8,6 @@ import re
 import stat
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,15 @@ import pytest
 from everlong.cli.clients.client import ConfigurationFile
 from everlong.cli.clients.formats import JSON, value_at
 from everlong.errors import ConfigError
-from tests.cli.client_files import EXISTING, FILES, quiet_port, scratch_home
+from tests.cli.client_files import EXISTING, FILES, address, scratch_home
 from tests.cli.conftest import Run
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the places of files are those of Linux")
+__all__ = ["address"]
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the places of files are those of Linux"),
+    pytest.mark.usefixtures("address"),
+]
 
 WITH_FILE = list(FILES)
 
@@ -28,14 +32,6 @@ WITH_FILE = list(FILES)
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return scratch_home(tmp_path / "home", monkeypatch)
-
-
-@pytest.fixture(autouse=True)
-def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Where the gateway would be by the settings; there is none."""
-    with quiet_port() as port:
-        monkeypatch.setenv("EVERLONG_GATEWAY__PORT", str(port))
-        yield f"http://127.0.0.1:{port}"
 
 
 def writing() -> tuple[str, ...]:
