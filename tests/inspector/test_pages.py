@@ -204,7 +204,15 @@ def test_the_search_highlights_and_shows_what_stands_around(site: Site) -> None:
 
 
 @pytest.mark.parametrize("form", ["markdown", "json", "jsonl"])
-def test_a_conversation_is_exported_without_a_secret(site: Site, form: str) -> None:
+def test_a_conversation_is_exported(site: Site, ferry: Ferry, form: str) -> None:
+    got = site.get(f"{ferry.link}/export/{form}")
+    assert got.status == 200
+    assert PORT_LINE in got.text
+    assert got.headers["Content-Disposition"].startswith("attachment")
+
+
+@pytest.mark.parametrize("form", ["markdown", "json", "jsonl"])
+def test_an_export_of_the_page_has_no_secret(site: Site, form: str) -> None:
     secret = "sk-ant-api03-" + "Tn5Bk3Wv8Xs2Jd7Q" * 3
     session = site.store.sessions.start(title=f"With {secret}", system_prompt=f"The key is {secret}.")
     said: list[Message] = [
@@ -216,7 +224,6 @@ def test_a_conversation_is_exported_without_a_secret(site: Site, form: str) -> N
     assert got.status == 200
     assert secret not in got.text
     assert "please" in got.text
-    assert got.headers["Content-Disposition"].startswith("attachment")
     if form.startswith("json"):
         json.loads(got.text)
 
