@@ -92,7 +92,7 @@ def connection_to(provider: Any, window: int = WINDOW) -> Connection:
     name = ModelName("custom", str(provider.model))
     catalogue = Catalogue(settings_for(window, str(provider.model)).models)
     endpoint = Endpoint("custom")
-    return Connection(provider, name, endpoint, catalogue, (name, endpoint))
+    return Connection(provider, name, endpoint, catalogue)
 
 
 class Measured:

@@ -13,7 +13,7 @@
     │   ├── StoreFull           there is no room left on the disk
     │   ├── StoreBusy           other processes kept it locked for too long
     │   ├── StoreDamaged        the file is no database, or its contents contradict each other
-    │   ├── SchemaMismatch      its tables belong to another program or a newer version
+    │   ├── SchemaMismatch      its tables belong to another program or version
     │   ├── NotStored           a session, branch, node or view that is not there
     │   ├── AmbiguousName       several conversations have that name
     │   └── QueryError          a search that cannot be run: a broken pattern, an unknown mode, a foreign cursor
@@ -233,7 +233,7 @@ class StoreDamaged(StoreError):  # noqa: N818 - as above
 
 
 class SchemaMismatch(StoreError):  # noqa: N818 - as above
-    """The tables are another program's, or were made by a newer version of Everlong.
+    """The tables are another program's, or were made by another version of Everlong.
 
     >>> import sqlite3
     >>> with sqlite3.connect("other.db") as other:

@@ -137,13 +137,21 @@ def test_giant_tool_results_of_one_answer_become_stubs_and_their_whole_can_be_re
     assert store.verify().problems == []
 
 
-def test_a_window_that_turns_out_smaller_is_learned_and_the_message_spilled(serve: Serve, opened: Opened) -> None:
+def test_a_window_that_turns_out_smaller_is_learned_for_good_and_the_message_spilled(
+    serve: Serve, opened: Opened
+) -> None:
     server = serve(reads, window=WINDOW)
     agent = opened(server, "openai", window=2_000_000, tools=HISTORY)  # the window is wrong
     assert agent.run(LOG).text == "Fine."
     refused = len(server.rejections)
     assert 1 <= refused <= 2  # a shorter answer is tried first
     assert agent.run("And?").text == "Fine."
+    assert len(server.rejections) == refused
+    agent.close()
+    again = opened(server, "openai", window=2_000_000, tools=HISTORY, resume=agent.conversation.session_id)
+    assert again.engine.context_length == WINDOW
+    new = opened(server, "openai", window=2_000_000, tools=HISTORY)
+    assert new.run(LOG).text == "Fine."
     assert len(server.rejections) == refused
 
 

@@ -82,13 +82,14 @@ def test_an_engine_is_chosen_from_the_menu(terminal: Open, home: Path) -> None:
     engine_in(home / "plugins" / "context_engine" / "short", manifest="")
     file = home / "config.yaml"
     file.write_text("# mine\ncontext:\n  engine: compressor  # for now\n", encoding="utf-8")
-    found = terminal()
+    found = terminal(80)
     found.start("plugins")
     found.wait("› ● compressor")
     seen = found.everything()
     assert "Provider Plugins → Context Engine" in seen
     assert "○ harbour_log  1.2.0  user" in seen
-    assert "one line for each request" in seen
+    assert "Keeps one line for each request." in seen
+    assert "clears old tool …\n" in seen  # cut behind a word
     assert "! it has no plugin.yaml" in seen
     found.press("Down")
     found.wait("› ○ lcm")

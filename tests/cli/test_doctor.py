@@ -122,6 +122,23 @@ def test_whatever_is_broken_there_is_a_list_and_no_traceback(home: Path, damage:
     assert {name for name, one in checks(ran).items() if one["state"] == "fail"} == broken
 
 
+def test_the_keys_of_the_gateway_and_prices_under_a_limit_are_checked(
+    run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured(
+        home,
+        "gateway: {keys: {ada: {key_variable: ADA_GATEWAY_KEY, dollars_per_day: 5}}}\n"
+        "models: {gpt-4o: {context_length: 9000}, tiny: {context_length: 9000}}\n",
+    )
+    found = checks(run("doctor", "--json"))["gateway"]
+    assert (found["state"], "ADA_GATEWAY_KEY, but no such environment variable" in found["text"]) == ("fail", True)
+    monkeypatch.setenv("ADA_GATEWAY_KEY", "made-up-" * 5)
+    found = checks(run("doctor", "--json"))["gateway"]
+    assert (found["state"], found["text"].rpartition("; ")[2]) == ("warn", "not of tiny")
+    assert "prices known of 1 of 2 configured models" in found["text"]
+    assert "models.tiny.input_price" in found["advice"]
+
+
 @pytest.mark.parametrize(
     ("version", "state", "said"),
     [("9999", "fail", f"this version knows {VERSION}"), (VERSION, "ok", VERSION)],

@@ -17,10 +17,13 @@ from urllib.request import Request, urlopen
 import pytest
 
 from everlong import Message, MessageCounter
-from everlong.cli.demo import load_session, play
+from everlong.cli.demo import MODEL, PRICES, load_session, play
+from everlong.config import ModelSettings, Settings
+from everlong.inspector.security import Watch
 from everlong.store import Store
 from tests.cli.conftest import Run
 from tests.context.builders import assistant, user
+from tests.inspector.conftest import run_site
 from tests.program import everlong_program
 from tests.waiting import PATIENCE
 
@@ -120,6 +123,7 @@ def test_the_requests_of_a_file_are_played_and_a_compaction_can_be_tried(run: Ru
         with urlopen(sent, timeout=PATIENCE) as answer:  # noqa: S310 - ours
             assert answer.url == f"{page}/compactions/1"
         assert "Summary" in read(page)
+        assert "of the window of 8,000 for which a compaction was tried" in read(page)
 
 
 def test_the_demo_leaves_a_conversation_with_requests_and_compactions(tmp_path: Path) -> None:
@@ -130,6 +134,12 @@ def test_the_demo_leaves_a_conversation_with_requests_and_compactions(tmp_path: 
         assert found.messages == sum(message["role"] != "system" for message in session[:120])
         assert found.compactions >= 1
         assert found.cost == pytest.approx(played[-1].dollars)
+        settings = Settings(models={MODEL: ModelSettings(context_length=8_192, **PRICES)})
+        for site in run_site(store, Watch(), settings):
+            words = site.get("/inspector/cost?age=all").words
+        told = re.search(r"Compactions: \d+ (.+?) \(estimated\) .* = (\S+) \(estimated\)", words)
+        assert told is not None
+        assert told[2].lstrip("−") in told[1]
 
 
 @pytest.mark.spec("11")

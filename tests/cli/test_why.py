@@ -54,7 +54,7 @@ def test_words_that_a_summary_does_not_say_have_a_way_back(store: Store, why: Ru
     (one,) = [place for place in find_whereabouts(store, "port 8443") if place.role == "user"]
     assert one.state == "summarized"
     shown = why("port", "8443").out
-    assert "now    summarized: the summary in its place does not say these words" in shown
+    assert "now    summarized: the summary in its place does not say it in these words" in shown
     asked = f"--store {store_file}"
     assert f"everlong sessions {asked} show {session.id} --message " in shown
     assert "1 place shown; --limit 5 shows more" in why("port", "8443", "-n", "1").err

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from everlong.agent.accounting import account
-from everlong.config import Settings
+from everlong.config import ModelSettings, Settings
 from everlong.gateway.auth import Refused
 from everlong.gateway.budget import Budget, Charge, _check_priced
 from everlong.gateway.formats import ANTHROPIC, OPENAI, RESPONSES, Dialect
@@ -132,12 +132,19 @@ def test_spend_is_counted_by_known_prices_and_outlives_a_restart(model: ModelSer
 
 
 @pytest.mark.spec("12.5")
-def test_what_was_spent_has_the_price_by_which_the_request_was_let_in(model: ModelServer, tmp_path: Path) -> None:
-    own: dict[str, Any] = {"models": {"corp:m": PRICES["m"]}, "providers": {"corp": {"base_url": model.url}}}
-    with serving(model.url, tmp_path, capped(0.5), **own) as hosted, raw(hosted.address) as client:
-        answer = client.ask(body(), CHAT, [*OWN, ("Authorization", "Bearer made-up")])
+@pytest.mark.parametrize(("name", "prices", "provider"), [("m", (3, 15), "corp"), ("gpt-4o", (2.5, 10), "elsewhere")])
+def test_what_was_spent_has_the_price_by_which_the_request_was_let_in_and_that_the_books_show(
+    model: ModelServer, tmp_path: Path, name: str, prices: tuple[float, float], provider: str
+) -> None:
+    own: dict[str, Any] = {"models": {"corp:m": PRICES["m"]}, "providers": {provider: {"base_url": model.url}}}
+    with serving(model.url, tmp_path, capped(1.5), **own) as hosted, raw(hosted.address) as client:
+        answer = client.ask(body(model=name), CHAT, [*OWN, ("Authorization", "Bearer made-up")])
     used = openai_usage(json.loads(answer.body)["usage"])
-    assert spent(tmp_path) == pytest.approx((used.prompt_tokens * 3 + used.output_tokens * 15) / 1e6)
+    paid = (used.prompt_tokens * prices[0] + used.output_tokens * prices[1]) / 1e6
+    assert spent(tmp_path) == pytest.approx(paid)
+    with Store.open(tmp_path / "served.db", "ada") as store:
+        books = account(store, Settings(models={"corp:m": ModelSettings(**PRICES["m"])}))
+    assert float(books.total.cost) == pytest.approx(paid)
 
 
 def test_requests_at_once_do_not_pass_the_limit_together(upstream: Upstream, tmp_path: Path) -> None:

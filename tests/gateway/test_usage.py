@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from everlong.agent.accounting import Account, AccountPrices, account
+from everlong.agent.accounting import Account, account
 from everlong.config import Settings
 from everlong.providers.anthropic_api import anthropic_usage
+from everlong.providers.catalogue import Catalogue
 from everlong.providers.openai_api import openai_usage
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask
@@ -102,10 +103,10 @@ def test_every_screen_has_the_upstreams_account_to_the_cent(
             if writer == "configured model":
                 assert running.gateway.summaries.told == "shop:w, as gateway.summaries says"
             store, read = running.store(), Settings.model_validate(settings)
-            prices, billed = AccountPrices(read), Decimal(0)
+            prices, billed = Catalogue(read.models, read.providers), Decimal(0)
             for record in model.requests:
                 usage = anthropic_usage if record.path == "/v1/messages" else openai_usage
-                rates = prices.of(record.body["model"], 1_000, 0.0)
+                rates = prices.rates(record.body["model"], 1_000, 0.0)
                 assert rates is not None
                 billed += rates.cost(usage(record.usage))
             books = account(store, read)

@@ -74,6 +74,7 @@ def test_the_tree_tells_what_each_conversation_cost_by_itself(site: Site, store:
         store.database.write(partial(Connection.execute, statement=moved))
     words = " ".join(site.get(f"/inspector/c/{whole}/tree").words.split())
     assert re.findall(r"Messages 2 · (\$[\d.]+)", words) == ["$2.50", "$0.5000"]
+    assert re.search(r"</a> <span class=\"quiet\">fork ·", site.get(f"/inspector/c/{whole}/tree").text)
 
 
 def test_names_with_underscores_are_shown_as_they_are() -> None:
@@ -90,7 +91,8 @@ def test_now_tells_the_tokens_of_each_tool_and_of_each_file(site: Site, store: S
     store.sessions.attach(one.id, at)
     words = site.get(f"/inspector/c/{one.id}").words
     for title, name in (("By tool", "read"), ("By file", "data/tides.csv")):
-        found = re.search(rf"{title}: calls and results\s+{name}\s+([\d,]+)\s+(\d+)%\s+calls: 1", words)
+        heads = rf"{title[3:].title()} Tokens Share Calls"
+        found = re.search(rf"{title}: calls and results\s+{heads}\s+{name}\s+([\d,]+)\s+(\d+)%\s+1", words)
         assert found is not None, title
         assert int(found[1].replace(",", "")) > 1_000
         assert int(found[2]) > 90
@@ -200,6 +202,7 @@ def test_the_search_highlights_and_shows_what_stands_around(site: Site) -> None:
     assert "<mark>48213</mark>" in page.text
     assert "assistant: Noted." in page.words
     assert "Nothing was found" in site.get("/inspector/search?q=zeppelin").words
+    assert "Any of the words will do" in site.get("/inspector/search").words
     assert site.get("/inspector/search?q=%28&mode=regex").status == 200
 
 

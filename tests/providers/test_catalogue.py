@@ -25,10 +25,10 @@ def test_a_known_model_has_the_window_and_the_prices_of_the_catalogue() -> None:
 
 
 def test_a_price_that_rises_with_the_prompt_is_known_with_its_step() -> None:
-    haiku, endpoint, catalogue = ModelName("anthropic", "claude-haiku-5-5"), ENDPOINTS["anthropic"], Catalogue()
-    assert catalogue.info(haiku, endpoint).price_step == 100_000
-    assert catalogue.cost(haiku, endpoint, Usage(100_000)) == pytest.approx(0.01)
-    assert catalogue.cost(haiku, endpoint, Usage(200_000)) == pytest.approx(0.10)
+    haiku, catalogue = ModelName("anthropic", "claude-haiku-5-5"), Catalogue()
+    assert catalogue.info(haiku, ENDPOINTS["anthropic"]).price_step == 100_000
+    assert catalogue.cost(str(haiku), Usage(100_000)) == pytest.approx(0.01)
+    assert catalogue.cost(str(haiku), Usage(200_000)) == pytest.approx(0.10)
 
 
 def test_an_unknown_model_asks_its_server_once_and_else_has_the_default() -> None:

@@ -18,8 +18,17 @@ from tests.examples import length
 from tests.waiting import PATIENCE
 
 
-def test_a_schema_of_another_version_is_refused_and_left_alone(tmp_path: Path) -> None:
-    version, said = "9999", r"other\.db was written by another version of Everlong .*'9999'.*update Everlong"
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [
+        (
+            "9999",
+            r"other\.db was written by a newer version of Everlong .*'9999'.*update Everlong, or name another file",
+        ),
+        ("0001", r"other\.db was written by an older version of Everlong .*'0001'.*; nothing converts it, so move it"),
+    ],
+)
+def test_a_schema_of_another_version_is_refused_and_left_alone(tmp_path: Path, version: str, said: str) -> None:
     path = tmp_path / "other.db"
     Store.open(path).close()
     with sqlite3.connect(path) as raw:

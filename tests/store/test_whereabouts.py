@@ -12,13 +12,15 @@ from everlong.store import Occasion
 from everlong.store.paths import segments_to
 from everlong.store.turns import size_along
 from everlong.store.views import items_of
-from everlong.store.whereabouts import count_forgotten, covered_by, find_whereabouts
+from everlong.store.whereabouts import count_forgotten, covered_by, find_whereabouts, is_undone, standing_views
 from everlong.tokens import MessageCounter, counter_for
 from tests.context.builders import assistant, long_session, user
 from tests.store.engines import ScriptedEngine, summarizing
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
+
+    from everlong.store import Compaction
 
 TALK = [
     user("The berth is number 4417."),
@@ -36,6 +38,10 @@ def test_a_message_is_followed_through_compactions_and_beyond(store: Store) -> N
         (one,) = find_whereabouts(store, "number 4417")
         return one.state
 
+    def undone() -> list[Compaction]:
+        standing = standing_views(store, store.conversations.path(session.id))
+        return [one for one in store.compactions() if is_undone(one, standing)]
+
     assert state() == "in context"
     store.compact(at, ScriptedEngine(summarizing(0, 2, "berth number 4417")), Occasion("manual", session.id))
     assert state() == "in summary"
@@ -43,7 +49,9 @@ def test_a_message_is_followed_through_compactions_and_beyond(store: Store) -> N
     assert state() == "summarized"
     assert count_forgotten(store) == 0
     (one,) = find_whereabouts(store, "number 4417")
+    assert undone() == []
     store.forget([one.node])
+    assert undone() == []
     assert find_whereabouts(store, "number 4417") == []
     assert count_forgotten(store) == 1
     assert [place.state for place in find_whereabouts(store, one.id)] == ["forgotten"]
@@ -52,10 +60,11 @@ def test_a_message_is_followed_through_compactions_and_beyond(store: Store) -> N
 def test_a_line_about_something_else_does_not_tell_a_message(store: Store) -> None:
     at = store.record([user("Day 5: the ferry takes berth 6."), *TALK[1:]])
     session = store.sessions.start(at, title="Harbour", from_depth=0)
-    summary = "Day 25: berth 6.\nDay 13: berth 5."
+    summary = 'Day 25: berth 6.\nDay 13: berth 5.\nturn 7, "The ferry is late. Noted." (turn 7)'
     store.compact(at, ScriptedEngine(summarizing(0, 2, summary)), Occasion("manual", session.id))
-    (one,) = find_whereabouts(store, "Day 5:", limit=1)
-    assert (one.state, one.now) == ("summarized", None)
+    for words in ("Day 5:", "day 5 berth", "berth 5 day", "Noted."):
+        one = find_whereabouts(store, words, limit=1)[0]
+        assert (one.state, one.now) == ("summarized", None), words
 
 
 def test_a_result_that_its_client_cleared_is_left_out(store: Store) -> None:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from everlong.caching.misses import REASONS
 from everlong.providers.base import Usage
 from everlong.providers.catalogue import Catalogue
-from everlong.providers.endpoints import Endpoint, ModelName, priced_as
 from everlong.store.compaction import repeated_views
 from everlong.store.sessions import usage_totals
 
@@ -250,7 +249,7 @@ class _Bookkeeper:
     def __init__(self, store: Store, settings: Settings, books: Books, session: str | None) -> None:
         self._store = store
         self._books = books
-        self._prices = AccountPrices(settings)
+        self._catalogue = Catalogue(settings.models, settings.providers)
         sessions = store.sessions.newest()
         self._whole = {one.id: one.conversation for one in sessions}
         self._titles = {one.conversation: one.title for one in sessions if one.title}  # that of the first part
@@ -289,7 +288,8 @@ class _Bookkeeper:
     def _enter(self, call: _Paid, effects: Effects) -> None:
         # A turn with look-ups is several requests, each with a price of its own.
         sent = (call.turn.usage or {}).get("sent_tokens") if call.turn is not None else None
-        rates = self._prices.of(call.model, sent or call.tokens.prompt_tokens // max(1, call.calls), call.at)
+        prompt = sent or call.tokens.prompt_tokens // max(1, call.calls)
+        rates = self._catalogue.rates(call.model or UNNAMED, prompt, call.at)
         done = Estimate(), Estimate()
         if call.turn is not None:
             done = effects.take_turn(call.turn, call.tokens, rates)
@@ -325,7 +325,7 @@ class _Bookkeeper:
     def _accounts(self, model: str | None, session: str | None, at: float) -> tuple[Account, Account]:
         """Return the accounts of a call: the one over all, and that of its group."""
         books = self._books
-        name = self._prices.short(model or UNNAMED)
+        name = self._catalogue.short(model or UNNAMED)
         if books.by == "day":
             name = f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d}"
         elif books.by == "session":
@@ -389,33 +389,11 @@ def _missed(call: _Paid, rates: Rates | None) -> tuple[Estimate, str]:
     return paid_again(tokens, call.tokens, rates), str(reason)
 
 
-class AccountPrices:
-    """Prices of tokens, by the name of a model as it was stored."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._catalogue = Catalogue(settings.models)
-        self._known: dict[str, tuple[ModelName, Endpoint]] = {}
-
-    def of(self, model: str | None, prompt_tokens: int, at: float) -> Rates | None:
-        """Return the rates of one request; None where they are unknown."""
-        return self._catalogue.rates(*self._meant(model or UNNAMED), prompt_tokens, at)
-
-    def short(self, name: str) -> str:
-        """Return a name without its provider if it means the same model, as clients of the gateway write it."""
-        provider, _, bare = name.partition(":")
-        return bare if bare and provider != "custom" and self._meant(bare) == self._meant(name) else name
-
-    def _meant(self, name: str) -> tuple[ModelName, Endpoint]:
-        if name not in self._known:
-            self._known[name] = priced_as(name, self._settings.providers)
-        return self._known[name]
-
-
 def price_log(settings: Settings, model: str | None, usage: LogUsage, at: float) -> float:
     """Return the US dollars for what a client's log tells, as `account` has them; 0 where no price is known."""
     tokens = Usage(usage.input_tokens, usage.output_tokens, usage.cache_read_tokens, usage.cache_write_tokens)
-    rates = AccountPrices(settings).of(model, tokens.prompt_tokens // max(1, usage.api_calls), at)
+    catalogue = Catalogue(settings.models, settings.providers)
+    rates = catalogue.rates(model or UNNAMED, tokens.prompt_tokens // max(1, usage.api_calls), at)
     return 0.0 if rates is None else float(rates.cost(tokens))
 
 

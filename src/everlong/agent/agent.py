@@ -319,6 +319,7 @@ class Agent(Loop):
     def switch_model(self, connection: Connection) -> None:
         """Go on with another model; if its window is smaller, compact with the old model first."""
         old = self.asker
+        connection.catalogue.learn(connection.model_name, self.conversation.store.noted_window(connection.place))
         self.use_window(connection, connection.info.context_length)
         if self.conversation.branch is not None:
             self.compactor.on_smaller_window()
@@ -338,8 +339,13 @@ class Agent(Loop):
         if not isinstance(error, ContextOverflow):
             return
         connection = self.connection
-        connection.catalogue.learn(connection.model_name, error)
+        connection.catalogue.learn(connection.model_name, error.limit)
         window = connection.info.context_length
+        if error.limit:
+            try:
+                self.conversation.store.note_window(connection.place, window)
+            except StoreError as failure:
+                self.listen(Notice(f"the window of {connection.model_name} could not be stored: {failure}"))
         if window < self.engine.context_length:
             self.listen(Notice(f"{connection.model_name} has a window of {window:,} tokens, less than was thought"))
             self.use_window(connection, window)

@@ -197,6 +197,7 @@ class _Opening:
             resumed = AgentConversation.resume(self.store, options.resume, model=name, warn=self.warn)
         ident = self._first_id = resumed.session_id if resumed is not None else new_session_id(time.time())
         self._start_memory(ident)
+        self.connection.catalogue.learn(self.connection.model_name, self.store.noted_window(self.connection.place))
         window = self.connection.info.context_length
         engine = resolve_engine(
             settings,

@@ -16,7 +16,6 @@ from everlong.caching.simulation import MODEL, replay, requests_of
 from everlong.cli.output import counted, json_option, print_values, read_input, track
 from everlong.cli.picture import console, fit
 from everlong.providers.catalogue import Catalogue
-from everlong.providers.endpoints import ENDPOINTS, ModelName
 from everlong.tokens import MessageCounter, counter_for
 
 if TYPE_CHECKING:
@@ -55,11 +54,8 @@ def _input_price(result: Replay) -> float | None:
     """Return the US dollars for a fresh input token of the session's model; None if no list has it."""
     # Clouds ask for Claude what its maker asks.
     provider = "anthropic" if result.provider in {"bedrock", "vertex"} else result.provider
-    endpoint = ENDPOINTS.get(provider)
-    if endpoint is None:
-        return None
-    models = config.load_settings().settings.models
-    prices = Catalogue(models).info(ModelName(provider, result.model), endpoint).prices
+    settings = config.load_settings().settings
+    prices = Catalogue(settings.models, settings.providers).rates(f"{provider}:{result.model}")
     return float(prices.input) / 1_000_000 if prices is not None and prices.input else None
 
 

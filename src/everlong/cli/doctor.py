@@ -195,6 +195,29 @@ def check_keys(situation: DoctorSituation) -> Iterator[Finding]:
         yield Finding("warn", "no provider has a key; only servers of your own can be used", advice)
 
 
+def check_gateway(situation: DoctorSituation) -> Iterator[Finding]:
+    """Check the keys and routes of `everlong serve`, and the prices of models where a key has a limit in dollars."""
+    from everlong.gateway.auth import Guard  # noqa: PLC0415 - may be broken
+    from everlong.gateway.routing import Routes  # noqa: PLC0415 - as above
+    from everlong.providers.catalogue import Catalogue  # noqa: PLC0415 - as above
+
+    settings = situation.settings
+    Guard(settings.gateway)  # raises an error that names the variable that is not set
+    catalogue = Catalogue(settings.models, settings.providers)
+    routes = Routes(settings)
+    names = dict.fromkeys((*settings.models, *filter(None, [settings.agent.model])))
+    unpriced = [name for name in names if catalogue.rates(name) is None]
+    text = f"{counted(len(settings.gateway.keys), 'key') if settings.gateway.keys else 'no key is needed'}; "
+    text += f"upstreams: {routes.shown}"
+    if names:
+        text += f"; prices known of {len(names) - len(unpriced)} of {counted(len(names), 'configured model')}"
+    if unpriced and any(key.dollars_per_day is not None for key in settings.gateway.keys.values()):
+        advice = f"set models.{unpriced[0]}.input_price and output_price: a key with dollars_per_day is refused it"
+        yield Finding("warn", f"{text}; not of {', '.join(unpriced)}", advice)
+    else:
+        yield Finding("ok", text)
+
+
 def check_model(situation: DoctorSituation) -> Iterator[Finding]:
     """Check that the chosen model can be called, report its window, and call it if that is allowed."""
     from everlong.providers.connection import RetryPolicy, connect  # noqa: PLC0415 - may be broken
@@ -346,6 +369,7 @@ _CHECKS: dict[str, tuple[Check, str]] = {
     "config": (check_config, "go to a folder that is there, and correct the file"),
     "sandbox": (check_sandbox, "install bubblewrap"),
     "keys": (check_keys, "correct providers in the settings"),
+    "gateway": (check_gateway, "correct gateway in config.yaml, or set the variable where `everlong serve` runs"),
     "model": (check_model, "correct agent.model, the key or the address"),
     "store": (check_store, "restore a backup, or name another file: everlong config set store.url PATH"),
     "disk": (check_disk, "mend the folder, or name another place: everlong config set store.url PATH"),

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import webbrowser
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.util import find_spec
@@ -28,7 +28,7 @@ from everlong.extras import install_command
 from everlong.model import leading_system_count
 from everlong.providers.base import Usage
 from everlong.providers.catalogue import Catalogue
-from everlong.providers.endpoints import ENDPOINTS, endpoint_for, parse_model_name
+from everlong.providers.endpoints import ENDPOINTS
 from everlong.store import open_store
 from everlong.store.conversations import ConversationLine
 from everlong.store.imports import Importer, ImportOrigin
@@ -166,10 +166,7 @@ def _play(store: Store, ident: str, model: str, head: int, counter: MessageCount
     provider = provider_of(model=model)
     if ":" not in model and provider in ENDPOINTS:
         model = f"{provider}:{model}"
-    price: Callable[[Usage], float | None] = lambda _: None  # noqa: E731 - nobody knows what an unknown provider takes
-    with suppress(ConfigError):
-        name = parse_model_name(model, settings.providers)
-        price = partial(Catalogue(settings.models).cost, name, endpoint_for(name.provider, settings.providers))
+    price = partial(Catalogue(settings.models, settings.providers).cost, model)
     rows: list[dict[str, Any]] = []
     sums: Counter[str] = Counter()
     same = {"tenant": store.tenant, "session": ident, "branch": store.sessions.get(ident).branch}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -178,7 +179,7 @@ def _pick_by_arrows(title: str, lines: Sequence[str], place: int) -> int | None:
 
     menu = ChoiceInput(
         message=title,
-        options=[(number, visible(line)) for number, line in enumerate(lines)],
+        options=[(number, _clip(visible(line))) for number, line in enumerate(lines)],
         default=place,
         symbol="›",
         show_numbers=False,
@@ -190,3 +191,9 @@ def _pick_by_arrows(title: str, lines: Sequence[str], place: int) -> int | None:
             return menu.prompt()
         except KeyboardInterrupt:
             return None
+
+
+def _clip(line: str) -> str:
+    """Return a line of a menu that fits the terminal beside its mark, cut behind a word."""
+    most = shutil.get_terminal_size().columns - 4
+    return line if len(line) <= most else line[: most - 2].rpartition(" ")[0].rstrip() + " …"

@@ -16,7 +16,6 @@ from everlong.cli.clients.known import CLIENTS
 from everlong.cli.output import say
 from everlong.gateway.auth import find_gateway
 from everlong.providers.catalogue import Catalogue
-from everlong.providers.endpoints import Endpoint, ModelName
 
 if TYPE_CHECKING:
     from everlong.cli.clients.client import Client, ConfigurationFile, Setting
@@ -100,7 +99,7 @@ def client_gateway(settings: Settings, address: str) -> GatewayAddress:
         is_anthropic = "anthropic" in running.official
     else:
         is_anthropic = address == own_address(settings) and "anthropic" in Routes(settings).official
-    return GatewayAddress(address, is_anthropic, lambda name: _context_length(settings, name))
+    return GatewayAddress(address, is_anthropic, Catalogue(settings.models, settings.providers).window)
 
 
 def own_address(settings: Settings) -> str:
@@ -121,11 +120,6 @@ def _address(settings: Settings, url: str | None) -> str:
             f"--url is {url!r}, but must be an http:// or https:// address, such as http://host:8642"
         )
     return url.rstrip("/").removesuffix("/v1")
-
-
-def _context_length(settings: Settings, model: str) -> int | None:
-    info = Catalogue(settings.models).info(ModelName("custom", model), Endpoint("custom"))
-    return None if info.context_source == "default" else info.context_length
 
 
 def _say_replaced(settings: list[Setting], values: object, gateway: GatewayAddress) -> None:

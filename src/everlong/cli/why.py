@@ -35,7 +35,7 @@ _INDEX_SECONDS = 2.0
 _EMPTY = "no conversations yet; `everlong sessions import ~/.claude/projects` brings those of Claude Code in"
 _STATES = {
     "in context": "in context: the model gets it word for word",
-    "summarized": "summarized: the summary in its place does not say these words",
+    "summarized": "summarized: the summary in its place does not say it in these words",
     "ended": "was in context when the conversation ended: its last request had it word for word",
     "left out": "left out: its client no longer sends it",
     "taken back": "taken back: the conversation does not go on with it, and the store still has it",

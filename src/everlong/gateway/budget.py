@@ -241,8 +241,9 @@ class Budget:
 
     def cost(self, name: ModelName, usage: Usage, *, is_most: bool = False) -> float | None:
         """Return the cost of tokens, or None without a price; ``is_most`` for prompts that a cache may take in."""
-        endpoint = ENDPOINTS.get(name.provider, Endpoint(name.provider))
-        rates = self._windows.catalogue.rates(name, endpoint, usage.prompt_tokens, is_most=True)
+        rates = None
+        for known in (str(name), name.model):  # by its provider, else as `everlong usage` finds it
+            rates = rates or self._windows.catalogue.rates(known, usage.prompt_tokens, is_most=True)
         if rates is None:
             return None
         kinds = [usage]

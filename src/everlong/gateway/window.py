@@ -10,7 +10,7 @@ from everlong.config import compression_values
 from everlong.context.policy import Budgets, Pace, adapt_budgets, compute_budgets, compute_pace
 from everlong.gateway.body import BrokenBody, dump_json, parse_json, read_body
 from everlong.providers.catalogue import Catalogue, relative_prices
-from everlong.providers.endpoints import ENDPOINTS, Endpoint, ModelName, priced_as
+from everlong.providers.endpoints import ENDPOINTS, Endpoint, ModelName
 from everlong.tokens import MessageCounter, Prices, counter_for
 
 if TYPE_CHECKING:
@@ -97,12 +97,10 @@ class Windows:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self.catalogue = Catalogue(settings.models)
+        self.catalogue = Catalogue(settings.models, settings.providers)
         self._compression = compression_values(settings.compression)
         self._budgets: dict[int, Budgets] = {}
         self._known: dict[ModelName, KnownModel] = {}
-        self._priced: dict[str, tuple[ModelName, Endpoint]] = {}
-        """By name as it is stored, the model whose prices hold."""
         self._counts_answers: dict[ModelName, bool] = {}
         """Models of which it is known whether prompt and answer together have to fit the window."""
         self._of_tenants: dict[str, Windows] = {}
@@ -133,7 +131,7 @@ class Windows:
         """Believe the limit that an upstream named, unless no model has such a small window."""
         if error.limit is not None and error.limit < _LEAST_WINDOW:
             return
-        self.catalogue.learn(ModelName(provider, model), error)
+        self.catalogue.learn(ModelName(provider, model), error.limit)
         self._known.pop(ModelName(provider, model), None)
 
     def heard(self, model: str, provider: str, tokens: int, asked: int, *, is_taken: bool) -> bool:
@@ -162,11 +160,7 @@ class Windows:
 
     def cost(self, model: str, usage: Usage) -> float:
         """Return the cost of a request in US dollars, as `everlong usage` has it; 0 if prices are not known."""
-        if model not in self._priced:
-            if len(self._priced) >= _MOST_MODELS:
-                self._priced.clear()
-            self._priced[model] = priced_as(model, self._settings.providers)
-        return self.catalogue.cost(*self._priced[model], usage) or 0.0
+        return self.catalogue.cost(model, usage) or 0.0
 
     def is_small(self, model: str, provider: str, size: int) -> bool:
         """Return whether a body of so many bytes is too small for a compaction to be considered."""

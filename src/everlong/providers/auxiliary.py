@@ -101,7 +101,7 @@ class ProviderSummarizer:
         try:
             return completer(self._connection, self._ask)(messages, max_tokens)
         except ContextOverflow as error:
-            self._connection.catalogue.learn(self._connection.model_name, error)
+            self._connection.catalogue.learn(self._connection.model_name, error.limit)
             raise
 
     def _summarizer(self) -> CompletionSummarizer:
@@ -132,7 +132,7 @@ def summarizer_for(
         ConfigError: the settings name a provider or a model that cannot be found.
         AuthenticationFailed: the provider that the settings name has no key.
     """
-    catalogue = catalogue or (main.catalogue if main is not None else Catalogue(settings.models))
+    catalogue = catalogue or (main.catalogue if main is not None else Catalogue(settings.models, settings.providers))
     chosen, cooldown = settings.auxiliary.compression, settings.compression.failure_cooldown_seconds
     members: list[Summarizer] = []
     if chosen.models:
@@ -165,7 +165,7 @@ def auxiliary_connection(
         AuthenticationFailed: the provider that the settings name has no key.
     """
     chosen = settings.auxiliary.compression
-    catalogue = catalogue or (main.catalogue if main is not None else Catalogue(settings.models))
+    catalogue = catalogue or (main.catalogue if main is not None else Catalogue(settings.models, settings.providers))
     if chosen.models:
         return _connect_named(chosen.names[0], settings, main, catalogue, env)
     if chosen.base_url is not None:

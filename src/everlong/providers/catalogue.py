@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
-from everlong.errors import ContextOverflow, ProviderError
+from everlong.errors import ProviderError
 from everlong.providers.base import Usage
-from everlong.providers.endpoints import Endpoint, ModelName
+from everlong.providers.endpoints import Endpoint, ModelName, priced_as
 from everlong.tokens import Prices
 
 if TYPE_CHECKING:
-    from everlong.config import ModelSettings
+    from everlong.config import ModelSettings, ProviderSettings
 
 __all__ = [
     "DEFAULT_CONTEXT_LENGTH",
@@ -32,6 +32,8 @@ __all__ = [
 
 DEFAULT_CONTEXT_LENGTH = 128_000
 """The window of an unknown model."""
+
+_MOST_NAMES = 1_000
 
 Source = Literal["settings", "learned", "catalogue", "server", "default"]
 
@@ -77,10 +79,19 @@ class ModelInfo:
 
 
 class Catalogue:
-    """Looks up models, and learns their limits from overflow errors. ``models`` are the settings of that name."""
+    """Looks up models, and learns their limits from overflow errors.
 
-    def __init__(self, models: Mapping[str, ModelSettings] | None = None) -> None:
+    ``models`` are the settings of that name, ``providers`` the endpoints of the user's own.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, ModelSettings] | None = None,
+        providers: Mapping[str, ProviderSettings] | None = None,
+    ) -> None:
         self._settings = dict(models or {})
+        self._providers = providers
+        self._meant: dict[str, tuple[ModelName, Endpoint]] = {}
         self._learned: dict[ModelName, int] = {}
         self._served: dict[ModelName, int | None] = {}
         self._lock = threading.Lock()
@@ -123,16 +134,17 @@ class Catalogue:
             self._served[name] = served
         return served
 
-    def learn(self, name: ModelName, error: ContextOverflow) -> int | None:
-        """Remember the limit that an overflow error names; return it, or None if it names none."""
-        if error.limit is None or error.limit < 1:
-            return None
-        with self._lock:
-            self._learned[name] = min(error.limit, self._learned.get(name, error.limit))
-        return error.limit
+    def learn(self, name: ModelName, limit: int | None) -> None:
+        """Remember the limit that an overflow error named, if it named one."""
+        if limit is not None and limit >= 1:
+            with self._lock:
+                self._learned[name] = min(limit, self._learned.get(name, limit))
 
     def _setting(self, name: ModelName) -> ModelSettings | None:
-        return self._settings.get(f"{name.provider}:{name.model}") or self._settings.get(name.model)
+        keys = [f"{name.provider}:{name.model}", name.model]
+        if name.provider == "custom":  # a name that came without its provider
+            keys += [key for key in self._settings if key.endswith(f":{name.model}")]
+        return next((self._settings[key] for key in keys if key in self._settings), None)
 
     def _own_rates(self, name: ModelName) -> Rates | None:
         own = self._setting(name)
@@ -153,33 +165,45 @@ class Catalogue:
         )
 
     def rates(
-        self,
-        name: ModelName,
-        endpoint: Endpoint,
-        prompt_tokens: int = 0,
-        at: float | None = None,
-        *,
-        is_most: bool = False,
+        self, name: str, prompt_tokens: int = 0, at: float | None = None, *, is_most: bool = False
     ) -> Rates | None:
         """Return the price of each kind of token of a request, by the steps of the price; None if unknown.
 
         Args:
-            name: the model.
-            endpoint: who serves it.
+            name: the model as it is stored, with or without its provider.
             prompt_tokens: all tokens of the request's prompt.
             at: when it was sent, in seconds since 1970; now, if not given.
             is_most: whether pictures count, whose tokens may have a price of their own.
         """
-        own = self._own_rates(name)
+        model, endpoint = self.meant(name)
+        own = self._own_rates(model)
         if own is not None or endpoint.catalogue is None:  # no catalogue knows the prices of the user's own endpoints
             return own
-        entry = _entry(name.model, endpoint.catalogue)
+        entry = _entry(model.model, endpoint.catalogue)
         return None if entry is None else _listed_rates(entry, prompt_tokens, at, is_most=is_most)
 
-    def cost(self, name: ModelName, endpoint: Endpoint, usage: Usage) -> float | None:
+    def cost(self, name: str, usage: Usage) -> float | None:
         """Return the US dollars that a call costs, by the steps of the price; None if prices are not known."""
-        rates = self.rates(name, endpoint, usage.prompt_tokens)
+        rates = self.rates(name, usage.prompt_tokens)
         return None if rates is None else float(rates.cost(usage))
+
+    def window(self, name: str) -> int | None:
+        """Return the window of a model by its name as it is stored; None if nobody knows it."""
+        info = self.info(*self.meant(name))
+        return None if info.context_source == "default" else info.context_length
+
+    def short(self, name: str) -> str:
+        """Return a name without its provider if it means the same model, as clients of the gateway write it."""
+        provider, _, bare = name.partition(":")
+        return bare if bare and provider != "custom" and self.meant(bare) == self.meant(name) else name
+
+    def meant(self, name: str) -> tuple[ModelName, Endpoint]:
+        """Return the model whose price holds for a name as it is stored, and its endpoint."""
+        if name not in self._meant:
+            if len(self._meant) >= _MOST_NAMES:  # clients may send any name
+                self._meant.clear()
+            self._meant[name] = priced_as(name, self._providers)
+        return self._meant[name]
 
 
 def relative_prices(info: ModelInfo) -> Prices:

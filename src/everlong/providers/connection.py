@@ -23,7 +23,6 @@ from everlong.providers.endpoints import (
     find_key,
     parameters_in,
     parse_model_name,
-    priced_as,
 )
 
 if TYPE_CHECKING:
@@ -151,11 +150,9 @@ class Connection(Retrying):
         model_name: ModelName,
         endpoint: Endpoint,
         catalogue: Catalogue,
-        priced: tuple[ModelName, Endpoint],
         policy: RetryPolicy | None = None,
     ) -> None:
         super().__init__(inner, policy)
-        self._priced = priced
         self.model_name = model_name
         self.endpoint = endpoint
         self.catalogue = catalogue
@@ -168,13 +165,18 @@ class Connection(Retrying):
         return self.catalogue.info(self.model_name, self.endpoint, self.served_context_length)
 
     @property
+    def place(self) -> str:
+        """The model and the address where it is served, as a store remembers its window."""
+        return f"{self.model_name} {self.endpoint.base_url or ''}".strip()
+
+    @property
     def is_small(self) -> bool:
         """True if the model is known to be too small to write summaries."""
         return self.parameters is not None and self.parameters < SMALL
 
     def cost(self, usage: Usage) -> float | None:
         """Return the US dollars that a call costs, as `everlong usage` has it; None if prices are not known."""
-        return self.catalogue.cost(*self._priced, usage)
+        return self.catalogue.cost(str(self.model_name), usage)
 
 
 def connect(  # noqa: PLR0913 - each is one thing a caller may want otherwise
@@ -206,11 +208,11 @@ def connect(  # noqa: PLR0913 - each is one thing a caller may want otherwise
     """
     own = settings.providers if settings is not None else {}
     if catalogue is None:
-        catalogue = Catalogue(settings.models if settings is not None else None)
+        catalogue = Catalogue(settings.models if settings is not None else None, own)
     endpoint, parsed = _resolved(name, base_url, own)
     key = api_key or find_key(endpoint, env)
     provider = _provider(endpoint, parsed.model, key, timeout)
-    return Connection(provider, parsed, endpoint, catalogue, priced_as(str(parsed), own), policy)
+    return Connection(provider, parsed, endpoint, catalogue, policy)
 
 
 def _resolved(name: str, base_url: str | None, own: Mapping[str, ProviderSettings]) -> tuple[Endpoint, ModelName]:

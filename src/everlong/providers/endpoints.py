@@ -79,7 +79,7 @@ ENDPOINTS: dict[str, Endpoint] = {
 
 _BARE = (
     (re.compile(r"claude-", re.IGNORECASE), "anthropic"),
-    (re.compile(r"(gpt-|chatgpt-|o\d(-|$))", re.IGNORECASE), "openai"),
+    (re.compile(r"(gpt-|chatgpt-|codex-|o\d(-|$))", re.IGNORECASE), "openai"),
     (re.compile(r"[\w.-]+/[\w.:-]+$"), "openrouter"),
 )
 _PARAMETERS = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)([mb])(?![a-z0-9])", re.IGNORECASE)

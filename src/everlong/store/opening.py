@@ -16,7 +16,7 @@ _log = logging.getLogger("everlong.store")
 
 VERSION_TABLE = "everlong_version"
 
-VERSION = "0201"
+VERSION = "0202"
 """The version of the schema that this code creates and opens."""
 
 _OPENING_ATTEMPTS = 12
@@ -93,9 +93,12 @@ def _create(database: Database, connection: Connection) -> None:
     if version == VERSION:
         return
     if version is not None:
+        is_older = version < VERSION
         raise SchemaMismatch(
-            f"{database.backend.where} was written by another version of Everlong (its schema is {version!r}, this "
-            f"version knows {VERSION}); update Everlong, or name another file or database in store.url"
+            f"{database.backend.where} was written by {'an older' if is_older else 'a newer'} version of Everlong (its "
+            f"schema is {version!r}, this version knows {VERSION}); "
+            + ("nothing converts it, so move it away or" if is_older else "update Everlong, or")
+            + " name another file or database in store.url"
         )
     if not database.backend.is_empty(connection):
         raise SchemaMismatch(

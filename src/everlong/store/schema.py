@@ -346,6 +346,15 @@ receipt = Table(  # what a call on the side of a session used: figures, no words
     sqlite_autoincrement=True,
 )
 
+noted_window = Table(  # the windows that providers named when they refused a request as too long
+    "noted_window",
+    metadata,
+    Column("tenant", String, primary_key=True),
+    Column("model", String, primary_key=True),  # with its provider and address
+    Column("tokens", BigInteger, nullable=False),
+    Column("ts", Float(53), nullable=False),
+)
+
 spending = Table(  # what tenants with a limit in dollars have spent or reserved on the newest day of theirs
     "spending",
     metadata,

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, delete, select, update
 
 from everlong.arguments import refuse
 from everlong.config.paths import data_home
@@ -50,7 +50,7 @@ from everlong.store.identity.cleared_results import carry, view_to_carry
 from everlong.store.opening import open_database
 from everlong.store.outputs import Outputs, ReadPage, page_of
 from everlong.store.paths import read_message
-from everlong.store.schema import branch as branches
+from everlong.store.schema import branch as branches, noted_window
 from everlong.store.sessions import Sessions
 from everlong.store.summaries import StoredGraph
 from everlong.store.tombstones import title_of_opening
@@ -65,6 +65,10 @@ if TYPE_CHECKING:
     from everlong.config.settings import StoreSettings
     from everlong.store.search import Page, Searcher
     from everlong.store.search.vectors import Embedder
+
+
+_BELIEVED_SECONDS = 30 * 86_400
+"""How long a noted window is believed: a server may be started with a larger one."""
 
 
 class Store(StoreCore):
@@ -323,6 +327,25 @@ class Store(StoreCore):
         """Return the title that the first messages of a conversation give it; None if its words are forgotten."""
         with self.database.read() as connection:
             return title_of_opening(connection, self.tenant, messages, self.cleaned)
+
+    def note_window(self, model: str, tokens: int) -> None:
+        """Remember the window of a model, as its provider told it when it refused a request."""
+        row = {"tenant": self.tenant, "model": model, "tokens": tokens, "ts": time.time()}
+        mine = noted_window.c.tenant == self.tenant, noted_window.c.model == model
+
+        def work(connection: Connection) -> None:
+            connection.execute(delete(noted_window).where(*mine))
+            connection.execute(noted_window.insert().values(row))
+
+        self.database.write(work)
+
+    def noted_window(self, model: str) -> int | None:
+        """Return the window that was noted for a model; None if there is none, or it is too old to be believed."""
+        mine = noted_window.c.tenant == self.tenant, noted_window.c.model == model
+        query = select(noted_window.c.tokens).where(*mine, noted_window.c.ts > time.time() - _BELIEVED_SECONDS)
+        with self.database.read() as connection:
+            tokens: int | None = connection.execute(query).scalar()
+        return tokens
 
     def verify(self, progress: Callable[[int, int], None] | None = None) -> Verified:
         """Check every hash and every reference; report problems, change nothing.

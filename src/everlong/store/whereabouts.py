@@ -242,20 +242,21 @@ class _Reader:
             return "in context", None
         own = next((one for one in seen.pieces if one.from_depth < depth <= one.to_depth and not one.is_raw), None)
         if own is not None and own.kind == "edit" and own.message is not None:
-            return _became_of(own.message), self._line_in(own.message, self._words)
+            return became_of(own.message), self._line_in(own.message, self._words)
         said = self._store.read(ident, 1, 1_000_000).text
         literals = [piece.message for piece in seen.pieces if piece.kind == "new" and piece.message is not None]
-        if any(said and said in text_of(message) for message in literals):
+        if said and any(f"\n{said}\n" in f"\n{text_of(message)}\n" for message in literals):
             return "in context", None  # the newest request stands again after the summary
         line = next((found for message in literals if (found := self._line_in(message, said)) is not None), None)
         return ("in summary", line) if line is not None else ("summarized", None)
 
     def _line_in(self, message: Message, said: str) -> str | None:
-        """Return the line of a message that has the words, together where ``said`` has them together, or None."""
-        wanted = [self._words] if _has(normal(said), self._words) else self._words.split()
+        """Return the line of a message that says the words as ``said`` says them, or None."""
+        source = normal(said)
+        wanted = [self._words] if _has(source, self._words) else self._words.split()
         for line in text_of(message).splitlines():
             told = normal(line)
-            if self._words and all(_has(told, words) for words in wanted):
+            if self._words and all(_has(told, words) and _is_of(source, told, words) for words in wanted):
                 return _clip(line)
         return None
 
@@ -265,7 +266,20 @@ def _has(text: str, words: str) -> bool:
     return re.search(rf"(?<![0-9a-z]){re.escape(words)}(?![0-9a-z])", text) is not None
 
 
-def _became_of(message: Message) -> State:
+def _is_of(source: str, told: str, words: str) -> bool:
+    """Return whether words of a line come from a source: berths are told of many days.
+
+    A long number, a name of several parts and three words are of it; others need a neighbour that it has there too.
+    """
+    count = len(words.split())
+    if re.search(r"\d{3}|\w[._/-]\w", words) or count > 2 or (count == 2 and source.strip(" .!?") == words):
+        return True
+    pattern = re.compile(rf"(?:(\w+)\W+)?(?<![0-9a-z]){re.escape(words)}(?![0-9a-z])(?:\W+(\w+))?")
+    here = {(at, one) for found in pattern.finditer(source) for at, one in enumerate(found.groups()) if one}
+    return any((at, one) in here for found in pattern.finditer(told) for at, one in enumerate(found.groups()))
+
+
+def became_of(message: Message) -> Literal["stub", "cleared", "shortened"]:
     """Return what a message became that an edit of a view put in its place."""
     if is_stub(message):
         return "stub"
@@ -303,11 +317,11 @@ def covered_by(core: StoreCore, one: Compaction) -> Covered:
     at = core.branch(one.branch)
     gone = [item for item in items if item.kind == "new" and item.to_depth > item.from_depth]
     entries = [entry for item in gone for entry in core.entries(at, item.from_depth, min(item.to_depth, at.depth))]
-    return Covered(_summary(items), tuple(entries), sum(item.kind == "edit" for item in items))
+    return Covered(summary_of(items), tuple(entries), sum(item.kind == "edit" for item in items))
 
 
 def standing_views(core: StoreCore, path: ShownPath) -> set[int]:
-    """Return the views in force at the ends of a conversation's runs, and all that these were made from."""
+    """Return the views in force at the ends of a conversation's runs, all that they came from, and forgotten ones."""
     found: set[int] = set()
     with core.database.read() as connection:
         ends = select(branch.c.view_id).where(branch.c.id.in_([run.branch for run in path.runs]))
@@ -316,14 +330,18 @@ def standing_views(core: StoreCore, path: ShownPath) -> set[int]:
             found |= waiting
             before = select(view.c.prev, view.c.origin).where(view.c.id.in_(list(waiting)))
             waiting = {ident for row in connection.execute(before) for ident in row if ident is not None} - found
+        found |= set(
+            connection.execute(select(view.c.id).where(view.c.state == "void", view.c.tenant == core.tenant)).scalars()
+        )
     return found
 
 
 def is_undone(one: Compaction, standing: set[int]) -> bool:
-    """Return whether a compaction was taken back: nothing that is in force was made from it."""
+    """Return whether a compaction was taken back: nothing that is in force was made from it, and nobody forgot it."""
     return one.view_id is not None and one.view_id not in standing
 
 
-def _summary(items: Sequence[ViewItem]) -> str:
+def summary_of(items: Sequence[ViewItem]) -> str:
+    """Return the words of the summaries among the items of a view."""
     told = [item.message for item in items if item.kind == "new" and item.message is not None]
     return "\n\n".join(summary_body(message) for message in told if is_summary(message))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,6 +19,7 @@ _MOST_HITS = 10
 _MOST_SEARCHED = 20
 """Conversations that are searched one by one, the newest."""
 _BAR_COLUMNS = 40
+_MARKS = re.compile(r'</?(?:user_rules|forwarded|file)(?: path="([^"]*)")?>')
 _FIGURE_COLUMNS = 42
 """Columns of the figures beside a bar."""
 
@@ -28,8 +30,8 @@ def search(desk: Desk, words: str) -> None:
     if not words:
         raise ChatError("say what to look for: /search WORDS; then /search NUMBER opens a hit")
     if words.isdigit() and desk.found:
-        page = store.read(pick(desk.found, words))
-        desk.show.line(page.text)
+        text = store.read(pick(desk.found, words)).text
+        desk.show.line(_without_marks(text) if text.startswith("<user_rules>") else text)
         return
     hits = [hit for hit in _find(desk, words) if hit.node is not None][:_MOST_HITS]
     desk.found = [hit.node for hit in hits if hit.node is not None]
@@ -38,9 +40,15 @@ def search(desk: Desk, words: str) -> None:
         where = hit.title or hit.session or "in no conversation"
         where += f" ({hit.status})" if hit.status else ""
         desk.show.line(f"{number}  {when:%Y-%m-%d %H:%M}  {hit.speaker or hit.role}, {where}", "bold")
-        desk.show.line(f"   {' '.join(hit.snippet.text.split())}")
+        text = _without_marks(hit.snippet.text) if hit.role == "user" else hit.snippet.text
+        desk.show.line(f"   {' '.join(text.split())}")
     if not hits:
         desk.show.line("nothing was found")
+
+
+def _without_marks(text: str) -> str:
+    """Return words of a person without the marks that the chat puts around rules, files and forwarded words."""
+    return _MARKS.sub(lambda mark: f"{mark[1]}:" if mark[1] else "", text).strip()
 
 
 def _find(desk: Desk, words: str) -> list[Hit]:

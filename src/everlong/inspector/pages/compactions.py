@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sqlalchemy import Connection, select
 
-from everlong.context.literals import NO_RULES, is_acknowledgement, is_summary, rules_block, summary_body
-from everlong.context.oversized import is_stub
+from everlong.context.literals import NO_RULES, is_acknowledgement, is_summary, rules_block
 from everlong.errors import NotStored
-from everlong.model import CLEARED_RESULT, Message, text_of
+from everlong.model import Message, text_of
 from everlong.store.database import in_batches
 from everlong.store.schema import branch, view
 from everlong.store.views import ViewItem, items_of
-from everlong.store.whereabouts import is_undone, standing_views
+from everlong.store.whereabouts import became_of, is_undone, standing_views, summary_of
 
 if TYPE_CHECKING:
     from everlong.store import Compaction, Store
@@ -210,9 +209,7 @@ def _became(item: ViewItem) -> Became:
     if item.message is None:
         return "left out"
     if item.kind == "edit":
-        if is_stub(item.message):
-            return "stub"
-        return "cleared" if text_of(item.message) == CLEARED_RESULT else "shortened"
+        return became_of(item.message)
     return "summary" if is_summary(item.message) else "told anew"
 
 
@@ -223,11 +220,8 @@ def _literals(items: Sequence[ViewItem]) -> Iterator[Message]:
 
 
 def summary_text(items: Sequence[ViewItem]) -> str:
-    """Return the words of the summaries among the items of a view."""
-    told = [summary_body(message) for message in _literals(items) if is_summary(message)]
-    if not told:  # an engine of somebody else, whose summaries look as they like
-        told = [text_of(message) for message in _literals(items)]
-    return "\n\n".join(told)
+    """Return the words of the summaries, or what an engine of somebody else wrote: its summaries look as they like."""
+    return summary_of(items) or "\n\n".join(map(text_of, _literals(items)))
 
 
 def _rules(items: Sequence[ViewItem]) -> Iterator[str]:

@@ -13,7 +13,6 @@ from sqlalchemy import select
 from everlong.config import compression_values
 from everlong.context.literals import is_summary
 from everlong.context.policy import compute_budgets
-from everlong.errors import ConfigError
 from everlong.memory.notes import NOTES_HEADING
 from everlong.model import (
     REASONING_FIELDS,
@@ -26,7 +25,6 @@ from everlong.model import (
     without_thinking,
 )
 from everlong.providers.catalogue import Catalogue
-from everlong.providers.endpoints import endpoint_for, parse_model_name
 from everlong.store.compaction import view_for
 from everlong.store.schema import branch, compaction, view
 from everlong.store.turns import page_of_turns, size_along
@@ -94,19 +92,11 @@ def window_of(store: Store, settings: Settings, found: Conversation) -> tuple[in
     used = select(view.c.profile).where(view.c.id == compaction.c.view_id, compaction.c.session.in_(found.parts[-50:]))
     with store.database.read() as connection:
         profile = connection.execute(used.order_by(compaction.c.id.desc()).limit(1)).scalar() or ""
-    window = int(profile) if profile.isdecimal() else _listed_window(settings, found.model or "")
+    catalogue = Catalogue(settings.models, settings.providers)
+    window = int(profile) if profile.isdecimal() else catalogue.window(found.model or "")
     if not window:
         return None, None
     return window, compute_budgets(compression_values(settings.compression), window).threshold_tokens
-
-
-def _listed_window(settings: Settings, model: str) -> int | None:
-    try:
-        name = parse_model_name(model, settings.providers)
-        return Catalogue(settings.models).info(name, endpoint_for(name.provider, settings.providers)).context_length
-    except ConfigError:
-        own = settings.models.get(model)
-        return None if own is None else own.context_length
 
 
 def read_now(store: Store, settings: Settings, ident: str) -> NowPage:
