@@ -30,7 +30,7 @@ with Store.open(sys.argv[1]) as store:
 def _passages_in(store: Store) -> int:
     index = store.searcher.index
     with store.database.read() as connection:
-        return int(connection.exec_driver_sql(f"SELECT count(*) FROM {index.ids}").scalar_one())  # noqa: S608 - a constant
+        return int(connection.exec_driver_sql(f"SELECT count(*) FROM {index.table}").scalar_one())  # noqa: S608 - a constant
 
 
 def test_several_processes_index_each_message_once(url: str, database: Database) -> None:

@@ -90,18 +90,21 @@ def _argument_text(arguments: object) -> str:
             arguments = json.loads(arguments)
         except (ValueError, RecursionError):
             return str(arguments)
-    pieces: list[str] = []
-    waiting = [arguments]
+    return "\n".join(all_texts(arguments))
+
+
+def all_texts(value: object) -> Iterator[str]:
+    """Yield every text and number in a value, names included, however deep."""
+    waiting = [value]
     while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            for key in reversed(value):
-                waiting += (value[key], key)
-        elif isinstance(value, list):
-            waiting += reversed(value)
-        elif value is not None:
-            pieces.append(str(value))
-    return "\n".join(pieces)
+        one = waiting.pop()
+        if isinstance(one, dict):
+            for key in reversed(one):
+                waiting += (one[key], key)
+        elif isinstance(one, list):
+            waiting += reversed(one)
+        elif one is not None:
+            yield str(one)
 
 
 def speaker_of(message: Message, text: str) -> str:

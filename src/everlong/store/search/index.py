@@ -42,8 +42,6 @@ MOST_AT_ONCE = 200_000
 _STATE_TABLE = "CREATE TABLE search_state (version INTEGER, has_traces INTEGER, is_merging INTEGER)"
 """The version of the terms; whether removed ones may stand in the index's own pages; whether these are merged."""
 
-_UNITED = 100
-"""Selects that one statement unites."""
 _LEAST_PAUSE = 0.03
 _MOST_PAGES = 64
 """Pages that one step of a purge clears, at most."""
@@ -99,9 +97,6 @@ class Index(ABC):
     """The table of passages."""
     key: str
     """Its column with the number of a passage."""
-    ids: str
-    """The table with nothing but these numbers, or the same."""
-    id: str
     creations: tuple[str, ...]
     """The statements that create the table."""
 
@@ -121,8 +116,8 @@ class Index(ABC):
         """Take documents out, given exactly what was indexed of them, if they are in it."""
 
     @abstractmethod
-    def match(self, terms: Collection[str], *, every: bool) -> tuple[str, list[Any]]:
-        """Return the condition that a passage ``p`` has any, or all, of some terms, and its values.
+    def match(self, terms: Collection[str]) -> tuple[str, list[Any]]:
+        """Return the condition that a passage ``p`` has any of some terms, and its values.
 
         A single character of dense script stands for all terms that begin with it.
         """
@@ -252,18 +247,21 @@ class Index(ABC):
     # -- look-ups ------------------------------------------------------------------------------------------------------
 
     def newest_passages(
-        self, connection: Connection, wishes: Sequence[Collection[str]], limit: int, scope: SearchScope
+        self, connection: Connection, terms: Sequence[str], limit: int, scope: SearchScope
     ) -> list[list[int]]:
-        """Return for each wish the numbers of the newest passages of a scope that have all of its terms."""
-        found: list[list[int]] = [[] for _ in wishes]
+        """Return for each term the numbers of the newest passages of a scope that have it."""
+        found: list[list[int]] = [[] for _ in terms]
         for source in scope.sources():
-            joined, selects = self._joined(source), []
-            for place, terms in enumerate(wishes):
-                condition, given = self.match(terms, every=True)
+            joined = self._joined(source)
+            selects: list[str] = []
+            values: list[Any] = []
+            for place, term in enumerate(terms):
+                condition, given = self.match([term])
                 newest = f"SELECT {place} AS place, p.{self.key} AS key FROM {joined} AND {condition}"  # noqa: S608 - our own
                 newest += f" ORDER BY p.{self.key} DESC LIMIT {limit}"
-                selects.append((f"SELECT place, key FROM ({newest}) AS w{place}", (*source.values, *given)))  # noqa: S608
-            for place, key in _united(connection, selects):
+                selects.append(f"SELECT place, key FROM ({newest}) AS w{place}")  # noqa: S608 - as above
+                values += (*source.values, *given)
+            for place, key in ask(connection, " UNION ALL ".join(selects), values).fetchall():
                 found[place].append(key)
         return found
 
@@ -292,7 +290,7 @@ class Index(ABC):
                 rows, order = self._joined(source), f"p.{self.key} DESC"
             values = [*source.values]
             for place, group in enumerate(groups):
-                condition, given = self.match(group, every=False)
+                condition, given = self.match(group)
                 if place:
                     document = f"p.{self.key} >> {KEY_BITS}"
                     condition = f"{document} IN (SELECT {document} FROM {self.table} p WHERE {condition})"  # noqa: S608
@@ -321,13 +319,6 @@ class Index(ABC):
 def is_start(term: str) -> bool:
     """Return whether a term is a single character of dense script, which stands for all that begin with it."""
     return len(term) == 1 and is_dense(term)
-
-
-def _united(connection: Connection, selects: Sequence[tuple[str, Sequence[Any]]]) -> Iterator[Any]:
-    """Yield the rows of many selects, each with its values; one by one they would cost more."""
-    for some in in_batches(selects, _UNITED):
-        values = [value for _, given in some for value in given]
-        yield from ask(connection, " UNION ALL ".join(select for select, _ in some), values).fetchall()
 
 
 def _divide(seqs: list[int], made: Mapping[int, Rows]) -> Iterator[list[int]]:

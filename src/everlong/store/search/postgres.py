@@ -23,7 +23,6 @@ class PostgresIndex(Index):
 
     table = "search_passage"
     key = "passage"
-    ids, id = "search_passage", "passage"
     creations = (
         "CREATE TABLE search_passage (passage BIGINT PRIMARY KEY, words INTEGER[] NOT NULL)",
         "ALTER TABLE search_passage ALTER words SET STATISTICS 300",
@@ -31,10 +30,10 @@ class PostgresIndex(Index):
         "CREATE INDEX ix_search_passage_words ON search_passage USING gin (words) WITH (gin_pending_list_limit = 1024)",
     )
 
-    def match(self, terms: Collection[str], *, every: bool) -> tuple[str, list[Any]]:
-        """Return the condition that a passage ``p`` has any, or all, of some terms, and its values."""
+    def match(self, terms: Collection[str]) -> tuple[str, list[Any]]:
+        """Return the condition that a passage ``p`` has any of some terms, and its values."""
         # Not as a parameter, because the plan depends on the numbers.
-        return f"p.words {'@>' if every else '&&'} '{_array(terms)}'::integer[]", []
+        return f"p.words && '{_array(terms)}'::integer[]", []
 
     def add(self, connection: Connection, rows: Rows) -> None:
         """Add passages that are not in it."""

@@ -54,7 +54,7 @@ class Weights:
 WEIGHTS = Weights()
 
 ROWS = 600
-"""The newest passages of each word that are scored. Of a word with more, also those where it meets the rarest word."""
+"""The newest passages of each word that are scored."""
 
 SAID_ROWS = 2_000
 """The newest passages of a speaker whom a query names."""
@@ -126,26 +126,15 @@ class Ranking:
 
     def _find(self, asked: Mapping[str, float]) -> dict[int, int]:
         """Return the passages that are scored, with a bit for each term that they have, and weigh the terms."""
-        terms = list(asked)
-        if not terms:
-            return {}
-        newest = self._index.newest_passages(self._connection, [[term] for term in terms], ROWS, self._scope)
         low, high = self._scope.bounds
-        shares: list[float] = []
-        """The share of the documents that hold a term; of a frequent one, the share among the newest."""
-        for place, keys in enumerate(newest):
-            among = high - (seq_of(keys[ROWS - 1]) if len(keys) >= ROWS else low) + 1
-            shares.append(len({key >> KEY_BITS for key in keys}) / max(1, among))
-            self._worth[1 << place] = asked[terms[place]] * math.log(1 + 3 / (shares[place] or 1.0))
-        rarest = min(range(len(terms)), key=lambda place: shares[place] or 1.0)
-        bits = [1 << place for place in range(len(terms))]
-        frequent = [place for place, keys in enumerate(newest) if len(keys) >= ROWS and place != rarest]
-        if frequent:
-            pairs = [(terms[rarest], terms[place]) for place in frequent]
-            newest += self._index.newest_passages(self._connection, pairs, ROWS, self._scope)
-            bits += [1 << rarest | 1 << place for place in frequent]
+        newest = self._index.newest_passages(self._connection, list(asked), ROWS, self._scope)
         found: dict[int, int] = {}
-        for bit, keys in zip(bits, newest, strict=True):
+        for place, (keys, weight) in enumerate(zip(newest, asked.values(), strict=True)):
+            bit = 1 << place
+            among = high - (seq_of(keys[ROWS - 1]) if len(keys) >= ROWS else low) + 1
+            # The share of the documents that hold the term; of a frequent one, the share among the newest.
+            share = len({key >> KEY_BITS for key in keys}) / max(1, among)
+            self._worth[bit] = weight * math.log(1 + 3 / (share or 1.0))
             for key in keys:
                 found[key] = found.get(key, 0) | bit
         return found
@@ -170,8 +159,8 @@ class Ranking:
 
         The name itself stands in what others say about somebody, so it counts only if nothing else is asked.
         """
-        wishes = [[SPEAKER + term] for term in order]
-        said = self._index.newest_passages(self._connection, wishes, SAID_ROWS, self._scope)
+        names = [SPEAKER + term for term in order]
+        said = self._index.newest_passages(self._connection, names, SAID_ROWS, self._scope)
         self._said = {seq_of(key) for keys in said for key in keys}
         silent = {place for place, keys in enumerate(said) if keys}
         if len(silent) < len(order):

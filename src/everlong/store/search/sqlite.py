@@ -25,13 +25,12 @@ class SQLiteIndex(Index):
 
     table = "search_passages"
     key = "rowid"
-    ids, id = "search_passages_docsize", "id"
     creations = ("CREATE VIRTUAL TABLE search_passages USING fts5(terms, content='', detail=none, tokenize='ascii')",)
 
-    def match(self, terms: Collection[str], *, every: bool) -> tuple[str, list[Any]]:
-        """Return the condition that a passage ``p`` has any, or all, of some terms, and its values."""
+    def match(self, terms: Collection[str]) -> tuple[str, list[Any]]:
+        """Return the condition that a passage ``p`` has any of some terms, and its values."""
         named = [f'"{term}" *' if is_start(term) else f'"{term}"' for term in dict.fromkeys(terms)]
-        return "p.search_passages MATCH ?", [(" AND " if every else " OR ").join(named)]
+        return "p.search_passages MATCH ?", [" OR ".join(named)]
 
     def add(self, connection: Connection, rows: Rows) -> None:
         """Add passages that are not in it."""

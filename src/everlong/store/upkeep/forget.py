@@ -420,6 +420,8 @@ _PROMPTS = {
 
 def find_prompts(core: StoreCore, words: str) -> list[bytes]:
     """Return the system prompts with their tools, and the reminders, that hold some words, in whatever case."""
+    from everlong.store.search.corpus import all_texts  # noqa: PLC0415 - loaded only where it is used
+
     mine = [select(column).where(column.table.c.tenant == core.tenant) for column in (*_PROMPTS, annex.c.digest)]
     live = select(content).where(content.c.digest.in_(union(*mine)), content.c.state == "live")
     with core.database.read() as connection:
@@ -445,19 +447,6 @@ def forget_prompts(core: StoreCore, digests: Sequence[bytes]) -> None:
         return told
 
     forget_in_logs(core, (), core.database.write(work))
-
-
-def all_texts(value: Any) -> Iterator[str]:
-    """Yield every text in a value, names included."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for name, one in value.items():
-            yield str(name)
-            yield from all_texts(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from all_texts(one)
 
 
 # -- channels ----------------------------------------------------------------------------------------------------------
