@@ -10,7 +10,6 @@ import pytest
 from everlong import ContextCompressor, ExtractiveSummarizer, Message, SummaryRequest
 from everlong.context.chronicle import Chronicle
 from everlong.context.document import SECTIONS, SummaryDocument
-from everlong.model import whole_text
 from everlong.tokens import EstimatingCounter
 from tests.context.builders import assistant, call, long_session, output, summary_text, user
 
@@ -220,12 +219,37 @@ def test_a_line_that_a_harness_cut_is_not_quoted(mark: str) -> None:
     assert lines == ["berth_1 is free", "berth_9 is full"]
 
 
-def test_a_statement_over_several_lines_is_quoted_as_one_and_a_part_of_one_never() -> None:
-    code = (
-        'depth_x = probe(\n  "quay_1",\n  7,\n)\nfor berth_z in probe(\n' + "  filler_text,\n" * 30 + "):\n  wet_y = 1"
-    )
-    lines = quotes(bash(1, "cat quay.py", code))["$ cat quay.py"]
-    assert lines == ["depth_x = probe(", '"quay_1",', "7,", ")", "wet_y = 1"]
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        pytest.param(
+            "The planner gives each ship of the fleet a berth by\ndepth_x and length.\nlamp_q is lit.",
+            ["The planner gives each ship of the fleet a berth by", "depth_x and length.", "lamp_q is lit."],
+            id="prose",
+        ),
+        pytest.param(
+            "7\t# The depth_x of each ship of the fleet decides (mostly)\n8\t# which berth it gets",
+            ["7\t# The depth_x of each ship of the fleet decides (mostly)", "8\t# which berth it gets"],
+            id="a comment",
+        ),
+        pytest.param(
+            "@cached_pier\ndef probe():\n  wet = 1", ["@cached_pier", "def probe():", "wet = 1"], id="a decorator"
+        ),
+        pytest.param('wet_x = probe(\n  "quay_1",\n)', ["wet_x = probe(", '"quay_1",', ")"], id="a statement"),
+        pytest.param("probe(\n" + "  quay_1,\n" * 30 + ")\nlamp_q = 1", ["lamp_q = 1"], id="a part of a long one"),
+        pytest.param(") and depth_x > (\n  7\n)\nlamp_q = 1", ["lamp_q = 1"], id="the end of a statement"),
+        pytest.param("I want `depth_x` to be\n\nI want `lamp_", ["I want `depth_x` to be"], id="a broken quotation"),
+        pytest.param("lamp_q is lit.\nNow look at depth_x:\n", ["lamp_q is lit."], id="an announcement at the end"),
+    ],
+)
+def test_what_goes_on_in_the_next_line_is_quoted_with_it_or_not_at_all(text: str, whole: list[str]) -> None:
+    assert quotes(bash(1, "cat quay.txt", text))["$ cat quay.txt"] == whole
+
+
+def test_a_numbered_line_that_a_newer_reading_shows_otherwise_is_not_quoted() -> None:
+    first = bash(1, "nl quay.py | sed -n 1,3p", "1\tdepth_x = 7\n2\tlamp_q = 1")
+    found = quotes(first, bash(2, "python3 mend.py", "ok"), bash(3, "nl quay.py", "1\tdepth_x = tide_9"))
+    assert found["$ nl quay.py | sed -n 1,3p"] == ["2\tlamp_q = 1"]
 
 
 def test_of_an_edit_only_the_new_text_is_quoted_and_of_a_failed_one_nothing() -> None:
@@ -244,17 +268,6 @@ def test_no_line_is_cut_where_a_long_output_is_cut() -> None:
     lines = [f"berth_{n} holds cargo_{n * 7}" for n in range(4_000)]
     (source, *quoted) = quotes(bash(1, "cat cargo.log", "\n".join(lines)))["$ cat cargo.log"]
     assert {source, *quoted} <= set(lines)
-
-
-def test_every_quoted_line_is_a_whole_line_of_its_source() -> None:
-    log = "\n".join(f"berth_{n} holds cargo_{n * 7} since 2031-04-{n % 28 + 1:02}" for n in range(60))
-    messages = [user("Which berths are full?"), *bash(1, "cat cargo.log", log), assistant("I count them.")]
-    said = {line.strip() for message in messages for line in whole_text(message).splitlines()}
-    items = told(messages, 500).items["Critical Context"]
-    quoted = [line.strip() for item in items for line in item.split("\n")[1:]]
-    assert len(quoted) > 5
-    assert set(quoted) <= said
-    assert any(item.startswith("$ cat cargo.log\n") for item in items)
 
 
 @pytest.mark.parametrize("budget", [120, 300, 1_000])
@@ -291,6 +304,16 @@ def test_nothing_decays_in_twenty_compactions_of_one_engine() -> None:
     assert lost == []
     assert '- turn 2, "Now mend pier_0 and tell me its depth."' in text
     assert [n for n in range(19) if f"Pier_{n} is mended." not in text] == []
+
+
+def test_a_result_that_the_tail_shortened_is_read_whole_by_the_next_compaction() -> None:
+    quiet = "The quay is quiet.\n" * 900
+    engine = ContextCompressor(16_000)
+    context = engine.compress([*long_session(10), *bash(1, "cat quay.log", f"{quiet}lamp_q = 1\n{quiet}")])
+    assert "lamp_q" not in str(context)
+    for round_ in range(2):
+        context = engine.compress(grown(context, round_))
+    assert "lamp_q" in summary_text(context)
 
 
 def test_a_new_engine_carries_the_turns_on_from_the_last_summary() -> None:
