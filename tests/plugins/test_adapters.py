@@ -38,9 +38,6 @@ def inside(serve: Serve) -> Iterator[ModelServer]:
         yield server
 
 
-# -- models ------------------------------------------------------------------------------------------------------------
-
-
 def test_the_auxiliary_model_answers_in_the_shape_of_openais_client(inside: ModelServer) -> None:
     answer = auxiliary_client.call_llm(
         task="compression", messages=MESSAGES, max_tokens=50, temperature=0.3, timeout=9, main_runtime={}, other=1
@@ -50,9 +47,6 @@ def test_the_auxiliary_model_answers_in_the_shape_of_openais_client(inside: Mode
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens > 0
     assert auxiliary_client.extract_content_or_reasoning(answer) == "small-one: 0.3"
     assert inside.requests[0].body["max_tokens"] == 50
-
-
-# -- configuration -----------------------------------------------------------------------------------------------------
 
 
 def test_the_configuration_has_the_shape_that_plugins_know() -> None:
@@ -90,9 +84,6 @@ def test_the_home_is_everlongs_unless_the_environment_says_another(
     assert hermes_constants.get_hermes_home() == tmp_path / "o"
     hermes_constants.reset_hermes_home_override(token)
     assert hermes_constants.get_hermes_home() == tmp_path / "h"
-
-
-# -- the rest ----------------------------------------------------------------------------------------------------------
 
 
 def test_what_other_hosts_have_in_the_base_class_can_be_passed_on_and_does_nothing() -> None:

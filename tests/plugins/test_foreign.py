@@ -93,9 +93,6 @@ def test_many_turns_a_tool_and_a_restart(
     assert store.verify().problems == []
 
 
-# -- a plugin's own tests ---------------------------------------------------------------------------------------------
-
-
 def in_another_process(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     source = str(Path(everlong.__file__).parent.parent)
     env = {**os.environ, "PYTHONPATH": source, "PYTHONDONTWRITEBYTECODE": "1"}
