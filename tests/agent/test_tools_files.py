@@ -102,9 +102,6 @@ def test_files_without_permission_are_left_alone(guarded: Desk) -> None:
     assert sorted(path.name for path in (guarded.root / "shut").iterdir()) == ["a.txt"]
 
 
-# -- listing ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("pattern", "names"),
     [
@@ -134,9 +131,6 @@ def test_a_pattern_of_many_stars_comes_to_an_end(desk: Desk) -> None:
         desk.run("search_files", pattern="x", glob=many).message["content"],
     ):
         assert "[no " in said or "takes too long" in said
-
-
-# -- searching --------------------------------------------------------------------------------------------------------
 
 
 def test_matches_are_told_by_path_and_line(desk: Desk) -> None:
@@ -181,9 +175,6 @@ def test_an_interrupt_ends_a_search_with_what_it_found(desk: Desk) -> None:
     result = desk.run("search_files", pattern="x")
     assert result.outcome == "interrupted"
     assert result.message["content"] == "Interrupted by the user. Found so far:\na.txt:1: x"
-
-
-# -- editing -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_text_that_stands_several_times_is_not_touched_unless_all_are_meant(desk: Desk) -> None:

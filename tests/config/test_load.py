@@ -182,9 +182,6 @@ def test_what_is_loaded_and_where_it_is_found_are_settings_beside_the_sections(l
     assert load(EVERLONG_PLUGINS__PATHS="[tide, clock]").settings.plugins.paths == ["tide", "clock"]
 
 
-# -- paths -------------------------------------------------------------------------------------------------------------
-
-
 def test_everlong_home_decides_where_the_users_file_is(home: Path) -> None:
     assert config_home() == home
     assert user_config_path() == home / "config.yaml"
@@ -205,9 +202,6 @@ def test_the_nearest_project_file_above_a_folder_is_found(project: Path, project
     nearer = deep / ".everlong" / "config.yaml"
     nearer.touch()
     assert project_config_path(deep) == nearer
-
-
-# -- named sections ----------------------------------------------------------------------------------------------------
 
 
 def written(text: str) -> Path:

@@ -22,9 +22,6 @@ def many_turns(steps: int) -> list[Message]:
     return [message for n in range(steps) for message in step(n, f"marker-{n:04} {output(100)}")]
 
 
-# -- the prompt ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.spec("5.3")
 def test_the_template_has_every_heading_in_order() -> None:
     places = [INSTRUCTIONS.index(f"# {section}\n") for section in SECTIONS]
@@ -61,9 +58,6 @@ def test_secrets_do_not_leave_the_process() -> None:
     CompletionSummarizer(model).summarize(request)
     assert key not in str(model.prompts)
     assert "[redacted:api_key]" in model.asked
-
-
-# -- parts and fold --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("5.6")
@@ -148,9 +142,6 @@ def test_a_window_too_small_to_read_in_and_no_concurrency_at_all_are_refused(
         CompletionSummarizer(Model(), **wrong)  # type: ignore[arg-type]
 
 
-# -- the warm prefix, and chains ---------------------------------------------------------------------------------------
-
-
 def test_the_warm_form_sends_the_very_messages_that_were_sent_and_one_more() -> None:
     model, messages = Model(), long_session(60)
     engine = ContextCompressor(8_000, summarizer=WarmPrefixSummarizer(model, window=100_000))
@@ -182,9 +173,6 @@ def test_without_a_prefix_or_room_for_it_the_warm_form_refuses(
 ) -> None:
     with pytest.raises(SummarizerError, match=complaint):
         WarmPrefixSummarizer(Model()).summarize(request_for([user("x")], prefix=prefix, prefix_tokens=tokens))
-
-
-# -- chains --------------------------------------------------------------------------------------------------------
 
 
 class Says:
@@ -245,9 +233,6 @@ def test_a_warm_prefix_that_no_longer_fits_is_read_in_parts_by_the_next_in_the_c
     ContextCompressor(8_000, summarizer=chain).compress(long_session(60))
     assert not warm.prompts
     assert parts.prompts
-
-
-# -- a summary that was written ahead -------------------------------------------------------------------------------
 
 
 def test_what_came_after_a_prepared_summary_and_is_not_kept_is_told_after_it() -> None:

@@ -246,9 +246,6 @@ def _is_empty(folder: Path) -> bool:
     return all(not path.stat().st_size for path in (folder / "home").glob("gateway-spool/*.jsonl"))
 
 
-# -- leaving -----------------------------------------------------------------------------------------------------------
-
-
 def test_a_balancer_hears_of_a_stop_before_anybody_is_refused(upstream: Upstream, tmp_path: Path) -> None:
     upstream.script = answer_of
     with gateway(upstream, tmp_path) as served:

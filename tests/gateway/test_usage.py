@@ -118,9 +118,6 @@ def test_every_screen_has_the_upstreams_account_to_the_cent(
             assert float(counted.split()[1]) == pytest.approx(float(billed))
 
 
-# -- streams -----------------------------------------------------------------------------------------------------------
-
-
 CHAT = "/v1/chat/completions"
 USAGE = GPT[-2]
 SHOWN = [piece for piece in GPT if piece is not USAGE]
