@@ -72,7 +72,7 @@ _BELIEVED_SECONDS = 30 * 86_400
 
 
 class Store(StoreCore):
-    """Conversations of one tenant in one database.
+    """Conversations of one tenant in one database; ``sessions``, ``conversations`` and ``turns`` list and read them.
 
     >>> with Store.open("conversations.db") as store:
     ...     branch = store.record(messages)
