@@ -14,7 +14,6 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from everlong.config.files import write_whole
 from everlong.config.paths import (
