@@ -167,7 +167,7 @@ class _Opening:
             settings,
             main=lambda: self._agent.connection if self._agent is not None else self.connection,
             ask=self._ask_for_plugin,
-            check=lambda: self._opened().watch.check(),  # each prompt has a watch of its own
+            check=self._check_watch,
         )
         self.plugins = Plugins(settings, warn=self.warn, host=host)
         if settings.context.engine not in (options.engines or {}):
@@ -181,6 +181,9 @@ class _Opening:
     def _opened(self) -> Agent:
         assert self._agent is not None  # noqa: S101 - see `_agent`
         return self._agent
+
+    def _check_watch(self) -> None:
+        self._opened().watch.check()  # each prompt has a watch of its own
 
     def open(self) -> Agent:
         """Put the agent together and begin its session."""
