@@ -369,6 +369,16 @@ def test_what_is_not_in_the_request_is_reserved_for(upstream: Upstream, tmp_path
         assert client.ask(asked(CHAT, [{"type": "text", "text": "hi"}], max_tokens=100), CHAT, OWN).status == 200
 
 
+def test_a_prompt_beyond_the_known_window_is_reserved_for(upstream: Upstream, tmp_path: Path) -> None:
+    # A full window costs 0.30 dollars; some upstreams serve a larger one to clients that ask for it in a header.
+    off = [*OWN, ("x-everlong", "off"), ("anthropic-beta", "context-1m-2025-08-07")]
+    with serving(upstream.url, tmp_path, capped(1.0), models=PRICES) as hosted, raw(hosted.address) as client:
+        within, beyond = (asked("/v1/messages", "word " * words, max_tokens=100) for words in (90_000, 500_000))
+        assert client.ask(beyond, "/v1/messages", off).status == 429
+        assert upstream.requests == []
+        assert client.ask(within, "/v1/messages", off).status == 200
+
+
 @pytest.mark.spec("12.5")
 def test_sounds_films_and_searches_that_have_prices_of_their_own_are_refused(budget: Budget) -> None:
     def refused(model: str, path: str, *parts: dict[str, Any]) -> str:

@@ -212,7 +212,8 @@ class Budget:
             Refused: it cannot be read or priced, or there is not enough left of the day's dollars.
         """
         charge.budget = self
-        sent = await asyncio.to_thread(self._bounded, words, dialect, ModelName(route.provider, model))
+        name = ModelName(route.provider, model)
+        sent = await asyncio.to_thread(self._bounded, words, dialect, name, may_shrink=only_checks)
         dollars = await asyncio.to_thread(
             self.cost, sent.name, Usage(sent.prompt_tokens, sent.answer_tokens), is_most=True
         )
@@ -252,8 +253,11 @@ class Budget:
             kinds += [Usage(0, answer, cache_write_tokens=prompt), Usage(0, answer, 0, prompt, prompt)]
         return max(float(rates.cost(kind)) for kind in kinds)
 
-    def _bounded(self, words: bytes | None, dialect: Dialect, name: ModelName) -> _SentCost:
-        """Return a request with the most tokens that it and its answer can have."""
+    def _bounded(self, words: bytes | None, dialect: Dialect, name: ModelName, *, may_shrink: bool) -> _SentCost:
+        """Return a request with the most tokens that it and its answer can have.
+
+        Some upstreams serve a larger window than is known; a request that may be shortened yet is not meant for it.
+        """
         if words is None:
             raise _unpriced("its body cannot be read")
         try:
@@ -276,7 +280,9 @@ class Budget:
         longest = window if is_known else _MOST_ANSWER
         count = max(whole_number(request.get(field)) for field in ("n", "best_of")) or 1
         answer = min(_answer_tokens(request, _LIMITS[dialect.name]), longest, _MOST_ANSWER * 8) * count
-        prompt = min(prompt, window) if is_known else prompt
+        if is_known:
+            is_longer = not may_shrink and prompt > window
+            prompt = min(prompt, max(window, count_request(dialect, words)) if is_longer else window)
         passes = _passes(request)
         return _SentCost(Reservation("", 0, 0.0), words, dialect, name, answer * passes, prompt * passes)
 
