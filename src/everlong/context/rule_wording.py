@@ -267,7 +267,7 @@ _REPORT = re.compile(
 def sentences(text: str) -> tuple[tuple[str, str], ...]:
     """Return the sentences of a person's own speech in a typed text, as they stand and with quotations masked.
 
-    There are none behind a label of other words than a person's own, a report of a program, or a line that is no speech.
+    There are none behind a label of other words than a person's own, a program's report, or a line that is no speech.
     """
     text = text if len(text) <= _LONGEST_TYPED else text.lstrip().partition("\n\n")[0][:_LONGEST_TYPED]
     masked = _MASKED.sub(_mask, text).replace("’", "'")
