@@ -10,7 +10,7 @@ import pytest
 from everlong import ContextCompressor, ExtractiveSummarizer, Message, SummaryRequest
 from everlong.context.chronicle import Chronicle
 from everlong.context.document import SECTIONS, SummaryDocument
-from everlong.model import whole_text
+from everlong.context.record import Step, read_steps
 from everlong.tokens import EstimatingCounter
 from tests.context.builders import assistant, call, long_session, output, summary_text, user
 
@@ -220,12 +220,37 @@ def test_a_line_that_a_harness_cut_is_not_quoted(mark: str) -> None:
     assert lines == ["berth_1 is free", "berth_9 is full"]
 
 
-def test_a_statement_over_several_lines_is_quoted_as_one_and_a_part_of_one_never() -> None:
-    code = (
-        'depth_x = probe(\n  "quay_1",\n  7,\n)\nfor berth_z in probe(\n' + "  filler_text,\n" * 30 + "):\n  wet_y = 1"
-    )
-    lines = quotes(bash(1, "cat quay.py", code))["$ cat quay.py"]
-    assert lines == ["depth_x = probe(", '"quay_1",', "7,", ")", "wet_y = 1"]
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        pytest.param(
+            "The planner gives each ship of the fleet a berth by\ndepth_x and length.\nlamp_q is lit.",
+            ["The planner gives each ship of the fleet a berth by", "depth_x and length.", "lamp_q is lit."],
+            id="prose",
+        ),
+        pytest.param(
+            "7\t# The depth_x of each ship of the fleet decides (mostly)\n8\t# which berth it gets",
+            ["7\t# The depth_x of each ship of the fleet decides (mostly)", "8\t# which berth it gets"],
+            id="a comment",
+        ),
+        pytest.param(
+            "@cached_pier\ndef probe():\n  wet = 1", ["@cached_pier", "def probe():", "wet = 1"], id="a decorator"
+        ),
+        pytest.param('wet_x = probe(\n  "quay_1",\n)', ["wet_x = probe(", '"quay_1",', ")"], id="a statement"),
+        pytest.param("probe(\n" + "  quay_1,\n" * 30 + ")\nlamp_q = 1", ["lamp_q = 1"], id="a part of a long one"),
+        pytest.param(") and depth_x > (\n  7\n)\nlamp_q = 1", ["lamp_q = 1"], id="the end of a statement"),
+        pytest.param("I want `depth_x` to be\n\nI want `lamp_", ["I want `depth_x` to be"], id="a broken quotation"),
+        pytest.param("lamp_q is lit.\nNow look at depth_x:\n", ["lamp_q is lit."], id="an announcement at the end"),
+    ],
+)
+def test_what_goes_on_in_the_next_line_is_quoted_with_it_or_not_at_all(text: str, whole: list[str]) -> None:
+    assert quotes(bash(1, "cat quay.txt", text))["$ cat quay.txt"] == whole
+
+
+def test_a_numbered_line_that_a_newer_reading_shows_otherwise_is_not_quoted() -> None:
+    first = bash(1, "nl quay.py | sed -n 1,3p", "1\tdepth_x = 7\n2\tlamp_q = 1")
+    found = quotes(first, bash(2, "python3 mend.py", "ok"), bash(3, "nl quay.py", "1\tdepth_x = tide_9"))
+    assert found["$ nl quay.py | sed -n 1,3p"] == ["2\tlamp_q = 1"]
 
 
 def test_of_an_edit_only_the_new_text_is_quoted_and_of_a_failed_one_nothing() -> None:
@@ -244,17 +269,6 @@ def test_no_line_is_cut_where_a_long_output_is_cut() -> None:
     lines = [f"berth_{n} holds cargo_{n * 7}" for n in range(4_000)]
     (source, *quoted) = quotes(bash(1, "cat cargo.log", "\n".join(lines)))["$ cat cargo.log"]
     assert {source, *quoted} <= set(lines)
-
-
-def test_every_quoted_line_is_a_whole_line_of_its_source() -> None:
-    log = "\n".join(f"berth_{n} holds cargo_{n * 7} since 2031-04-{n % 28 + 1:02}" for n in range(60))
-    messages = [user("Which berths are full?"), *bash(1, "cat cargo.log", log), assistant("I count them.")]
-    said = {line.strip() for message in messages for line in whole_text(message).splitlines()}
-    items = told(messages, 500).items["Critical Context"]
-    quoted = [line.strip() for item in items for line in item.split("\n")[1:]]
-    assert len(quoted) > 5
-    assert set(quoted) <= said
-    assert any(item.startswith("$ cat cargo.log\n") for item in items)
 
 
 @pytest.mark.parametrize("budget", [120, 300, 1_000])
@@ -293,6 +307,16 @@ def test_nothing_decays_in_twenty_compactions_of_one_engine() -> None:
     assert [n for n in range(19) if f"Pier_{n} is mended." not in text] == []
 
 
+def test_a_result_that_the_tail_shortened_is_read_whole_by_the_next_compaction() -> None:
+    quiet = "The quay is quiet.\n" * 900
+    engine = ContextCompressor(16_000)
+    context = engine.compress([*long_session(10), *bash(1, "cat quay.log", f"{quiet}lamp_q = 1\n{quiet}")])
+    assert "lamp_q" not in str(context)
+    for round_ in range(2):
+        context = engine.compress(grown(context, round_))
+    assert "lamp_q" in summary_text(context)
+
+
 def test_a_new_engine_carries_the_turns_on_from_the_last_summary() -> None:
     context = [*long_session(10), assistant("The build works.")]
     for round_ in range(3):
@@ -327,3 +351,78 @@ def test_the_decisions_of_a_models_summary_are_carried_on() -> None:
 def test_nothing_to_say_still_gives_a_summary() -> None:
     assert Chronicle().write(100, COUNT) == ""
     assert told([user("Hi"), assistant(output(40))]).items["Goal"] == ['- First request: "Hi" (turn 1)']
+
+
+# -- plans -------------------------------------------------------------------------------------------------------------
+
+
+WANTED = [("completed", "Read the berth tables"), ("in_progress", "Write the parser"), ("pending", "Test it")]
+
+
+def plan(*messages: Message) -> list[tuple[str, str]]:
+    return [(item.state, item.text) for item in Chronicle().extended([user("Import the tables."), *messages]).plan]
+
+
+@pytest.mark.spec("9.7")
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("TodoWrite", {"todos": [{"content": t, "status": s, "activeForm": t} for s, t in WANTED]}),
+        ("update_plan", {"explanation": "now", "plan": [{"step": t, "status": s} for s, t in WANTED]}),
+        ("todowrite", {"todos": [{"id": str(n), "content": t, "status": s} for n, (s, t) in enumerate(WANTED)]}),
+        ("update_todo", {"items": [{"text": t, "status": "done" if s == "completed" else s} for s, t in WANTED]}),
+        ("manage_todo_list", {"todoList": [{"id": n, "title": t, "status": s} for n, (s, t) in enumerate(WANTED)]}),
+        (
+            "read_file",
+            {"path": "a.py", "task_progress": "- [x] Read the berth tables\n- [~] Write the parser\n- [ ] Test it"},
+        ),
+    ],
+)
+def test_a_plan_is_read_whatever_its_tool_is_called(name: str, arguments: dict[str, Any]) -> None:
+    assert plan(*call(1, name, "ok", **arguments)) == WANTED
+
+
+def test_a_plan_that_was_refused_is_none_and_a_list_that_the_agent_says_counts_without_a_tool() -> None:
+    todos = [{"content": "A", "status": "pending"}]
+    assert plan(*call(1, "TodoWrite", "<tool_use_error>invalid</tool_use_error>", todos=todos)) == []
+    said = assistant("The plan:\n- [x] Read the berth tables\n- [ ] Test it")
+    assert plan(said, *call(1, "bash", "a.py", command="ls")) == [WANTED[0], WANTED[2]]
+
+
+# -- outcomes and files ------------------------------------------------------------------------------------------------
+
+
+def one(messages: list[Message]) -> Step:
+    (step,) = read_steps(messages)
+    return step
+
+
+@pytest.mark.parametrize(
+    ("command", "result", "has_failed"),
+    [
+        ("pytest", "2 failed\n<returncode>1</returncode>", True),
+        ("pytest", "Exit code 2\nusage: pytest", True),
+        ("pytest", "2 failed, and the word error stands here", False),
+        ("pylint src", "E0602: undefined-variable\nYour code has been rated at 3.10/10", False),
+        ("npm test", "<returncode>0</returncode>\nerror: this is printed by the test of errors", False),
+        ("grep -n x a.py", "Command exited with code 1", False),
+        ("npm test", "Command aborted", False),
+    ],
+)
+def test_a_command_failed_if_its_exit_code_says_so(command: str, result: str, has_failed: bool) -> None:
+    assert one(bash(1, command, result)).failed == has_failed
+
+
+def test_files_are_those_that_were_changed_and_are_still_there() -> None:
+    chronicle = Chronicle().extended(
+        [
+            user("Mend the import."),
+            *call(1, "read", "text", path="src/other.py"),
+            *bash(2, "sed -i '12s/a/b/' src/tables.py", ""),
+            *bash(3, "cat <<'EOF' > fix.py\nopen('x')\nEOF\npython fix.py > log.txt", ""),
+            *bash(4, "rm fix.py && git checkout -- src/tables.py", ""),
+            *call(5, "write", "ok", path="tests/test_berths.py", content="..."),
+            *call(6, "edit", "<error>no such file</error>", path="gone.py", old="x"),
+        ]
+    )
+    assert chronicle.files == {"log.txt": "created", "tests/test_berths.py": "created"}

@@ -25,6 +25,7 @@ from everlong.context.quoted_lines import (
     fit_names,
     quotable_lines,
     richest,
+    without_overtaken,
 )
 from everlong.context.record import PlanItem, Step, read_plan, read_steps, render_item
 from everlong.context.text import (
@@ -178,6 +179,8 @@ class Chronicle:
     """The assistant's messages so far."""
     carried: dict[str, list[str]] = field(default_factory=dict)
     """Items of an earlier summary that are told again as they are."""
+    whole: dict[tuple[str, str], Message] = field(default_factory=dict)
+    """The originals of messages that a compaction shortened in its tail, by call and shortened text."""
     _ran: dict[str, Step] = field(default_factory=dict)
     """The newest run of each command whose outcome is not kept yet."""
 
@@ -189,6 +192,12 @@ class Chronicle:
             chronicle._take_over(SummaryDocument.parse(previous))
         return chronicle
 
+    def remembering(self, messages: Sequence[Message], shown: Sequence[Message]) -> Chronicle:
+        """Return the chronicle with the originals of the messages that are shown shortened, to read those later."""
+        known = [self.whole.get(_key_of(message), message) for message in messages]
+        pairs = zip(known, shown, strict=True)
+        return replace(self, whole={_key_of(now): was for was, now in pairs if was is not now})
+
     def extended(
         self, messages: Sequence[Message], *, repeats: bool = False, reads_lines: bool | None = None
     ) -> Chronicle:
@@ -198,6 +207,8 @@ class Chronicle:
         """
         if repeats and messages and self.turns and _begins_with(messages[0], self.turns[-1].words):
             messages = messages[1:]
+        if self.whole:
+            messages = [self.whole.get(_key_of(message), message) for message in messages]
         longer = replace(
             self,
             turns=[
@@ -568,7 +579,7 @@ class _Writing:
         room = self.room - _HEADING_TOKENS
         if room < self.budget * _LEAST_SHARE:
             return
-        choice = LineChoice(fresh, known, self.past.said)
+        choice = LineChoice(without_overtaken(fresh), known, self.past.said)
         most = room * (1 - _NAMES_SHARE) * _CHARS_PER_TOKEN
         if self.focus:
             choice.choose(most * _FOCUS_SHARE, frozenset(re.findall(r"\w{3,}", self.focus.casefold())))
@@ -598,6 +609,10 @@ def _plan_item(plan: Sequence[PlanItem], left_out: int = 0) -> str:
 def _outcome_line(step: Step) -> str:
     told = "" if step.changes and not step.command else step.outcome  # an editor shows the file
     return f"`{step.title}`{' failed' if step.failed else ''}{f' → {told}' if told else ''}"
+
+
+def _key_of(message: Message) -> tuple[str, str]:
+    return str(message.get("tool_call_id")), text_of(message)
 
 
 def _begins_with(message: Message, quoted: str) -> bool:
@@ -634,7 +649,8 @@ def _share_room(quotes: Iterable[Iterator[tuple[str, int]]], room: int, count: T
     # Where not even the shortest versions fit, what names little is left out, the oldest first.
     least = [min(cost(text), _LEAST_TOKENS) for text in told]
     excess = sum(least) - room
-    least_worth = iter(sorted(range(len(told)), key=lambda place: (_worth(told[place]), place)))
+    worth = list(map(_worth, told))
+    least_worth = iter(sorted(range(len(told)), key=worth.__getitem__))
     while excess > 0 and (place := next(least_worth, None)) is not None:
         excess -= least[place]
         told[place] = ""

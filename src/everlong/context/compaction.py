@@ -315,13 +315,14 @@ class CompactionRun:
                 return self._clear_results()
             counts = counter.counts(result)
         cleared = self.known.exchange.changed if plan.head_end == self.known.layout.exchange_end else 0
+        tail = self.known.repaired[plan.tail_start :]
         return _Result(
             Pruned(result, counts, cleared),
             "summarized",
             shortened=self.tail.changed,
             written=written,
             summary_tokens=counter.count_text(written.text) + self.rules_tokens,
-            chronicle=None if written.prose else self.chronicle,
+            chronicle=None if written.prose else self.chronicle.remembering(tail, self.tail.messages),
         )
 
     def _write_summary(self) -> WrittenSummary:

@@ -9,6 +9,7 @@ import heapq
 import re
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from everlong.context.names import entities
@@ -23,6 +24,7 @@ __all__ = [
     "fit_names",
     "quotable_lines",
     "richest",
+    "without_overtaken",
 ]
 
 _MOST_LINES = 60
@@ -51,6 +53,14 @@ _GOES_ON = (",", ":", "\\", "=", "+", "|", "&")
 """The ends of a line that says something together with the next only."""
 _CUT = ("...", "…", ",", "\\", ":")
 """The ends of a line that somebody cut."""
+_SHORTEST_WRAPPED = 50
+"""A shorter line was not broken for its length."""
+_LEAST_WRAPPED = 5
+"""Words of a line that is prose."""
+_NUMBERS = "0123456789\t→ "
+"""What stands before a line: its number."""
+_COMMENTS = ("#", "//")
+_SENTENCE_ENDS = (".", "!", "?", ":")
 _DEEPEST = 4
 """Rounds in which brackets that face each other go; deeper ones are paired one by one."""
 _BRACKETS = bytes.maketrans(b"[]{}", b"()()")
@@ -96,6 +106,30 @@ class SourceLines(NamedTuple):
         return self._replace(source=dated, factor=self.factor * (1 if self.reads is None else _PAST))
 
 
+def without_overtaken(sources: Sequence[SourceLines]) -> list[SourceLines]:
+    """Return the sources without the numbered lines of a file that a newer source shows otherwise."""
+    newest: dict[tuple[str, str], str] = {}
+    kept: list[SourceLines] = []
+    for source in reversed(sources):
+        files = [name for name in source.reads or () if "." in name]
+        lines = source.lines
+        if len(files) == 1 and any("\t" in line.text or "→" in line.text for line in lines):
+            shown = {text: _by_number(files[0], text) for line in lines for text in (line.text, line.before)}
+            stale = {text for text, said in shown.items() if any(newest.get(*at) != at[1] for at in said)}
+            newest.update(at for text, said in shown.items() if text not in stale for at in said)
+            lines = tuple(
+                line._replace(before="") if line.before in stale else line for line in lines if line.text not in stale
+            )
+        kept.append(source._replace(lines=lines))
+    return kept[::-1]
+
+
+def _by_number(file: str, text: str) -> list[tuple[tuple[str, str], str]]:
+    """Return the numbered lines of a file in a text, by file and number."""
+    parts = (line.replace("→", "\t", 1).partition("\t") for line in text.split("\n"))
+    return [((file, number), said) for number, _, said in parts if number.isdigit()]
+
+
 class LineChoice:
     """The greedy choice of lines: again and again the one with the most new names for its length."""
 
@@ -138,12 +172,8 @@ class LineChoice:
 
     def _cost(self, place: int, line: QuotedLine) -> int:
         before = 0 if line.before in self.shown else len(line.before)
-        return (
-            before
-            + len(line.text)
-            + 4
-            + (0 if (source := self.sources[place].source) in self.shown else len(source) + 2)
-        )
+        source = self.sources[place].source
+        return before + len(line.text) + 4 + (0 if source in self.shown else len(source) + 2)
 
     def _worth(self, place: int, line: QuotedLine, factor: float) -> float:
         value = sum(map(self.values.__getitem__, line.names))
@@ -162,7 +192,7 @@ class LineChoice:
     def names_left(self) -> list[str]:
         """Return the names that no chosen line has: what somebody wrote before what outputs have, the newest first."""
         named = dict.fromkeys(name for source in reversed(self.sources) for line in source.lines for name in line.names)
-        return sorted((name for name in named if self.values[name]), key=lambda name: -self.values[name])
+        return sorted((name for name in named if self.values[name]), key=self.values.__getitem__, reverse=True)
 
 
 def quotable_lines(text: str) -> list[tuple[str, bool]]:
@@ -171,25 +201,26 @@ def quotable_lines(text: str) -> list[tuple[str, bool]]:
     The lines of one statement are one; where they are too many, none of them is whole.
     """
     # The number of a line stands before a tab.
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip() for line in text.rstrip().splitlines()]
     lines = ["\t".join(map(str.strip, line.split("\t"))) if "\t" in line else line for line in lines]
     lines = [line for line in lines if not (line[:1] == "<" and line[-1:] == ">" and line.strip("</>").isalnum())]
     closed = _closing_lines(lines)
+    going_on = [line.endswith(_GOES_ON) or _is_wrapped(line, after) for line, after in pairwise([*lines, ""])]
     found: list[tuple[str, bool]] = []
     start = 0
     while start < len(lines):
         place = end = start
-        while place <= end and (closed[place] != place or lines[place].endswith(_GOES_ON) or place > start):
+        while place <= end and (closed[place] != place or going_on[place] or place > start):
             end = max(end, closed[place])
             after_heading = place > start and lines[place - 1].endswith(":")
-            goes_on = lines[place].endswith(_GOES_ON) or (after_heading and not _has_words(lines[place]))
+            goes_on = going_on[place] or (after_heading and not _has_words(lines[place]))
             if place == end and goes_on and end + 1 < min(len(lines), start + _MOST_JOINED):
                 end += 1
             place += 1
         statement = lines[start] if end == start else "\n".join(filter(None, lines[start : end + 1]))
         is_whole = len(statement) <= LONGEST_LINE and min(closed[start : end + 1]) >= 0 and not statement.endswith(_CUT)
-        is_whole = is_whole and statement.count('"""') % 2 == 0
-        if not is_whole and closed[start] == start and lines[start].endswith(":"):
+        is_whole = is_whole and statement.count('"""') % 2 == 0 and statement.count("`") % 2 == 0
+        if not is_whole and closed[start] == start < len(lines) - 1 and lines[start].endswith(":"):
             statement, end, is_whole = lines[start], start, True  # a heading stands by itself too
         said = [statement] if is_whole else lines[start : end + 1]
         found += [(line, is_whole) for line in said if _has_words(line) and "```" not in line]
@@ -210,12 +241,26 @@ def _closing_lines(lines: Sequence[str]) -> list[int]:
                 opened.append(place)
             elif opened:
                 start = opened.pop()
-                closed[start] = max(closed[start], place)
+                closed[start] = -1 if closed[start] < 0 else max(closed[start], place)
             else:
                 closed[place] = -1
     for place in opened:
         closed[place] = -1
     return closed
+
+
+def _is_wrapped(line: str, after: str) -> bool:
+    """Return whether a line goes on in the next one: a decorator, or prose that was broken for its length."""
+    if "@" in line and (word := line.lstrip(_NUMBERS)).startswith("@"):
+        return " " not in word.partition("(")[0]
+    if len(line) < _SHORTEST_WRAPPED or line.endswith(_SENTENCE_ENDS):
+        return False
+    said, following = line.lstrip(_NUMBERS), after.lstrip(_NUMBERS)
+    if said.startswith(_COMMENTS) or following.startswith(_COMMENTS):
+        goes_on = said[:1] == following[:1] and following.lstrip("#/ ")[:1].isalpha()
+    else:
+        goes_on = line[-1].isalnum() and (following[:1].isalpha() or "`" in following.partition(" ")[0])
+    return goes_on and sum(map(str.isalpha, line.split())) >= _LEAST_WRAPPED
 
 
 def _has_words(line: str) -> bool:
