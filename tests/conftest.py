@@ -13,6 +13,7 @@ import pytest
 from bench.store.server import binaries, postgres
 from hypothesis import settings
 
+from everlong.store import Store
 from tests.api_rules import install_rules
 from tests.examples import IS_THOROUGH, examples
 
@@ -57,6 +58,13 @@ def postgres_url() -> Iterator[str]:
     else:
         with postgres() as url:
             yield url
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An empty store."""
+    with Store.open(tmp_path / "store.db") as opened:
+        yield opened
 
 
 @pytest.fixture(autouse=True)

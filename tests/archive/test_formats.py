@@ -42,12 +42,6 @@ def write_log(folder: Path, form: str) -> Path:
 FORMATS = ("claude-code", "codex", "pi", "cline", "aider", "opencode")
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Any:
-    with Store.open(tmp_path / "store.db") as opened:
-        yield opened
-
-
 def imported(store: Store, path: Path) -> list[Conversation]:
     found = samples.OwnLogs(store).add(path)
     assert found is not None

@@ -11,9 +11,6 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from everlong.cli.archive.log_import import LogFolder
 from everlong.store import Store
@@ -22,12 +19,6 @@ from everlong.store.upkeep.maintenance import stats
 from tests.archive import samples
 from tests.archive.samples import ClaudeLog
 from tests.waiting import until
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Any:
-    with Store.open(tmp_path / "store.db") as opened:
-        yield opened
 
 
 def spoken(store: Store) -> list[str]:

@@ -60,12 +60,6 @@ class Opened(Protocol):
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "store.db") as opened:
-        yield opened
-
-
-@pytest.fixture
 def heard() -> list[AgentEvent]:
     return []
 

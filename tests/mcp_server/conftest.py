@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
@@ -38,13 +37,6 @@ class Said:
     def history(self, folder: str | None = HERE, tokens: int = 2_000) -> History:
         """Return what may be seen in a folder; None for all."""
         return History(self.store, None if folder is None else [folder], answer_tokens=tokens)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """An empty store."""
-    with Store.open(tmp_path / "store.db") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 
 from everlong.agent import Agent, AgentEvent, Notice
 from everlong.testing import Answer, Ask, Call
-from tests.agent.conftest import Opened, heard, opened, own_home, root, store
+from tests.agent.conftest import Opened, heard, opened, own_home, root
 from tests.examples import length
 from tests.testing_server.conftest import Serve, serve
 
-__all__ = ["heard", "opened", "own_home", "root", "serve", "store"]
+__all__ = ["heard", "opened", "own_home", "root", "serve"]
 
 collect_ignore = ["folders"]  # plugins, some with tests of their own that need another host on the path
 
