@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.inspector.conftest import run_site
-from tests.inspector.port_story import Story, make_story
 
+from bench.inspector_story import Story, make_story
 from everlong.cli.demo import MODEL, PRICES, load_session, play
 from everlong.config import ModelSettings, Settings
 from everlong.inspector.security import Watch

@@ -4,12 +4,13 @@
 
 Each compaction is held against every invariant, an independent reading of the protocol and a brute-force search for
 the least possible. Without a folder it uses the shipped session and generated conversations, and says so. Exits with
-1 if anything was wrong. Knows nothing of how compaction works; the checks live with the tests.
+1 if anything was wrong. Knows nothing of how compaction works; the independent reading lives with the tests.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import multiprocessing
 import os
@@ -21,16 +22,23 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.context.soak_checks import WINDOWS, Checked, check, cuts
+from tests.context.brute_force import most_allowed
+from tests.context.engines import repaired
+from tests.context.protocol import problems, role_problems
 
 from bench.conversations import conversation
+from everlong.context import ContextCompressor
+from everlong.context.invariants import check_all
+from everlong.model import Message
 
 ROOT = Path(__file__).resolve().parent.parent
 PROPERTIES = (
     "tests/context/test_properties.py",
-    "tests/context/test_properties_in_use.py",
     "tests/store/test_properties.py",
 )
+WINDOWS = (4_000, 8_000, 32_000, 128_000)
+EVERY = 10
+"""A conversation is cut at every so manieth message."""
 SHARE = 20
 """The number of cuts of a conversation in one piece of work."""
 
@@ -44,6 +52,14 @@ class Work(NamedTuple):
     cuts: list[int]
     deadline: float | None
     """The time of day after which it is left undone."""
+
+
+class Checked(NamedTuple):
+    """One compaction: what was wrong with it, and whether only the least possible was too large for the threshold."""
+
+    problems: list[str]
+    at_least_possible: bool
+    outcome: str
 
 
 class Failure(NamedTuple):
@@ -122,9 +138,16 @@ def _built_in() -> Iterator[tuple[str, list[dict[str, Any]]]]:
         yield f"generated {seed}", conversation(150 + 100 * seed, result_chars=400 * (1 + seed), seed=seed)
 
 
+def _cuts(messages: list[Message]) -> Iterator[int]:
+    """Yield the lengths at which a conversation is tried."""
+    yield from range(EVERY, len(messages), EVERY)
+    if messages:
+        yield len(messages)
+
+
 def _pieces(named: dict[str, list[dict[str, Any]]], deadline: float | None) -> Iterator[Work]:
     for name, messages in named.items():
-        places = list(cuts(messages))
+        places = list(_cuts(messages))
         for window in WINDOWS:
             for start in range(0, len(places), SHARE):
                 tried = places[start : start + SHARE]
@@ -161,9 +184,31 @@ def _try(work: Work) -> Tally:
 
 def _checked(messages: list[dict[str, Any]], window: int) -> Checked:
     try:
-        return check(messages, window)
+        return _check(messages, window)
     except Exception as error:  # noqa: BLE001 - an exception is a finding here, and the run goes on
         return Checked([f"raised {type(error).__name__}: {error}"], at_least_possible=False, outcome="raised")
+
+
+def _check(messages: list[Message], window: int) -> Checked:
+    """Compact a conversation and hold the result against the contract."""
+    before = copy.deepcopy(messages)
+    engine = ContextCompressor(window)
+    result = engine.compress(messages)
+    report = engine.last_report
+    mended = repaired(before)
+    found = [*map(str, check_all(result, mended)), *problems(result), *role_problems(result)]
+    if messages != before:
+        found.append("the input was changed")
+    size, size_before = sum(engine.counter.counts(result)), sum(engine.counter.counts(mended))
+    if size > size_before:
+        found.append(f"{size} tokens, more than the {size_before} of the repaired input")
+    too_large = size > engine.threshold_tokens
+    if size > (most := most_allowed(engine, mended)):
+        found.append(f"{size} tokens, over the threshold {engine.threshold_tokens} and the most allowed {most}")
+    resting = engine.compress(result, force=True)
+    if engine.compress(resting, force=True) != resting:
+        found.append("a second compaction at once changed the result")
+    return Checked(found, too_large, report.outcome if report else "none")
 
 
 # -- saying what came of it --------------------------------------------------------------------------------------------

@@ -60,19 +60,13 @@ def postgres_url() -> Iterator[str]:
             yield url
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    """An empty store."""
-    with Store.open(tmp_path / "store.db") as opened:
-        yield opened
-
-
 @pytest.fixture(autouse=True)
 def _nobodys_configuration(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     for name in list(os.environ):
-        if name.startswith("EVERLONG_"):  # also those that only tests know, which the program would refuse
+        # Also those that only tests know, which the program would refuse; and nobody's keys, nor where they would go.
+        if name.startswith("EVERLONG_") or name.endswith(("_API_KEY", "_BASE_URL")):
             monkeypatch.delenv(name)
     for name in _CERTIFICATES:  # which every gateway and every client would read, and nothing here needs
         monkeypatch.delenv(name, raising=False)
@@ -81,6 +75,13 @@ def _nobodys_configuration(
     monkeypatch.setenv("EVERLONG_HOME", str(tmp_path_factory.mktemp("home")))
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # where a test runs pytest: plugins take a second to load
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")  # clients of model APIs ask the environment for a proxy
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A store in a file of its own."""
+    with Store.open(tmp_path / "store.db") as opened:
+        yield opened
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

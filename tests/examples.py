@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TypeVar
 
-__all__ = ["IS_THOROUGH", "examples", "few", "length"]
+from hypothesis import HealthCheck, Phase, settings
 
 T = TypeVar("T")
 
@@ -20,6 +20,12 @@ IS_THOROUGH = _HUNDRED >= 100
 def examples(most: int = 100) -> int:
     """Return how many examples a property tries; a thorough run tries `most`."""
     return max(_LEAST, most * _HUNDRED // 100)
+
+
+def on_a_database(most: int) -> settings:
+    """Return the settings of a property whose examples share a database; to shrink one there takes minutes."""
+    phases = [Phase.explicit, Phase.reuse, Phase.generate]
+    return settings(max_examples=examples(most), deadline=None, phases=phases, suppress_health_check=list(HealthCheck))
 
 
 def length(whole: int, short: int) -> int:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-__all__ = ["steps_of"]
-
 
 def steps_of(work: Callable[[], object]) -> int:
     """Return how many lines of Python a call runs."""

@@ -46,14 +46,14 @@ NOT_RUN = {
     r"pipx |uv ": "needs a package index; tests/test_wheel.py installs the wheel and runs it",
     r"everlong serve": "runs until it is stopped; tests/gateway/test_serve.py runs it",
     r"(?:claude|codex) mcp add ": "needs the client; tests/clients/test_mcp.py runs it",
-    r"everlong (?:demo|inspect) --web": "runs until it is stopped; tests/cli/test_inspect_web.py runs it",
+    r"everlong (?:demo|inspect) --web": "runs until it is stopped; tests/cli/test_inspect.py runs it",
     r"everlong channels (?:run|pair)": "needs a bot; tests/channels does it with stand-ins",
     r"everlong wrap ": "needs the program that it wraps; tests/cli/test_clients_docs.py runs it with stand-ins",
     r"curl ": "asks a gateway; tests/gateway asks all of its paths",
     r"export \w+_(?:KEY|TOKEN)=": "needs a key of the reader's",
     r"source |export ": "is for the shell of the reader",
     r"python ": "runs a program that the page shows; the test at the end of this file does it",
-    r"everlong run --local ": "an answer takes a small model long; tests/cli/test_local.py asks for a short one",
+    r"everlong run --local ": "an answer takes a small model long; tests/cli/test_run.py asks for a short one",
 }
 INSTEAD = {
     "ID": "SESSION",
@@ -186,7 +186,7 @@ def at_home(prepared: Path, server: ModelServer, tmp_path: Path, monkeypatch: py
         "PYTHONPATH": os.pathsep.join(sys.path),
     }.items():
         monkeypatch.setenv(name, value)
-    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", *PLACES):
+    for name in PLACES:
         monkeypatch.delenv(name, raising=False)
     with Store.open(home / "everlong" / "store.db") as store:
         ident = store.sessions.newest(limit=1)[0].id

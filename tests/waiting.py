@@ -8,8 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-__all__ = ["PATIENCE", "is_running", "until"]
-
 T = TypeVar("T")
 
 PATIENCE = 300.0

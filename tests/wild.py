@@ -13,8 +13,6 @@ from everlong.context.literals import ACKNOWLEDGEMENT, COMPACTION_NOTE, SUMMARY_
 from everlong.model import Message, text_of
 from everlong.testing.strategies import arguments, conversations, messages, texts
 
-__all__ = ["wild_conversations", "wild_messages"]
-
 _PICTURE: dict[str, Any] = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 _THINKING: dict[str, Any] = {"type": "thinking", "thinking": "Let me look at the file first.", "signature": "c2ln"}
 _TOOLS = ("read_file", "terminal", "search", "write_file")
@@ -35,8 +33,6 @@ _whole = cache(st.integers)
 def _text_part(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
-
-# -- anything that a client could send ---------------------------------------------------------------------------------
 
 _IDS: tuple[Any, ...] = ("a", "b", "c", "", None)
 

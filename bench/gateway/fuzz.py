@@ -28,10 +28,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.gateway.fuzzing import SECRET, Shot, bomb, outcome_of, shots, upstream_script
 from tests.gateway.served import Program, raw
 from tests.gateway.upstream import Exchange, Upstream
 
+from bench.gateway.odd_requests import SECRET, Shot, bomb, outcome_of, shots, upstream_script
 from everlong.store import Store
 
 if TYPE_CHECKING:

@@ -29,14 +29,6 @@ class Opened(Protocol):
     def __call__(self, server: ModelServer, api: str = ..., *, window: int = ..., **more: Any) -> Agent: ...
 
 
-@pytest.fixture(autouse=True)
-def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of the user who runs the tests is read or written."""
-    monkeypatch.setenv("EVERLONG_HOME", str(tmp_path / "home"))
-    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "NOUS_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture
 def heard() -> list[AgentEvent]:
     return []

@@ -30,9 +30,6 @@ NOON = 1_760_000_000.0
 DAY = 86_400.0
 
 
-# -- one request after another -------------------------------------------------------------------------------------
-
-
 def turn(number: int, began: float, view: int | None, **more: Any) -> Turn:
     made = Turn(number, "s", 1, b"", 1, view, SONNET, began, status="done", usage={}, reply=b"", ended=began + 1)
     return replace(made, **more)
@@ -102,9 +99,6 @@ def test_an_undone_compaction_spares_nothing_and_one_that_a_fork_took_over_does(
     assert effects.take_turn(turn(2, 10, None), Usage(0, 0, 0, 50_000), RATES) == (Estimate(), Estimate())
     anew, unsent = effects.take_turn(turn(3, 20, 9, branch=2), Usage(0, 0, 11_000, 900), RATES)
     assert (anew, unsent.tokens) == (Estimate(), 38_000)
-
-
-# -- a store -------------------------------------------------------------------------------------------------------
 
 
 def begun(store: Store, title: str, parent: str | None = None) -> Session:
@@ -177,24 +171,12 @@ def test_what_has_no_price_is_counted_in_tokens_and_named(store: Store) -> None:
     assert account(store, own).unpriced == []
 
 
-# -- the agent -----------------------------------------------------------------------------------------------------
-
-
 def summarizing(ask: Ask) -> str:
     if "The conversation pauses here." in ask.last_user:
         return "## Goal\n- Give every boat a berth.\n## Progress\n### Done\n- Some berths were given."
     if ask.system.startswith("You keep the memory"):
         return "nothing"
     return f"The boat lies at berth {ask.number} now. " + "It was moored with two lines. " * 160
-
-
-def test_finding_out_the_window_is_no_failed_request(serve: Serve, opened: Opened, store: Store) -> None:
-    server = serve("Understood.", window=8_000)
-    agent = opened(server)
-    agent.run("What does the line mean? " + "=" * 4_700)
-    assert [request.status for request in server.requests] == [400, 200]
-    books = account(store, Settings())
-    assert (books.total.calls, books.total.unanswered) == (1, 0)
 
 
 @pytest.mark.parametrize("is_broken", [False, True])

@@ -72,8 +72,6 @@ def test_a_yes_once_is_good_once_and_a_no_is_told_to_the_model(desk: Desk) -> No
     assert not (desk.root / "x").exists()
 
 
-# -- a person at a terminal -------------------------------------------------------------------------------------------
-
 ASKING = """
 import os, sys
 if len(sys.argv) > 1:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
+from bench.agent.faults import play
 
 from everlong.agent import Agent, AgentEvent, TextDelta, ToolContext, tool
 from everlong.context.invariants import check_all
@@ -93,3 +95,15 @@ def test_ctrl_c_in_the_program_leaves_a_session_that_can_be_resumed(serve: Serve
     again = subprocess.run([*command, "--continue"], env=env, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert again.stdout == "Too late.\n"
     assert server.rejections == []
+
+
+@pytest.mark.spec("5.7", "7.1", "7.2", "7.3")
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are killed with SIGKILL")
+def test_whatever_fails_every_acknowledged_message_is_stored_once_and_the_session_goes_on() -> None:
+    run = play(60, 3, "openai", is_quick=True)
+    assert run.problems == []
+    assert run.acknowledged == list(range(60))
+    assert sum(run.kills.values()) == 3
+    assert sum(run.faults.values()) >= 5
+    assert run.seen["compaction"] >= 1
+    assert run.most_hung <= 1

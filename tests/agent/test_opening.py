@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from everlong.agent.events import AgentEvent, Notice
 from everlong.agent.opening import project_instructions
@@ -14,9 +13,6 @@ from everlong.testing.server import Answer, Call
 from everlong.wire.transcript import TranscriptConversation
 from tests.agent.conftest import Opened
 from tests.testing_server.conftest import Serve
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def test_the_projects_own_instructions_are_in_the_prompt_once_and_within_their_budget(tmp_path: Path) -> None:
@@ -62,10 +58,7 @@ def test_a_file_that_instructions_name_follows_them_if_it_is_in_the_repository(t
         assert left_out not in told
 
 
-def test_a_summary_model_without_a_key_keeps_no_conversation_from_starting(
-    serve: Serve, opened: Opened, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("NOUS_API_KEY", raising=False)
+def test_a_summary_model_without_a_key_keeps_no_conversation_from_starting(serve: Serve, opened: Opened) -> None:
     agent = opened(serve("Fine."), settings={"auxiliary": {"compression": {"provider": "nous"}}})
     assert agent.run("Hello?").text == "Fine."
 

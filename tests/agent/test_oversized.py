@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from everlong import ContextEngine
-from everlong.agent import AgentEvent, Notice, tool
+from everlong.agent import AgentEvent, CompactionFinished, Notice, tool
+from everlong.agent.accounting import account
 from everlong.agent.tools import builtin_tools
+from everlong.config import Settings
 from everlong.context.oversized import is_stub
 from everlong.store import Store
 from everlong.testing import Answer, Ask, Call
-from tests.agent.conftest import Opened
+from tests.agent.conftest import APIS, Opened
 from tests.examples import length
 from tests.testing_server.conftest import Serve
 
@@ -165,3 +167,19 @@ def test_an_older_giant_is_spilled_if_the_model_changes_to_a_small_window(serve:
     assert again.run("And?").text == "Fine."
     assert again.run("And then?").text == "Fine."
     assert small.rejections == []
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_prompt_that_fits_is_sent_again_with_less_room_rather_than_compacted_and_is_no_failed_request(
+    serve: Serve, opened: Opened, heard: list[AgentEvent], store: Store, api: str
+) -> None:
+    server = serve("Understood.", window=8_000)
+    agent = opened(server, api)
+    # The server counts every one of these signs, and we think that they are read by the dozen.
+    agent.run("What does the line mean? " + "=" * 4_700)
+    refused, taken = server.requests[-2:]
+    assert (refused.status, taken.status) == (400, 200)
+    assert taken.body["messages"] == refused.body["messages"]
+    assert not [event for event in heard if isinstance(event, CompactionFinished)]
+    books = account(store, Settings())
+    assert (books.total.calls, books.total.unanswered) == (1, 0)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 from everlong import ContextCompressor
+from everlong.agent import ToolContext, Workspace
+from everlong.agent.tools.history import recall
 from everlong.context.rules import Rule
 from everlong.model import Message
-from everlong.store import Occasion
+from everlong.store import Occasion, Store
+from tests.agent.conftest import Opened
 from tests.agent.desk import Desk
+from tests.testing_server.conftest import Serve
 
 FACTS = {
     "which port did we choose for the harbour service": "8437",
@@ -129,3 +134,42 @@ def test_what_was_forgotten_does_not_come_back(compacted: Desk) -> None:
     compacted.store.forget([node])
     assert "9f3c77aa" not in compacted.done("recall", query="checksum of the chart 9f3c77aa").partition("\n")[2]
     assert "[This message was forgotten]" in compacted.done("read_turn", id=found[1])
+
+
+QUESTION = "Because of which neighbour do we darken the pier late in the evening?"
+FACT = "The pier lamps go off early because Mrs Halloran's bedroom faces them."
+
+
+def said(store: Store, root: Path, *messages: Message) -> ToolContext:
+    at = store.record(list(messages))
+    session = store.sessions.start(at, from_depth=0)
+    return ToolContext(Workspace(root), store, session.id)
+
+
+def talk(number: int) -> list[Message]:
+    return [
+        {"role": "user", "content": f"Give berth {number} to the next boat."},
+        {"role": "assistant", "content": f"Berth {number} is taken now."},
+    ]
+
+
+def entries(found: str) -> list[str]:
+    return found.split("\n\n[")[1:]
+
+
+def test_neither_the_question_nor_what_stands_before_it_is_found_for_it(store: Store, root: Path) -> None:
+    asked: Message = {"role": "user", "content": QUESTION}
+    context = said(store, root, {"role": "user", "content": FACT}, *talk(1), *talk(2), *talk(3), asked)
+    found = entries(recall(QUESTION, context))
+    assert FACT in found[0]
+    assert not [entry for entry in found if QUESTION in entry or "Berth 3 is taken" in entry]
+
+
+def test_an_agent_that_closes_leaves_nothing_for_the_next_question_to_index(
+    store: Store, opened: Opened, serve: Serve
+) -> None:
+    agent = opened(serve("Noted."))
+    agent.run(FACT)
+    assert store.searcher.index.has_pending()
+    agent.close()
+    assert not store.searcher.index.has_pending()

@@ -77,9 +77,6 @@ def test_after_an_interrupt_no_tool_is_begun_and_one_that_runs_may_say_how_far_i
     assert "nothing was done" in result.message["content"]
 
 
-# -- long outputs -----------------------------------------------------------------------------------------------------
-
-
 def test_a_long_output_shows_beginning_and_end_and_the_rest_can_be_read_in_pages(desk: Desk) -> None:
     lines = "".join(f"line {number} of the log\n" for number in range(5_000))
     result = desk.with_tools([*builtin_tools(), tool(echo)]).run("echo", value=lines)
@@ -136,8 +133,6 @@ def test_capping_keeps_the_bound_the_beginning_and_the_end_and_counts_rightly(un
     assert int(said.split(" of ")[0].replace(",", "")) == len(text) - first - len(tail)
 
 
-# -- anything at all --------------------------------------------------------------------------------------------------
-
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
@@ -160,3 +155,14 @@ def test_nothing_that_a_model_can_send_raises(desk: Desk, name: str, arguments: 
     assert result.message["content"].strip()
     json.dumps(result.message).encode()
     assert result.message["content"].encode("utf-8")
+
+
+def test_the_list_is_answered_with_the_state_of_each_item_and_told_in_one_line(desk: Desk) -> None:
+    items = [
+        {"text": "Paint the buoy", "status": "done"},
+        {"text": "Light it", "status": "in_progress"},
+        {"text": "Sail"},
+    ]
+    assert desk.done("update_todo", items=items) == "[x] Paint the buoy\n[>] Light it\n[ ] Sail"
+    assert desk.done("update_todo", items=[]) == "[the list is empty]"
+    assert "'items.0.text' is missing" in desk.failed("update_todo", items=[{"status": "done"}])

@@ -15,8 +15,6 @@ from everlong.testing.server.exchange import Refusal
 from tests.api_rules.prompt_cache import anthropic_blocks_of
 from tests.api_rules.seals import prefix_hash, token
 
-__all__ = ["THINKING", "check_anthropic", "check_block", "check_marker", "check_thinking"]
-
 _FIELDS: dict[str, str] = {
     "text": "type text cache_control citations",
     "image": "type source cache_control transformations",

@@ -17,8 +17,6 @@ from everlong.testing import ModelServer
 from everlong.testing.server.exchange import Record, Refusal, fault_refusal
 from everlong.testing.server.http import ServerReply, check_key, damage, error_reply, identity, parse_body
 
-__all__ = ["PATH", "SIZE", "check_embeddings", "embeddings", "embeddings_reply", "vector_of"]
-
 PATH = "/v1/embeddings"
 SIZE = 64
 """The numbers of a vector."""

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from everlong.testing import Fault
 from everlong.testing.server.exchange import KINDS, FaultKind, FaultPlan
 
-__all__ = ["ManualClock", "random_faults"]
-
 
 def random_faults(seed: int, share: float, kinds: Sequence[FaultKind] = KINDS, seconds: float = 0.01) -> FaultPlan:
     """Return a plan in which ``share`` of the requests fail at random; equal seeds give equal plans."""

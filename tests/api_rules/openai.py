@@ -12,8 +12,6 @@ from typing import Any
 
 from everlong.testing.server.exchange import Dialect, Refusal
 
-__all__ = ["check_openai"]
-
 _KNOWN = """
     messages model audio frequency_penalty function_call functions logit_bias logprobs max_completion_tokens max_tokens
     metadata modalities moderation n parallel_tool_calls prediction presence_penalty prompt_cache_key

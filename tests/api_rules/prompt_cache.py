@@ -18,8 +18,6 @@ from typing import Any, Literal
 from everlong.testing.server.exchange import MESSAGE_TOKENS, TOOL_TOKENS, Api, CacheCharge, count_text, count_value
 from tests.api_rules.seals import unseal
 
-__all__ = ["CacheBlock", "ServerCache", "anthropic_blocks_of", "blocks_of", "openai_blocks_of", "responses_blocks_of"]
-
 LOOK_BACK = 20
 SECONDS = {"5m": 300.0, "1h": 3600.0}
 _MINIMUM = (
@@ -136,9 +134,6 @@ def minimum(model: str) -> int:
 def _ends(blocks: list[CacheBlock]) -> list[int]:
     total = 0
     return [total := total + block.tokens for block in blocks]
-
-
-# -- cutting a prompt into blocks -------------------------------------------------------------------------------------
 
 
 def blocks_of(api: Api, body: Mapping[str, Any]) -> list[CacheBlock]:

@@ -13,8 +13,6 @@ from typing import Any
 from everlong.testing.server.exchange import Dialect, Refusal
 from tests.api_rules.seals import unseal
 
-__all__ = ["check_responses"]
-
 _KNOWN = """
     background client_metadata context_management conversation include input instructions max_output_tokens
     max_tool_calls metadata model moderation parallel_tool_calls previous_response_id prompt prompt_cache_key

@@ -21,8 +21,6 @@ from everlong.testing.server.http import (
 from everlong.testing.server.openai_api import frame_response, number_events, response_events, usage_of
 from tests.api_rules.seals import seal
 
-__all__ = ["CompactingServer", "LateRefusingServer", "TolerantServer"]
-
 _RESPONSES = "/v1/responses"
 _COMPACT = "/v1/responses/compact"
 

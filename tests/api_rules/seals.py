@@ -9,8 +9,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["prefix_hash", "redact", "seal", "sign", "token", "unseal"]
-
 _SECRET = b"the test server's own seal"
 
 

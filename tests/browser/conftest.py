@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from bench.inspector_story import Story, make_story
 
 from everlong.inspector.security import Watch
 from everlong.store import Store
 from tests.inspector.conftest import Site, run_site
 from tests.inspector.making import Ferry, make_ferry, make_long
-from tests.inspector.port_story import Story, make_story
 from tests.waiting import PATIENCE
 
 DARK: dict[str, Any] = {"color_scheme": "dark"}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.inspector_story import PORT, SAID, Story
+
 from tests.browser.conftest import Browse, Tab
-from tests.inspector.port_story import PORT, SAID, Story
 
 
 def pages_in(page: Any) -> list[int]:

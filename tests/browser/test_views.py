@@ -3,14 +3,46 @@
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from bench.inspector_story import PORT, TITLE
 
 from tests.browser.conftest import DARK, PHONE, Browse, Tab
-from tests.browser.views import VIEWS, path_of
 from tests.inspector.conftest import Site
-from tests.inspector.port_story import Story
+
+if TYPE_CHECKING:
+    from bench.inspector_story import Story
+
+
+class View(NamedTuple):
+    """A view; ``{c}`` in its path is the conversation, ``{m}`` the message in which the port was named."""
+
+    path: str
+    shows: str
+
+
+VIEWS: dict[str, View] = {
+    "list": View("/inspector/", TITLE),
+    "search": View("/inspector/search?q=port+number", "Summarized away"),
+    "message": View("/inspector/m/{m}", PORT),
+    "now": View("{c}", "What the model gets now"),
+    "timeline": View("{c}/timeline", "Requests, newest first"),
+    "transcript": View("{c}/transcript?page=1", PORT),
+    "compactions": View("{c}/compactions", "Compaction 2"),
+    "compaction": View("{c}/compactions/1", "Compaction 1 of"),
+    "tree": View("{c}/tree", "Sub-agents and forks"),
+    "cost": View("/inspector/cost?age=all", "Provider caching"),
+    "problem": View("/inspector/c/nobody", "Back to all conversations"),
+}
+
+
+def path_of(view: str, story: Story) -> str:
+    """Return the address of a view of the story."""
+    node = story.store.conversations.node_at(story.ident, story.said_turn)
+    assert node is not None
+    return VIEWS[view].path.format(c=story.link, m=node.hex())
+
 
 SERIOUS = {"serious", "critical"}
 NOT_FOUND = "the server responded with a status of 404"
@@ -92,9 +124,9 @@ def test_every_view_speaks_chinese(browse: Browse, story: Story, story_host: str
 
 def test_reading_works_without_script(browse: Browse, story: Story, story_host: str) -> None:
     tab = browse(story_host, java_script_enabled=False)
-    for view in VIEWS:
+    for view, told in VIEWS.items():
         page = tab.go(path_of(view, story))
-        assert VIEWS[view].shows in page.locator("main").inner_text(), view
+        assert told.shows in page.locator("main").inner_text(), view
     page = tab.go(f"{story.link}/timeline")
     assert page.locator("table tbody tr").count() > 20
     forgive_not_found(tab)

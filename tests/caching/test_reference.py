@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from everlong import ConfigError, apply_anthropic_cache_control, estimate_messages_tokens_rough
+from everlong import (
+    ConfigError,
+    PromptCache,
+    apply_anthropic_cache_control,
+    choose_strategy,
+    estimate_messages_tokens_rough,
+)
+from everlong.caching.rules import model_rules, prices_for, provider_of
 from tests.caching.requests import Body, markers_in, reply, step, system, user
 from tests.wild import wild_conversations
 
@@ -81,3 +88,77 @@ def test_the_rough_estimate_is_a_quarter_of_the_characters_and_pictures_weigh_th
 def test_a_message_that_ends_with_what_takes_no_marker_is_passed_over(kind: str) -> None:
     messages = [user("a"), user("b"), user("c"), {"role": "user", "content": [{"type": kind, "x": 1}]}]
     assert places(apply_anthropic_cache_control(messages)) == [0, 1, 2]
+
+
+@pytest.mark.spec("6.3")
+@pytest.mark.parametrize(
+    ("model", "provider", "settings", "line"),
+    [
+        ("anthropic/claude-sonnet-4.5", "openrouter", {}, "ENABLED (Claude via OpenRouter, 5m TTL)"),
+        ("claude-sonnet-4-5", "anthropic", {"cache_ttl": "1h"}, "ENABLED (Claude via Anthropic, 1h TTL)"),
+        ("claude-sonnet-4-5", "anthropic", {"strategy": "off"}, "DISABLED (prompt_caching.strategy is off)"),
+        (
+            "qwen/qwen3",
+            "openrouter",
+            {},
+            "DISABLED (qwen/qwen3 is not a Claude model, and OpenRouter marks only those)",
+        ),
+        ("claude-sonnet-4-5", "gateway", {}, "DISABLED (this provider is not known to take cache markers)"),
+        ("gpt-5.6", "openai", {}, "ENABLED (automatic at OpenAI, 30m TTL)"),
+    ],
+)
+def test_the_line_at_start_says_what_is_on_and_why(
+    model: str, provider: str, settings: dict[str, Any], line: str
+) -> None:
+    assert choose_strategy(model, provider, settings=settings).line == f"💾 Prompt caching: {line}"
+
+
+def test_where_the_provider_caches_by_itself_a_routing_key_is_all_that_is_added() -> None:
+    cache = PromptCache("gpt-5.6", "openai", session_id="s1")
+    body = {"messages": [user("a")]}
+    assert cache.apply(body) == {**body, "prompt_cache_key": "s1"}
+    assert cache.apply({**body, "prompt_cache_key": "own"})["prompt_cache_key"] == "own"
+    longer = cache.apply({"messages": [user("a"), reply("b"), user("c")]})
+    assert cache.last is not None
+    assert (cache.last.strategy, len(longer["messages"])) == ("automatic", 3)
+
+
+@pytest.mark.parametrize(
+    ("model", "least", "read"),
+    [
+        ("claude-sonnet-4-5-20250929", 1_024, 0.1),
+        ("anthropic/claude-sonnet-4.5", 1_024, 0.1),
+        ("us.anthropic.claude-opus-4-5-20251101-v1:0", 4_096, 0.1),
+        ("claude-opus-5", 512, 0.1),
+        ("claude-sonnet-5-5", 512, 0.05),
+        ("claude-3-5-sonnet-20241022-v2:0", 1_024, 0.1),
+        ("gpt-4.1-mini", 1_024, 0.25),
+    ],
+)
+def test_a_models_name_in_any_spelling_finds_its_rules(model: str, least: int, read: float) -> None:
+    rules = model_rules(model)
+    assert (rules.minimum_tokens, rules.read) == (least, read)
+
+
+@pytest.mark.parametrize(
+    ("name", "base_url", "model", "provider"),
+    [
+        ("anthropic", "", "", "anthropic"),
+        ("", "https://api.anthropic.com", "", "anthropic"),
+        ("", "https://openrouter.ai/api/v1", "anthropic/claude-opus-5", "openrouter"),
+        ("auto", "", "claude-opus-5", "anthropic"),
+        ("", "", "anthropic.claude-opus-4-5-v1:0", "bedrock"),
+        ("", "", "anthropic/claude-opus-5", "openrouter"),
+        ("", "", "gpt-5.6", "openai"),
+        ("", "http://localhost:8000/v1", "qwen", "local"),
+        ("some-gateway", "", "claude-opus-5", "unknown"),
+    ],
+)
+def test_a_provider_is_told_by_name_address_or_model(name: str, base_url: str, model: str, provider: str) -> None:
+    assert provider_of(name, base_url, model) == provider
+
+
+@pytest.mark.spec("9.2")
+def test_the_compressors_prices_are_those_of_the_model() -> None:
+    prices = prices_for("claude-haiku-5-5", cold_share=0.1)
+    assert (prices.cache_read, prices.cache_write, prices.cold_share, prices.dearer_above) == (0.1, 1.25, 0.1, 100_000)

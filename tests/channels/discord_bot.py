@@ -14,8 +14,6 @@ from everlong.config.settings import DiscordSettings
 from tests.channels.discord_stand_in import DiscordStandIn
 from tests.waiting import PATIENCE, until
 
-__all__ = ["Bot", "bot", "listening"]
-
 T = TypeVar("T")
 
 

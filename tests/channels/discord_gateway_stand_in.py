@@ -15,8 +15,6 @@ from tests.channels.discord_shapes import Json, next_id
 if TYPE_CHECKING:
     from tests.channels.discord_stand_in import DiscordStandIn
 
-__all__ = ["GatewayStandIn", "Session"]
-
 DISPATCH, HEARTBEAT, IDENTIFY, RESUME, RECONNECT, INVALID, HELLO, ACK = 0, 1, 2, 6, 7, 9, 10, 11
 MESSAGE_CONTENT = 1 << 15
 GUILD_MESSAGES = 1 << 9

@@ -24,8 +24,6 @@ from everlong.store import Store
 from tests.channels.discord_stand_in import TOKEN, DiscordStandIn
 from tests.waiting import PATIENCE, until
 
-__all__ = ["DiscordProgram", "serving", "settings_values"]
-
 MODEL = "custom-model"
 
 

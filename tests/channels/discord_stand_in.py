@@ -22,8 +22,6 @@ from tests.channels.discord_gateway_stand_in import GatewayStandIn
 from tests.channels.discord_shapes import DM, TEXT, THREAD, Json, next_id
 from tests.waiting import PATIENCE
 
-__all__ = ["DiscordStandIn", "Fault", "Request", "discord_stand_in"]
-
 T = TypeVar("T")
 TOKEN = "MTIz.made-up.token"  # noqa: S105 - made up
 LOADING, EPHEMERAL = 1 << 7, 1 << 6

@@ -23,8 +23,6 @@ from aiohttp import web
 
 from tests.waiting import PATIENCE
 
-__all__ = ["BOT_ID", "BOT_NAME", "TOKEN", "Fault", "Shown", "TelegramStandIn", "once", "read_html", "stand_in"]
-
 TOKEN = "700000001:made-up-token-of-the-stand-in_0001"  # noqa: S105 - opens nothing but this stand-in
 BOT_ID, BOT_NAME = 700000001, "everlong_test_bot"
 MOST_TEXT = 4096

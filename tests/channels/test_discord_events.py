@@ -60,9 +60,6 @@ def test_a_thread_that_the_bot_was_never_told_of_is_the_same_topic_for_all_event
     assert len(asked) == 1, "the channel is asked for once"
 
 
-# -- connections ------------------------------------------------------------------------------------------------------
-
-
 def test_a_wrong_token_is_refused_with_what_to_do(discord: DiscordStandIn) -> None:
     with bot(discord) as made:
         discord.token = "another"  # noqa: S105 - made up

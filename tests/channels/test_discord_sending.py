@@ -41,9 +41,6 @@ def test_the_same_nonce_is_one_message_also_after_a_restart(discord: DiscordStan
     assert discord.posted(place.chat) == ["hello", "hello"]
 
 
-# -- limits -----------------------------------------------------------------------------------------------------------
-
-
 def test_discord_fetches_no_link_of_any_message_of_the_bot(discord: DiscordStandIn, ada: str, place: Place) -> None:
     link = "http://collector.example/?what=was+said"
     with listening(discord) as heard:
@@ -88,9 +85,6 @@ def test_a_command_whose_time_is_over_is_answered_by_a_message(discord: DiscordS
             heard.do(lambda platform: platform.acknowledge(event))
         heard.do(lambda platform: platform.send(place, "late", replies_to=event.message, nonce="n"))
     assert discord.posted(place.chat) == ["late"]
-
-
-# -- files ------------------------------------------------------------------------------------------------------------
 
 
 def test_files_are_fetched_up_to_a_limit(discord: DiscordStandIn, ada: str, place: Place) -> None:

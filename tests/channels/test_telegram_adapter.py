@@ -97,7 +97,6 @@ def test_the_token_is_in_no_log(api: TelegramStandIn, caplog: pytest.LogCaptureF
     assert TOKEN not in str(caught.value)
 
 
-# -- receiving ---------------------------------------------------------------------------------------------------------
 def test_a_message_comes_with_all_that_is_known(api: TelegramStandIn) -> None:
     number = api.say(ANNA, ANNA, "hello")
     (event,) = receive(api, 1)
@@ -157,7 +156,6 @@ def test_the_name_of_a_contact_is_marked_as_no_words_of_the_sender(api: Telegram
     assert event.is_forwarded
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
 def test_files_are_named_with_their_kind_and_size(api: TelegramStandIn) -> None:
     small = {"file_id": "s", "file_unique_id": "s", "width": 90, "height": 90, "file_size": 100}
     large = {"file_id": "l", "file_unique_id": "l", "width": 900, "height": 900, "file_size": 9000}

@@ -77,7 +77,6 @@ def conversations(store: Store) -> int:
     return len(store.conversations.newest(100))
 
 
-# -- places ------------------------------------------------------------------------------------------------------------
 async def test_each_topic_has_its_own_conversation_and_gets_its_own_answers(
     api: TelegramStandIn, open_bot: Open, store: Store, serve: Any
 ) -> None:
@@ -92,7 +91,6 @@ async def test_each_topic_has_its_own_conversation_and_gets_its_own_answers(
     assert conversations(store) == 3
 
 
-# -- faults ------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("method", "fault"),
     [

@@ -33,7 +33,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, api: TelegramStandIn) 
     return folder
 
 
-# -- the doctor --------------------------------------------------------------------------------------------------------
 def finding(run: Run) -> tuple[str, str]:
     found = [one for one in run("doctor", "--json").json["checks"] if one["name"] == "channels"]
     assert len(found) == 1

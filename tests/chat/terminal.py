@@ -20,8 +20,6 @@ from pathlib import Path
 
 from tests.waiting import PATIENCE
 
-__all__ = ["Terminal"]
-
 _LOOK = 0.05
 _TMUX = shutil.which("tmux") or "tmux"
 _PROGRAM = "from everlong.cli.start import main; main()"

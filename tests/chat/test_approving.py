@@ -1,3 +1,5 @@
+"""Approvals: one key decides, a sentence says what to do instead, and nothing else is taken for a decision."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -85,6 +87,3 @@ def test_what_is_being_typed_is_no_answer(serve: Serve, chat: Open, root: Path) 
     found.wait("● write_file anywhere.txt")
     idle(found)
     assert (root / "anywhere.txt").read_text() == "two\n"
-
-
-"""Approvals: one key decides, a sentence says what to do instead, and nothing else is taken for a decision."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pytest
-
-__all__ = ["EXISTING", "FILES", "PLACES", "quiet_port", "scratch_home"]
+import pytest
 
 PLACES = (
     "CLAUDE_CONFIG_DIR",
@@ -105,9 +102,31 @@ def scratch_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-@contextmanager
-def quiet_port() -> Iterator[int]:
-    """A port at which nothing listens, and nobody else can: the usual one may have a gateway of whoever runs this."""
+@pytest.fixture
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where the gateway would be by the settings: nothing listens there, and nobody else can."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
-        yield held.getsockname()[1]
+        port = held.getsockname()[1]
+        monkeypatch.setenv("EVERLONG_GATEWAY__PORT", str(port))
+        yield f"http://127.0.0.1:{port}"
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
+SECTIONS: dict[str, str] = dict(
+    re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+)
+TITLES = {
+    "claude-code": "Claude Code",
+    "codex": "Codex",
+    "opencode": "opencode",
+    "pi": "pi",
+    "aider": "aider",
+    "cline": "Cline",
+}
+
+
+def commands_of(client: str) -> list[list[str]]:
+    """The commands of a client's section in docs/clients.md."""
+    blocks = re.findall(r"^```sh\n(.*?)^```", SECTIONS[TITLES[client]], re.DOTALL | re.MULTILINE)
+    return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]

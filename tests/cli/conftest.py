@@ -73,9 +73,6 @@ def shorter_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("everlong.cli.demo.load_session", load)
 
 
-# -- a store -------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def store_file(tmp_path: Path) -> Path:
     return tmp_path / "store.db"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from everlong.cli.chat.attachments import attach_files
+from everlong.cli.chat.command import command_registry
 from everlong.cli.chat.terminal import PastedTexts
 
 
@@ -46,3 +48,12 @@ def test_a_link_of_the_folder_takes_no_file_of_another_one_along(tmp_path: Path)
 
 def test_a_long_paste_is_counted_in_whole_lines() -> None:
     assert PastedTexts().take("The tide is out.\n" * 100) == "[pasted 100 lines]"
+
+
+ROOT = Path(__file__).parent.parent.parent
+CHAT = (ROOT / "docs" / "chat.md").read_text(encoding="utf-8")
+
+
+def test_no_command_is_documented_that_does_not_exist() -> None:
+    named = set(re.findall(r"`/([a-z]+)\b", CHAT))
+    assert named - {*command_registry().commands} == set()

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,28 +14,15 @@ from ruamel.yaml import YAML
 
 from everlong.cli.clients.known import CLIENTS
 from everlong.cli.main import main
-from tests.cli.client_files import quiet_port, scratch_home
+from tests.cli.client_files import SECTIONS, TITLES, address, commands_of, scratch_home
 from tests.cli.conftest import Run
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the places of files are those of Linux")
+__all__ = ["address"]
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "clients.md"
-SECTIONS: dict[str, str] = dict(
-    re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-)
-TITLES = {
-    "Claude Code": "claude-code",
-    "Codex": "codex",
-    "opencode": "opencode",
-    "pi": "pi",
-    "aider": "aider",
-    "Cline": "cline",
-}
-
-
-def commands(title: str) -> list[list[str]]:
-    blocks = re.findall(r"^```sh\n(.*?)^```", SECTIONS[title], re.DOTALL | re.MULTILINE)
-    return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines()]
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the places of files are those of Linux"),
+    pytest.mark.usefixtures("address"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -52,26 +37,18 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return scratch_home(tmp_path / "home", monkeypatch)
 
 
-@pytest.fixture(autouse=True)
-def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Where the gateway would be by the settings; there is none."""
-    with quiet_port() as port:
-        monkeypatch.setenv("EVERLONG_GATEWAY__PORT", str(port))
-        yield f"127.0.0.1:{port}"
-
-
 def test_every_client_has_its_section() -> None:
-    assert list(TITLES.values()) == list(CLIENTS)
-    assert set(TITLES) < set(SECTIONS)
+    assert list(TITLES) == list(CLIENTS)
+    assert set(TITLES.values()) < set(SECTIONS)
 
 
-@pytest.mark.parametrize("title", TITLES)
+@pytest.mark.parametrize("client", TITLES)
 def test_the_commands_of_a_section_run_one_after_the_other(
-    home: Path, address: str, capfd: pytest.CaptureFixture[str], title: str
+    home: Path, address: str, capfd: pytest.CaptureFixture[str], client: str
 ) -> None:
-    assert [words[:3] for words in commands(title)][1] == ["everlong", "setup", TITLES[title]]
-    for words in commands(title):
-        named = ["--url", f"http://{address}"] if "--write" in words else []  # it writes only where a gateway is
+    assert [words[:3] for words in commands_of(client)][1] == ["everlong", "setup", client]
+    for words in commands_of(client):
+        named = ["--url", address] if "--write" in words else []  # it writes only where a gateway is
         main([*words[1:], *named])
         said = capfd.readouterr()
         if words[1] == "wrap":
@@ -90,11 +67,11 @@ READERS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("title", [title for title in TITLES if "By hand, in" in SECTIONS[title]])
-def test_what_is_to_be_written_by_hand_is_what_setup_writes(run: Run, address: str, title: str) -> None:
+@pytest.mark.parametrize("client", [one for one, title in TITLES.items() if "By hand, in" in SECTIONS[title]])
+def test_what_is_to_be_written_by_hand_is_what_setup_writes(run: Run, address: str, client: str) -> None:
     ((language, shown),) = re.findall(
-        r"^```(json|toml|yaml|text)\n(.*?)^```", SECTIONS[title], re.DOTALL | re.MULTILINE
+        r"^```(json|toml|yaml|text)\n(.*?)^```", SECTIONS[TITLES[client]], re.DOTALL | re.MULTILINE
     )
-    assert READERS[language](run("setup", TITLES[title]).out.replace(address, "127.0.0.1:8642")) == READERS[language](
+    assert READERS[language](run("setup", client).out.replace(address, "http://127.0.0.1:8642")) == READERS[language](
         shown
     )

@@ -11,7 +11,9 @@ import pytest
 from everlong import Message
 from everlong.context.invariants import check_all
 from everlong.context.literals import is_summary
+from everlong.testing import Fault, ModelServer
 from tests.cli.conftest import Run
+from tests.context.scripted import GOOD
 
 SMALL = ("--context-length", "8000")
 
@@ -92,3 +94,19 @@ def test_an_error_names_the_file_that_was_asked_for(run: Run, session_file: Path
     ran = run("compress", str(session_file), "-o", str(tmp_path / "missing" / "result.json"))
     assert ran.code == 1
     assert f"{tmp_path}/missing/result.json: No such file or directory" in ran.err
+
+
+NARROW = ("--context-length", "8000", "--json")
+
+
+def test_auto_takes_the_model_of_the_configuration_and_a_failure_falls_back(
+    run: Run, session_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ModelServer(GOOD, dialect="llama.cpp", faults={0: Fault("unauthorized")}) as server:
+        monkeypatch.setenv("EVERLONG_AUXILIARY__COMPRESSION__BASE_URL", server.openai_url)
+        monkeypatch.setenv("EVERLONG_AUXILIARY__COMPRESSION__MODEL", "tiny")
+        failed = run("compress", str(session_file), *NARROW, "--summarizer", "auto")
+        worked = run("compress", str(session_file), *NARROW, "--summarizer", "auto")
+    assert failed.json["conversations"][0]["summarizer"] == "built-in rules"
+    assert "AuthenticationFailed" in failed.json["conversations"][0]["fallback_reason"]
+    assert worked.json["conversations"][0]["summarizer"] == "custom:tiny"

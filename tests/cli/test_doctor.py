@@ -31,8 +31,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setenv("EVERLONG_HOME", str(folder))
     monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.endswith("_API_KEY")]:
-        monkeypatch.delenv(name)
     return folder
 
 
@@ -57,9 +55,6 @@ def checks(ran: Ran) -> dict[str, dict[str, str]]:
         state = max(before["state"], one["state"], key=["ok", "warn", "fail"].index)
         found[one["name"]] = {"state": state} | {key: f"{before[key]} {one[key]}".strip() for key in ("text", "advice")}
     return found
-
-
-# -- a sound setup -------------------------------------------------------------------------------------------------
 
 
 def test_all_is_well_with_a_model_that_answers_and_no_key_is_ever_shown(
@@ -108,9 +103,6 @@ def test_without_call_nothing_is_sent_anywhere(serve: Serve, home: Path) -> None
     assert (ran.returncode, "was not contacted; --call does that" in ran.stdout) == (0, True)
 
 
-# -- broken ones, by the program itself ----------------------------------------------------------------------------
-
-
 def damage_store(home: Path) -> None:
     (home / "store.db").write_bytes(b"not a database at all" * 400)
 
@@ -128,9 +120,6 @@ def test_whatever_is_broken_there_is_a_list_and_no_traceback(home: Path, damage:
     ran = Ran(done.returncode, done.stdout, done.stderr)
     assert (ran.code, ran.err) == (1, "")
     assert {name for name, one in checks(ran).items() if one["state"] == "fail"} == broken
-
-
-# -- single checks -------------------------------------------------------------------------------------------------
 
 
 def test_the_keys_of_the_gateway_and_prices_under_a_limit_are_checked(

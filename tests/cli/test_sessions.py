@@ -47,9 +47,6 @@ def two(sessions: Run, store_file: Path) -> Run:
     return sessions
 
 
-# -- show ----------------------------------------------------------------------------------------------------------
-
-
 def test_the_id_of_a_summary_opens_it_down_to_the_messages(sessions: Run, store_file: Path) -> None:
     with Store.open(store_file) as store:
         at = store.branch(add_session(store, long_session(60), "The importer", 1_000.0).branch or 0)
@@ -65,9 +62,6 @@ def test_the_id_of_a_summary_opens_it_down_to_the_messages(sessions: Run, store_
 
 def _id(sessions: Run) -> str:
     return "session " + str(next(one for one in sessions("list", "--json").json if one["title"] == "Harbour")["id"])
-
-
-# -- search --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("7.6")
@@ -202,9 +196,6 @@ def test_a_conversation_is_deleted_and_renamed_as_a_whole(compacted: Run) -> Non
     assert "is now called 'Quay'" in compacted("rename", second, "Quay").err
     assert compacted("delete", "Quay", "-y", "--json").json["sessions"] == [first]
     assert compacted("list", "--json").json == []
-
-
-# -- what messages may hold ----------------------------------------------------------------------------------------
 
 
 def test_nothing_that_a_message_says_reaches_the_terminal_as_a_command(sessions: Run, store_file: Path) -> None:

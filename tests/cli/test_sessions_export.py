@@ -106,9 +106,6 @@ def test_many_messages_are_written_in_little_memory(tmp_path: Path, form: str) -
     assert peak < written / 4
 
 
-# -- whole conversations -------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def long_talk(sessions: Run, store_file: Path) -> tuple[Run, list[str]]:
     """Forty-five steps with a compaction every tenth, and a reply that broke off."""

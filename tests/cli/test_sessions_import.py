@@ -48,9 +48,6 @@ def test_conversations_become_sessions_with_their_names_models_and_prompts(sessi
     assert sessions("search", "Bern", "--json").json["hits"][0]["title"] == "trip-2"
 
 
-# -- Claude Code ---------------------------------------------------------------------------------------------------
-
-
 def logged(session: str, *words: str) -> list[dict[str, Any]]:
     lines: list[dict[str, Any]] = [{"type": "summary", "summary": "A talk", "leafUuid": "x"}]
     for place, text in enumerate(words):
@@ -92,9 +89,6 @@ def test_a_whole_projects_folder_is_imported_with_the_times_of_its_logs(sessions
     assert (again["known"], again["messages"]) == (2, 0)
 
 
-# -- exports -------------------------------------------------------------------------------------------------------
-
-
 def test_an_export_cannot_choose_an_id_that_is_a_path_or_a_command(sessions: Run, tmp_path: Path) -> None:
     body = {
         "kind": "everlong-conversation/1",
@@ -108,9 +102,6 @@ def test_an_export_cannot_choose_an_id_that_is_a_path_or_a_command(sessions: Run
     (file,) = (tmp_path / "out").iterdir()
     assert file.name.startswith("session_20")
     assert "\x1b" not in sessions("list").out
-
-
-# -- interruption --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for a child alone")

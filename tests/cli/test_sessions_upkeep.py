@@ -36,9 +36,6 @@ def hits(program: Run, text: str) -> int:
     return len(program("search", "--substring", text, "--json").json["hits"])
 
 
-# -- asking --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("arguments", [["delete", "Key"], ["forget", CODEWORD], ["forget", "--session", "Key"]])
 def test_what_cannot_be_undone_is_asked_first(filled: Run, arguments: list[str]) -> None:
     declined = filled(*arguments, stdin=b"n\n")
@@ -47,9 +44,6 @@ def test_what_cannot_be_undone_is_asked_first(filled: Run, arguments: list[str])
     assert (unanswered.code, "--yes" in unanswered.err) == (2, True)
     assert hits(filled, CODEWORD) == 2
     assert filled(*arguments, stdin=b"y\n").code == 0
-
-
-# -- delete --------------------------------------------------------------------------------------------------------
 
 
 def test_a_deleted_session_is_gone_and_with_maintenance_its_messages(filled: Run) -> None:
@@ -62,9 +56,6 @@ def test_a_deleted_session_is_gone_and_with_maintenance_its_messages(filled: Run
     assert hits(filled, CODEWORD) == 0
     assert hits(filled, "Hi.") == 1
     assert filled("verify").code == 0
-
-
-# -- forget --------------------------------------------------------------------------------------------------------
 
 
 def test_a_forgotten_text_is_found_nowhere_also_not_in_summaries_or_the_file(filled: Run, store_file: Path) -> None:

@@ -8,7 +8,6 @@ import re
 import stat
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,15 @@ import pytest
 from everlong.cli.clients.client import ConfigurationFile
 from everlong.cli.clients.formats import JSON, value_at
 from everlong.errors import ConfigError
-from tests.cli.client_files import EXISTING, FILES, quiet_port, scratch_home
+from tests.cli.client_files import EXISTING, FILES, address, scratch_home
 from tests.cli.conftest import Run
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the places of files are those of Linux")
+__all__ = ["address"]
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the places of files are those of Linux"),
+    pytest.mark.usefixtures("address"),
+]
 
 WITH_FILE = list(FILES)
 
@@ -28,14 +32,6 @@ WITH_FILE = list(FILES)
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return scratch_home(tmp_path / "home", monkeypatch)
-
-
-@pytest.fixture(autouse=True)
-def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Where the gateway would be by the settings; there is none."""
-    with quiet_port() as port:
-        monkeypatch.setenv("EVERLONG_GATEWAY__PORT", str(port))
-        yield f"http://127.0.0.1:{port}"
 
 
 def writing() -> tuple[str, ...]:
@@ -49,9 +45,6 @@ def existing(home: Path, client: str) -> Path:
     path.write_text(EXISTING[client], encoding="utf-8")
     path.chmod(0o640)
     return path
-
-
-# -- writing -----------------------------------------------------------------------------------------------------------
 
 
 def test_no_client_is_pointed_at_a_gateway_that_does_not_run(run: Run, home: Path, address: str) -> None:
@@ -78,7 +71,7 @@ def test_an_existing_file_keeps_all_of_its_lines(run: Run, home: Path, address: 
 
 
 @pytest.mark.parametrize("client", WITH_FILE)
-def test_writing_twice_changes_nothing(run: Run, home: Path, client: str) -> None:
+def test_writing_twice_changes_nothing_and_undo_restores_every_byte(run: Run, home: Path, client: str) -> None:
     path = existing(home, client)
     run("setup", client, *writing())
     once = path.read_bytes()
@@ -86,21 +79,11 @@ def test_writing_twice_changes_nothing(run: Run, home: Path, client: str) -> Non
     assert (ran.code, path.read_bytes()) == (0, once)
     assert "nothing was changed" in ran.err
     assert "has these settings already" in run("setup", client).err
-
-
-@pytest.mark.parametrize("client", WITH_FILE)
-def test_undo_restores_every_byte(run: Run, home: Path, client: str) -> None:
-    path = existing(home, client)
-    run("setup", client, *writing())
     run("setup", client, "--write", "--url", "http://127.0.0.1:9999")
-    ran = run("setup", client, "--undo")
-    assert ran.code == 0
+    assert run("setup", client, "--undo").code == 0
     assert path.read_bytes() == EXISTING[client].encode()
     assert stat.S_IMODE(path.stat().st_mode) == 0o640
     assert list(path.parent.glob("*everlong*")) == []
-
-
-# -- undo after other changes ------------------------------------------------------------------------------------------
 
 
 def test_undo_keeps_what_the_client_wrote_since(run: Run, home: Path) -> None:
@@ -152,8 +135,6 @@ def test_half_a_character_in_a_file_is_no_reason_to_break_it(run: Run, home: Pat
     assert path.read_text(encoding="utf-8") == '{"note": "\\ud83d"}'
 
 
-# -- what cannot be written --------------------------------------------------------------------------------------------
-
 BROKEN = {
     "claude-code": '{"env": {"A": 1}\n"model": "opus"}',
     "codex": 'model = "gpt-5\n',
@@ -202,9 +183,6 @@ def test_a_json_file_with_comments_is_shown_what_it_needs_and_stays_as_it_is(
     assert ran.code == 1
     assert "it has comments, which would be lost" in ran.err
     assert path.read_text(encoding="utf-8") == text
-
-
-# -- each client -------------------------------------------------------------------------------------------------------
 
 
 def claude_variables(home: Path) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +26,6 @@ TALK = [
     user("Now write the docs."),
     assistant("Done."),
 ]
-
-
-@pytest.fixture
-def store(store_file: Path) -> Iterator[Store]:
-    with Store.open(store_file) as opened:
-        yield opened
 
 
 @pytest.fixture

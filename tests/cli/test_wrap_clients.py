@@ -104,9 +104,6 @@ def write(home: Path, client: str, text: str) -> Path:
     return path
 
 
-# -- Codex -------------------------------------------------------------------------------------------------------------
-
-
 def test_codex_with_a_provider_of_its_own_goes_through_the_gateway_to_that_providers_address(
     wrapped: Wrap, tmp_path: Path, home: Path
 ) -> None:
@@ -121,9 +118,6 @@ def test_codex_with_a_provider_of_its_own_goes_through_the_gateway_to_that_provi
         ran = wrapped("--port", "0", "--", stand_in(tmp_path, "codex", CALL))
         assert ran.stdout == "Hello.\n"
         assert len(model.requests) == 1
-
-
-# -- Claude Code -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("where", ["word", "variable", "file"])
@@ -141,9 +135,6 @@ def test_claude_code_learns_the_window_of_a_model_that_it_does_not_know(
     seen = wrapped.started("claude", *words)
     assert seen.env["CLAUDE_CODE_MAX_CONTEXT_TOKENS"] == "262144"
     assert "CLAUDE_CODE_MAX_CONTEXT_TOKENS" not in wrapped.started("claude", "--model", "claude-opus-4-8").env
-
-
-# -- the others --------------------------------------------------------------------------------------------------------
 
 
 def test_aiders_own_file_is_overruled_and_its_variables_are_kept(wrapped: Wrap, home: Path) -> None:
@@ -173,9 +164,6 @@ json.dump(values, open(name, "w"))
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/folder/[\w-]+/v1\n", ran.stdout)
     kept = json.loads(path.read_bytes())["providers"]["anthropic"]
     assert kept["settings"] == {"provider": "anthropic", "apiKey": "sk-new"}
-
-
-# -- the line at the end -----------------------------------------------------------------------------------------------
 
 
 def test_when_the_program_ends_one_line_says_what_went_through(

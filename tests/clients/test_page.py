@@ -20,31 +20,15 @@ from bench.clients.script import Plan, expected_files, plan_of_one_prompt, short
 from bench.clients.session import open_desk, written
 
 from everlong.store import Store
+from tests.cli.client_files import TITLES, commands_of
 from tests.gateway.served import program as served_gateway
 from tests.program import everlong_program
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.matrix
 
-PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
-SECTIONS: dict[str, str] = dict(
-    re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", PAGE.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-)
-TITLES = {
-    "claude-code": "Claude Code",
-    "codex": "Codex",
-    "opencode": "opencode",
-    "pi": "pi",
-    "cline": "Cline",
-    "aider": "aider",
-}
 ADDRESSES = ("ANTHROPIC_BASE_URL", "OPENAI_API_BASE")
 """Variables by which the clients of the matrix are told an address; a file must do that here."""
-
-
-def commands_of(title: str) -> list[list[str]]:
-    blocks = re.findall(r"^```sh\n(.*?)^```", SECTIONS[title], re.DOTALL | re.MULTILINE)
-    return [shlex.split(line, comments=True) for block in blocks for line in block.splitlines() if line.strip()]
 
 
 def plan_for(program: Program) -> Plan:
@@ -120,8 +104,8 @@ def free_port() -> Iterator[int]:
 
 def test_every_client_of_the_matrix_has_a_section_and_no_command_is_left_out() -> None:
     assert set(TITLES) == {program.name for program in PROGRAMS.values()}
-    for name, title in TITLES.items():
-        wrap, *setup = commands_of(title)
+    for name in TITLES:
+        wrap, *setup = commands_of(name)
         assert wrap[:3] == ["everlong", "wrap", "--"]
         assert setup == [["everlong", "setup", name, *more] for more in ([], ["--write"], ["--undo"])]
 
@@ -129,7 +113,7 @@ def test_every_client_of_the_matrix_has_a_section_and_no_command_is_left_out() -
 @pytest.mark.parametrize("program", TITLES, indirect=True)
 def test_the_commands_of_the_page_lead_the_client_through_the_gateway(program: Program, tmp_path: Path) -> None:
     plan = plan_for(program)
-    wrap, show, write, undo = commands_of(TITLES[program.name])
+    wrap, show, write, undo = commands_of(program.name)
     with open_desk(program, [plan], through_gateway=False, window=200_000) as desk, free_port() as port:
         place = desk.place(plan)
         person = Person(program, place, tmp_path, port)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,6 @@ Load = Callable[..., LoadedSettings]
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in [name for name in os.environ if name.startswith("EVERLONG_")]:
-        monkeypatch.delenv(name)
     folder = tmp_path / "settings"
     folder.mkdir()
     monkeypatch.setenv("EVERLONG_HOME", str(folder))

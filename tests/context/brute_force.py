@@ -57,9 +57,6 @@ def most_allowed(engine: ContextCompressor, repaired: Sequence[Message]) -> int:
     )
 
 
-# -- with a summary ----------------------------------------------------------------------------------------------------
-
-
 def _with_summary(repaired: Sequence[Message], start: int, counter: MessageCounter, cost: dict[int, int]) -> int:
     tail = repaired[start:]
     asked = _asked(repaired)
@@ -136,9 +133,6 @@ def _tails(repaired: Sequence[Message]) -> list[int]:
     return [i for i in cuts if i == cuts[-1] or not any(map(looks_inserted, repaired[i : cuts[-1]]))]
 
 
-# -- shorter results ---------------------------------------------------------------------------------------------------
-
-
 def _shortest_of_tail(message: Message, counter: MessageCounter, cost: dict[int, int]) -> int:
     """A message of the tail with as little as its text can become."""
     if message["role"] == "tool":
@@ -157,9 +151,6 @@ def _cleared(message: Message, counter: MessageCounter) -> Message:
     if message["role"] != "tool" or (is_text and len(words(message)) <= LONGEST_UNCLEARED):
         return message
     return min([message, {**message, "content": CLEARED_RESULT}], key=counter.count)
-
-
-# -- without a summary -------------------------------------------------------------------------------------------------
 
 
 def _without_summary(repaired: Sequence[Message], counter: MessageCounter, cost: dict[int, int]) -> Iterator[int]:

@@ -10,6 +10,7 @@ import pytest
 from everlong import ContextCompressor, ExtractiveSummarizer, Message, SummaryRequest
 from everlong.context.chronicle import Chronicle
 from everlong.context.document import SECTIONS, SummaryDocument
+from everlong.context.record import Step, read_steps
 from everlong.tokens import EstimatingCounter
 from tests.context.builders import assistant, call, long_session, output, summary_text, user
 
@@ -350,3 +351,78 @@ def test_the_decisions_of_a_models_summary_are_carried_on() -> None:
 def test_nothing_to_say_still_gives_a_summary() -> None:
     assert Chronicle().write(100, COUNT) == ""
     assert told([user("Hi"), assistant(output(40))]).items["Goal"] == ['- First request: "Hi" (turn 1)']
+
+
+# -- plans -------------------------------------------------------------------------------------------------------------
+
+
+WANTED = [("completed", "Read the berth tables"), ("in_progress", "Write the parser"), ("pending", "Test it")]
+
+
+def plan(*messages: Message) -> list[tuple[str, str]]:
+    return [(item.state, item.text) for item in Chronicle().extended([user("Import the tables."), *messages]).plan]
+
+
+@pytest.mark.spec("9.7")
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("TodoWrite", {"todos": [{"content": t, "status": s, "activeForm": t} for s, t in WANTED]}),
+        ("update_plan", {"explanation": "now", "plan": [{"step": t, "status": s} for s, t in WANTED]}),
+        ("todowrite", {"todos": [{"id": str(n), "content": t, "status": s} for n, (s, t) in enumerate(WANTED)]}),
+        ("update_todo", {"items": [{"text": t, "status": "done" if s == "completed" else s} for s, t in WANTED]}),
+        ("manage_todo_list", {"todoList": [{"id": n, "title": t, "status": s} for n, (s, t) in enumerate(WANTED)]}),
+        (
+            "read_file",
+            {"path": "a.py", "task_progress": "- [x] Read the berth tables\n- [~] Write the parser\n- [ ] Test it"},
+        ),
+    ],
+)
+def test_a_plan_is_read_whatever_its_tool_is_called(name: str, arguments: dict[str, Any]) -> None:
+    assert plan(*call(1, name, "ok", **arguments)) == WANTED
+
+
+def test_a_plan_that_was_refused_is_none_and_a_list_that_the_agent_says_counts_without_a_tool() -> None:
+    todos = [{"content": "A", "status": "pending"}]
+    assert plan(*call(1, "TodoWrite", "<tool_use_error>invalid</tool_use_error>", todos=todos)) == []
+    said = assistant("The plan:\n- [x] Read the berth tables\n- [ ] Test it")
+    assert plan(said, *call(1, "bash", "a.py", command="ls")) == [WANTED[0], WANTED[2]]
+
+
+# -- outcomes and files ------------------------------------------------------------------------------------------------
+
+
+def one(messages: list[Message]) -> Step:
+    (step,) = read_steps(messages)
+    return step
+
+
+@pytest.mark.parametrize(
+    ("command", "result", "has_failed"),
+    [
+        ("pytest", "2 failed\n<returncode>1</returncode>", True),
+        ("pytest", "Exit code 2\nusage: pytest", True),
+        ("pytest", "2 failed, and the word error stands here", False),
+        ("pylint src", "E0602: undefined-variable\nYour code has been rated at 3.10/10", False),
+        ("npm test", "<returncode>0</returncode>\nerror: this is printed by the test of errors", False),
+        ("grep -n x a.py", "Command exited with code 1", False),
+        ("npm test", "Command aborted", False),
+    ],
+)
+def test_a_command_failed_if_its_exit_code_says_so(command: str, result: str, has_failed: bool) -> None:
+    assert one(bash(1, command, result)).failed == has_failed
+
+
+def test_files_are_those_that_were_changed_and_are_still_there() -> None:
+    chronicle = Chronicle().extended(
+        [
+            user("Mend the import."),
+            *call(1, "read", "text", path="src/other.py"),
+            *bash(2, "sed -i '12s/a/b/' src/tables.py", ""),
+            *bash(3, "cat <<'EOF' > fix.py\nopen('x')\nEOF\npython fix.py > log.txt", ""),
+            *bash(4, "rm fix.py && git checkout -- src/tables.py", ""),
+            *call(5, "write", "ok", path="tests/test_berths.py", content="..."),
+            *call(6, "edit", "<error>no such file</error>", path="gone.py", old="x"),
+        ]
+    )
+    assert chronicle.files == {"log.txt": "created", "tests/test_berths.py": "created"}

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import pytest
+import re
 
-from everlong import ContextCompressor
+import pytest
+from hypothesis import given, strategies as st
+
+from everlong import ContextCompressor, Message
 from everlong.context.chronicle import _FILE, _QUOTED_TURN, Chronicle
-from everlong.context.digest import without_marks
+from everlong.context.digest import escaped, redacted_ends, without_marks
 from everlong.context.document import _EMPTY_ITEM, SummaryDocument
+from everlong.context.names import names_by_line
 from everlong.context.oversized import is_stub
 from everlong.context.record import _NUMBER, checklist
 from everlong.context.rule_wording import is_rule, sentences
 from everlong.context.summarizers import clean_answer
-from tests.context.builders import call, long_session, summary_text
+from tests.context.builders import call, long_session, summary_text, user
+from tests.examples import length
 
 LONG = 300_000
 
@@ -91,3 +96,76 @@ def test_a_plan_without_end_costs_no_square_of_time_and_its_end_is_told(merge: b
     told = summary_text(ContextCompressor(32_000).compress([*long_session(40), *work, *long_session(20)[3:]]))
     assert f"- Plan (0 of {1_000 if merge else 60_000} done), its last items:" in told
     assert "moor 59999" in told
+
+
+HUGE = length(300_000, 30_000)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [user("#" * HUGE)],
+        [user("@." * HUGE)],
+        [user(". " * HUGE)],
+        [user("。" * HUGE)],
+        call(1, "bash", "=" * HUGE + "a", command="make"),
+        call(1, "bash", "a\n" * HUGE, command="make"),
+        call(1, "bash", "ok", command="sed -" + "i" * HUGE),
+        call(1, "bash", "ok", command="sed -i '" * (HUGE // 8)),
+        call(1, "rows", "ok", rows=[{"id": f"row_{n}"} for n in range(HUGE // 10)]),
+    ],
+    ids=lambda messages: str(messages)[:60],
+)
+def test_the_work_on_a_message_does_not_grow_with_the_square_of_its_size(messages: list[Message]) -> None:
+    # Work that grew with the square of these sizes would not end while anyone waits.
+    assert len(Chronicle().extended([user("Go."), *messages]).write(400, len)) <= 400
+
+
+@given(st.text("# \t>*-a\n\\", max_size=30))
+def test_headings_are_escaped_at_the_beginning_of_a_line_only(text: str) -> None:
+    lines = [re.sub(r"^([ \t>*-]*)(#{1,6}[ \t])", r"\1\\\2", line) for line in text.split("\n")]
+    assert escaped(text) == "\n".join(lines)
+
+
+def test_a_line_of_very_many_names_is_read_in_one_pass() -> None:
+    # Other threads wait for the whole line, and only a test that hangs would show that it takes too long.
+    assert names_by_line(["at 11 of a.py " * 400_000, "one"]) == [("11", "a.py"), ()]
+
+
+KEEP = 1_500
+TOKEN = f"eyJ{'a1B2' * 8}.eyJ{'c3D4' * 75}.{'e5F6' * 20}"
+"""So much longer than its mark that hardly more than the ends of a text with many is left."""
+SECRETS = {
+    "json": '  "password": "{secret}",\n',
+    "escaped": '  \\"password\\": \\"{secret}\\",\\n ',
+    "yaml": "password: {secret}\r\n",
+    "argument": "deploy --password {secret} --now\n",
+    "bearer": "Authorization: Bearer {secret}\n",
+    "url": "see postgres://fog:{secret}@lamp/db\n",
+}
+
+
+@pytest.mark.parametrize("shape", SECRETS)
+def test_a_secret_does_not_pass_where_the_cut_parts_it_from_its_name(shape: str) -> None:
+    lines = [
+        f'  "jwt": "{TOKEN}",\n{SECRETS[shape].format(secret=f"hunter2X{number:02}foghorn9")}' for number in range(12)
+    ]
+    period = len(lines[0])
+    for shift in range(period):
+        assert "foghorn9" not in redacted_ends("".join(lines) + "x" * shift, KEEP)
+
+
+@pytest.mark.parametrize("length", [40, 900])
+def test_a_long_secret_does_not_pass_in_part(length: int) -> None:
+    secret = ("k7Qz" * length)[:length]
+    before = "fog at nine\n" * 300 + f"Authorization: Bearer {secret}\n"
+    for words in range(1_200):
+        assert secret[-12:] not in redacted_ends(before + "y" * (words % 2) + " y" * (words // 2), KEEP)
+
+
+def test_both_ends_stay_and_the_mark_tells_what_lies_between() -> None:
+    text = "first lamp\n" + "fog at nine\n" * 1_000 + "last lamp\n"
+    shown = redacted_ends(text, KEEP)
+    assert shown.startswith("first lamp\n")
+    assert shown.endswith("last lamp\n")
+    assert len(shown) < KEEP + 50

@@ -23,8 +23,6 @@ from tests.examples import few
 KNOWN = Prices(cache_read=0.1, cache_write=1.25, output=5.0, are_known=True)
 WORDS = "the quick brown fox jumps over the lazy dog and then some more of it "
 
-# -- budgets -----------------------------------------------------------------------------------------------------------
-
 
 @pytest.mark.spec("3.3")
 def test_the_computed_values_of_a_200k_window_at_defaults() -> None:
@@ -148,9 +146,6 @@ def test_an_automatic_threshold_follows_the_mix_of_tool_output_and_talk_and_says
     )
 
 
-# -- the pace ----------------------------------------------------------------------------------------------------------
-
-
 def pace(window: int, settings: dict[str, Any] | None = None, **parts: Any) -> Pace:
     return compute_pace(compute_budgets(compression_values(settings), window), **parts)
 
@@ -196,9 +191,6 @@ def test_a_prompt_stays_below_the_step_in_its_price() -> None:
     assert pace(1_000_000, fixed=150_000, dearer_above=200_000).room == 850_000  # it cannot be kept below
 
 
-# -- waiting -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("left", [None, 60_000], ids=["first", "next"])
 def test_a_compaction_waits_until_waiting_has_cost_as_much(left: int | None) -> None:
     figures, waiting, tokens = pace(200_000, fixed=34_000), Waiting(left), 107_000
@@ -209,9 +201,6 @@ def test_a_compaction_waits_until_waiting_has_cost_as_much(left: int | None) -> 
     assert waiting.paid >= figures.compaction_cost(tokens, KNOWN, asks_model=False)
     dearer = Waiting(paid=waiting.paid)
     assert dearer.reason(tokens, figures, KNOWN, asks_model=True) == "cheaper"
-
-
-# -- whole conversations -----------------------------------------------------------------------------------------------
 
 
 def text(tokens: int) -> str:
@@ -253,9 +242,6 @@ def test_a_session_of_three_windows_is_compacted_seldom_and_far_enough(
         assert engine.last_prompt_tokens < engine.pace.room + size + 60
         messages = [*messages, *step(number, size)]
     assert 2 <= len(sizes) <= 3 / 0.15
-
-
-# -- after an overflow -------------------------------------------------------------------------------------------------
 
 
 def test_a_refusal_that_names_its_figures_leads_below_the_limit_in_our_own_count() -> None:

@@ -12,14 +12,16 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, strategies as st
 
-from everlong.context import boundary, pruning
+from everlong.context import ContextCompressor, boundary, pruning
 from everlong.context.invariants import check_all
-from everlong.context.literals import COMPACTION_NOTE, SUMMARY_PREFIX
+from everlong.context.literals import COMPACTION_NOTE, SUMMARY_PREFIX, summary_indices
+from everlong.context.report import CompactionReport
 from everlong.errors import TargetUnreachable
 from everlong.model import Message, leading_system_count
+from everlong.testing.strategies import conversations
 from tests.context import brute_force
 from tests.context.brute_force import least_possible, most_allowed
-from tests.context.engines import Setup, many_examples, repaired, setups
+from tests.context.engines import Setup, many_examples, repaired, setups, some_examples
 from tests.context.protocol import (
     latest_request,
     looks_inserted,
@@ -36,21 +38,47 @@ conversation = wild_conversations()
 setup = setups()
 
 
+def compacted(messages: list[Message], setup: Setup) -> tuple[list[Message], CompactionReport]:
+    """What an engine makes of a conversation, and what it says about that."""
+    engine = setup.engine()
+    result = engine.compress(messages)
+    assert engine.last_report is not None
+    return result, engine.last_report
+
+
 def tokens(engine_setup: Setup, messages: Sequence[Message]) -> int:
     return sum(engine_setup.engine().counter.counts(messages))
 
 
-@pytest.mark.spec("1.1", "5.4", "5.9")
+@pytest.mark.spec("1.1", "5.2", "5.4", "5.9")
 @many_examples
 @given(conversation, setup)
-def test_a_result_satisfies_every_invariant_also_by_rules_written_independently(
+def test_a_result_satisfies_every_invariant_by_rules_written_independently_and_fits_or_is_the_least_possible(
     messages: list[Message], setup: Setup
 ) -> None:
-    result, mended = setup.compress(messages), repaired(messages)
+    engine = setup.engine()
+    result, mended = engine.compress(messages, focus_topic=setup.focus), repaired(messages)
     assert check_all(result, mended) == []
     assert problems(result) == []
     assert role_problems(result) == []
-    assert tokens(setup, result) <= tokens(setup, mended)
+    size = tokens(setup, result)
+    assert size <= tokens(setup, mended)
+    assert size <= most_allowed(engine, mended)
+    own, kept_as_they_were = [words(message) for message in messages], [bones(message) for message in mended]
+    for message in result:
+        if looks_like_summary(message):
+            begin = words(message).split("\n[…")[0]
+            assert any(text.startswith(begin) for text in own) or words(message).startswith(f"{SUMMARY_PREFIX}\n\n")
+        elif not looks_inserted(message):
+            assert bones(message) in kept_as_they_were
+
+
+def bones(message: Message) -> Message:
+    """A message without its words."""
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    thinking = [part for part in parts if isinstance(part, dict) and part.get("type") == "thinking"]
+    return {**message, "content": thinking}
 
 
 @pytest.mark.spec("5.4")
@@ -63,33 +91,18 @@ def test_a_repaired_list_is_valid_and_repairing_it_again_changes_nothing(message
     assert repaired(mended) == mended
 
 
-@pytest.mark.spec("5.2", "5.9")
-@many_examples
-@given(conversation, setup)
-def test_a_result_fits_the_threshold_or_is_the_least_possible(messages: list[Message], setup: Setup) -> None:
-    engine = setup.engine()
-    result = engine.compress(messages)
-    size = sum(engine.counter.counts(result))
-    assert size <= most_allowed(engine, repaired(messages))
-
-
 @pytest.mark.spec("5.9")
 @many_examples
 @given(conversation, setup)
-def test_the_input_is_left_as_it_is(messages: list[Message], setup: Setup) -> None:
+def test_the_input_is_left_as_it_is_and_equal_engines_give_equal_results(messages: list[Message], setup: Setup) -> None:
     before, as_text = copy.deepcopy(messages), json.dumps(messages)
     identities = [id(message) for message in messages]
-    setup.compress(messages).clear()
+    result = setup.compress(messages)
+    assert result == setup.compress(copy.deepcopy(messages))
+    result.clear()
     assert messages == before
     assert json.dumps(messages) == as_text
     assert [id(message) for message in messages] == identities
-
-
-@pytest.mark.spec("5.9")
-@many_examples
-@given(conversation, setup)
-def test_equal_engines_give_equal_results(messages: list[Message], setup: Setup) -> None:
-    assert setup.compress(messages) == setup.compress(copy.deepcopy(messages))
 
 
 @pytest.mark.spec("5.5", "5.9")
@@ -109,10 +122,7 @@ def test_a_second_compaction_at_once_changes_nothing(messages: list[Message], se
 @given(conversation, setup)
 def test_the_latest_user_message_stands_word_for_word_after_the_summary(messages: list[Message], setup: Setup) -> None:
     latest = latest_request(repaired(messages))
-    engine = setup.engine()
-    result = engine.compress(messages)
-    report = engine.last_report
-    assert report is not None
+    result, report = compacted(messages, setup)
     start = 0
     if report.outcome == "summarized":
         start = 1 + next(index for index, message in enumerate(result) if looks_like_summary(message))
@@ -123,16 +133,13 @@ def test_the_latest_user_message_stands_word_for_word_after_the_summary(messages
 @many_examples
 @given(conversation, setup)
 def test_the_system_prompt_keeps_its_words_and_gains_one_note(messages: list[Message], setup: Setup) -> None:
-    engine = setup.engine()
     mended = repaired(messages)
+    result, report = compacted(messages, setup)
     system = mended[: leading_system_count(mended)]
-    result = engine.compress(messages)
     kept = result[: len(system)]
     assert [message["role"] for message in kept] == [message["role"] for message in system]
     for was, now in zip(system, kept, strict=True):
         assert words(now) in (words(was), "\n".join(filter(None, (words(was), COMPACTION_NOTE))))
-    report = engine.last_report
-    assert report is not None
     if report.outcome == "summarized" and system:
         assert notes(kept) == max(1, notes(system))
     else:
@@ -145,10 +152,7 @@ def test_the_system_prompt_keeps_its_words_and_gains_one_note(messages: list[Mes
 def test_a_summarized_conversation_has_one_summary_more_than_what_was_kept_of_it(
     messages: list[Message], setup: Setup
 ) -> None:
-    engine = setup.engine()
-    result = engine.compress(messages)
-    report = engine.last_report
-    assert report is not None
+    result, report = compacted(messages, setup)
     if report.outcome == "summarized":
         at = next(index for index, message in enumerate(result) if looks_like_summary(message))
         assert words(result[at]).startswith(f"{SUMMARY_PREFIX}\n\n")
@@ -164,10 +168,7 @@ def test_a_summarized_conversation_has_one_summary_more_than_what_was_kept_of_it
 @many_examples
 @given(conversation, setup)
 def test_the_tail_is_the_inputs_own_messages_unless_they_were_shortened(messages: list[Message], setup: Setup) -> None:
-    engine = setup.engine()
-    result = engine.compress(messages)
-    report = engine.last_report
-    assert report is not None
+    result, report = compacted(messages, setup)
     if report.outcome != "summarized":
         return
     tail = repaired(messages)[report.boundaries.tail_start :]
@@ -208,36 +209,6 @@ def test_a_target_is_met_or_the_error_names_a_least_that_can_be_reached(
         assert unreachable.least <= least_possible(mended, counter) + slack
 
 
-@pytest.mark.spec("5.4")
-@many_examples
-@given(conversation, setup)
-def test_every_summary_is_from_the_input_or_begins_with_all_the_words_of_the_contract(
-    messages: list[Message], setup: Setup
-) -> None:
-    own = [words(message) for message in messages]
-    for message in filter(looks_like_summary, setup.compress(messages)):
-        begin = words(message).split("\n[…")[0]
-        assert any(text.startswith(begin) for text in own) or words(message).startswith(f"{SUMMARY_PREFIX}\n\n")
-
-
-@pytest.mark.spec("5.4")
-@many_examples
-@given(conversation, setup)
-def test_what_is_kept_keeps_its_calls_and_its_thinking(messages: list[Message], setup: Setup) -> None:
-    kept_as_they_were = [bones(message) for message in repaired(messages)]
-    for message in setup.compress(messages):
-        if not looks_inserted(message):
-            assert bones(message) in kept_as_they_were
-
-
-def bones(message: Message) -> Message:
-    """A message without its words."""
-    content = message.get("content")
-    parts = content if isinstance(content, list) else []
-    thinking = [part for part in parts if isinstance(part, dict) and part.get("type") == "thinking"]
-    return {**message, "content": thinking}
-
-
 @pytest.mark.spec("5.9")
 def test_results_do_not_depend_on_how_python_hashes() -> None:
     program = (
@@ -264,3 +235,76 @@ def test_the_brute_force_reads_the_contract_with_the_same_numbers() -> None:
     assert brute_force.LEAST_SUMMARY == boundary.LEAST_SUMMARY
     assert brute_force.SHORTEST_RESULT == pruning.SHORTEST_RESULT
     assert brute_force.SHORTEST_TEXT == pruning.SHORTEST_TEXT
+
+
+# -- engines in use ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("5.4", "5.5")
+@some_examples
+@given(wild_conversations(), st.lists(wild_conversations(), min_size=1, max_size=2), setup)
+def test_a_conversation_that_goes_on_compacts_again_as_well(
+    messages: list[Message], further: list[list[Message]], setup: Setup
+) -> None:
+    engine = setup.engine()
+    for more in further:
+        messages = [*engine.compress(messages), *more]
+    mended = repaired(messages)
+    # The engine knows its own summary by memory, also where nothing beside it tells.
+    summaries = summary_indices(mended, engine.protect_first_n, engine._summaries)
+    result = engine.compress(messages)
+    size = sum(engine.counter.counts(result))
+    assert check_all(result, mended, summaries) == []
+    assert problems(result) + role_problems(result) == []
+    assert size <= sum(engine.counter.counts(mended))
+    assert size <= most_allowed(engine, mended)
+
+
+@pytest.mark.spec("5.4", "5.5")
+@many_examples
+@given(st.lists(conversations(), min_size=2, max_size=4), setup)
+def test_there_is_one_summary_and_one_note_however_often_a_conversation_is_compacted(
+    parts: list[list[Message]], setup: Setup
+) -> None:
+    engine = setup.engine()
+    messages: list[Message] = [{"role": "system", "content": "You are a careful agent."}]
+    for part in parts:
+        messages = engine.compress([*messages, *(m for m in part if m["role"] != "system")])
+        assert sum(map(looks_like_summary, messages)) == notes(messages) <= 1
+
+
+@pytest.mark.spec("5.2", "5.9")
+@many_examples
+@given(
+    wild_conversations(),
+    st.sampled_from((0.3, 0.9, 1.3, 3.0)),
+    st.sampled_from((0, 100, 300, 1_000, 5_000)),
+    st.sampled_from((0, 700)),
+)
+def test_a_target_is_met_in_the_providers_own_tokens(
+    messages: list[Message], scale: float, target: int, overhead: int
+) -> None:
+    engine = ContextCompressor(8_000, overhead_tokens=overhead)
+    said: list[Message] = [{"role": "user", "content": "how many tokens is this?\n" * 200}]
+    engine.should_compress_preflight(said)
+    engine.update_from_response({"prompt_tokens": int(engine.counter.total(said) * scale) + overhead})
+    try:
+        engine.compress(messages, target_tokens=target)
+    except TargetUnreachable as unreachable:
+        target = unreachable.least
+        engine.compress(messages, target_tokens=target)
+    report = engine.last_report
+    assert report is not None
+    assert report.tokens_after <= target
+
+
+@pytest.mark.spec("1.2", "4.1")
+@many_examples
+@given(wild_conversations(), st.sampled_from((0, 500, 7_000)))
+def test_a_compacted_conversation_is_not_compacted_again_at_once(messages: list[Message], overhead: int) -> None:
+    engine = ContextCompressor(32_000, overhead_tokens=overhead)
+    result = engine.compress(messages)
+    least = least_possible(repaired(messages), engine.counter) + overhead
+    if least <= engine.threshold_tokens:
+        assert engine.last_prompt_tokens <= engine.threshold_tokens
+        assert engine.estimate_tokens(result) == engine.last_prompt_tokens

@@ -43,8 +43,6 @@ def grown(messages: list[Message]) -> list[Message]:
     return [*messages, *long_session(60)[3:]]
 
 
-# -- a model's summary stays as it was written -------------------------------------------------------------------------
-
 ODD = """\
 ## Goal
 - Build `PyLinter._discover_files`, see tests/lint — and **nothing** else.
@@ -143,9 +141,6 @@ def test_a_summary_that_is_longer_than_asked_for_takes_room_of_the_tail() -> Non
     assert summary_text(result).startswith(answer)
     assert sum(engine.counter.counts(result)) <= 1_400
     assert model.asked == 1
-
-
-# -- failures and cool-downs -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("5.7")

@@ -1,18 +1,13 @@
-"""Engines that each break one clause of the contract, and are the built-in compressor in everything else.
-
-Each says in its docstring which clause it breaks and some words of what the kit must tell its author.
-"""
+"""Engines that each break one clause of the contract, and are the built-in compressor in everything else."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from everlong import ContextCompressor, Message
 from everlong.testing.engine_contract.subject import tokens
-
-Clause = str
 
 
 class Sound(ContextCompressor):
@@ -30,355 +25,148 @@ class Sound(ContextCompressor):
         return result
 
 
-def broken_engines() -> Iterator[tuple[type, Clause, str]]:
-    """Each engine with its clause and the words that the finding must have."""
-    for value in list(globals().values()):
-        if isinstance(value, type) and value.__module__ == __name__ and value is not Sound:
-            clause, _, words = (value.__doc__ or "").partition(": ")
-            yield value, clause, words
+class Broken(NamedTuple):
+    """An engine, the clause that it breaks, and some words of what the kit must tell its author."""
+
+    clause: str
+    words: str
+    engine: type
 
 
-class Nameless(Sound):
-    """Making one: name is ''; make it one word"""
+def answering(value: Any) -> Callable[..., Any]:
+    """Return a method that takes anything and always returns the same."""
+    return lambda *_args, **_kwargs: value
 
-    name = ""
+
+def spoilt(clause: str, words: str, values: dict[str, Any] | None = None, **members: Any) -> Broken:
+    """Spoil an engine by members of its class, or by values that each new one gets."""
+
+    def made(self: Sound, context_length: int) -> None:
+        Sound.__init__(self, context_length)
+        vars(self).update(values or {})
+
+    return Broken(clause, words, type("Spoilt", (Sound,), members | ({"__init__": made} if values else {})))
 
 
-class CallsItsName(Sound):
-    """Making one: name is a method; make it a property"""
+def find(name: str = "find", **more: Any) -> dict[str, Any]:
+    return {"name": name, "description": "Find.", "parameters": {"type": "object", "properties": {}}, **more}
 
-    def name(self) -> str:  # type: ignore[override]
-        return "method"
+
+def without_its_last_calls(_: Sound, result: list[Message], _messages: list[Message]) -> list[Message]:
+    last = max((n for n, m in enumerate(result) if m.get("tool_calls")), default=None)
+    return result if last is None else [*result[:last], *result[last + 1 :]]
+
+
+def with_answers_of_its_own(_: Sound, result: list[Message], _messages: list[Message]) -> list[Message]:
+    calls = result[-1].get("tool_calls") or [] if result else []
+    return [*result, *({"role": "tool", "tool_call_id": call["id"], "content": ""} for call in calls)]
+
+
+def without_the_request(_: Sound, result: list[Message], messages: list[Message]) -> list[Message]:
+    asked = [message for message in messages if message["role"] == "user"]
+    return [message for message in result if not asked or message != asked[-1]]
+
+
+def with_a_note(_: Sound, result: list[Message], _messages: list[Message]) -> list[Message]:
+    return [*result, {"role": "assistant", "content": "This conversation was compacted."}] if result else result
+
+
+def marked_in_place(_: Sound, result: list[Message], messages: list[Message]) -> list[Message]:
+    for message in messages:
+        message["seen"] = True
+    return result
+
+
+def cut_in_place(_: Sound, result: list[Message], messages: list[Message]) -> list[Message]:
+    messages[:] = result
+    return messages
 
 
 class RaisesWhenMade:
-    """Making one: making an engine with no argument raised RuntimeError: no database (broken.py, line"""
-
     def __init__(self) -> None:
         raise RuntimeError("no database")
 
 
 class LacksAMethod:
-    """Making one: the engine has no should_compress(), compress(), which every host calls"""
-
     name = "lacking"
     context_length = 16_000
-
-    def update_from_response(self, usage: dict[str, Any]) -> None:
-        """Nothing."""
-
-
-class DeafToItsWindow(Sound):
-    """Making one: made for a window of 16000, the engine has context_length 200000"""
-
-    def __init__(self) -> None:
-        super().__init__(200_000)
-
-    def update_model(self, model: str, context_length: int, *args: Any, **kwargs: Any) -> None:
-        """Nothing."""
-
-
-class CountsInFloats(Sound):
-    """Attributes: last_prompt_tokens is 0.0 in a new engine; it must be an int"""
-
-    last_prompt_tokens = 0.0  # type: ignore[assignment]
-
-
-class BeginsWithOne(Sound):
-    """Attributes: compression_count is 1 in a new engine; it must be 0 at first"""
-
-    compression_count = 1
-
-
-class ProtectsNothingKnown(Sound):
-    """Attributes: protect_last_n is None; it must be an int of 0 or more"""
-
-    def __init__(self, context_length: int) -> None:
-        super().__init__(context_length)
-        self.protect_last_n = None  # type: ignore[assignment]
-
-
-class SharesByHundreds(Sound):
-    """Attributes: threshold_percent is 50; it must be a share of the window between 0.0 and 1.0"""
-
-    def __init__(self, context_length: int) -> None:
-        super().__init__(context_length)
-        self.threshold_percent = 50
-
-
-class NoThreshold(Sound):
-    """Attributes: threshold_tokens is 0 in a window of 16000; it must be an int from 1 to 16000"""
-
-    def __init__(self, context_length: int) -> None:
-        super().__init__(context_length)
-        self.threshold_tokens = 0
-
-
-class IgnoresUsage(Sound):
-    """Usage: last_prompt_tokens is 0; take over usage["prompt_tokens"]"""
-
-    def update_from_response(self, usage: dict[str, Any]) -> None:
-        """Nothing."""
+    update_from_response = answering(None)
 
 
 class TrustsUsage(Sound):
-    """Usage: raised KeyError: 'total_tokens' (broken.py, line"""
-
     def update_from_response(self, usage: dict[str, Any]) -> None:
         super().update_from_response(usage)
         self.last_total_tokens = usage["total_tokens"]
 
 
 class KeepsNone(Sound):
-    """Usage: last_completion_tokens is None; it must stay an int: use usage.get(…) or 0"""
-
     def update_from_response(self, usage: dict[str, Any]) -> None:
         super().update_from_response(usage)
         self.last_completion_tokens = usage.get("completion_tokens", 0)
 
 
 class EmptiesUsage(Sound):
-    """Usage: changed the dict that it was given; only read it"""
-
     def update_from_response(self, usage: dict[str, Any]) -> None:
         super().update_from_response(usage)
         usage.pop("completion_tokens", None)
 
 
 class NeverCompacts(Sound):
-    """Deciding when: should_compress(16000) returned False in a window of 16000; it must be the bool True"""
-
     def should_compress(self, prompt_tokens: int | None = None) -> bool:  # noqa: ARG002 - part of the contract
         return False
 
 
-class AlwaysCompacts(Sound):
-    """Deciding when: should_compress(0) returned True in a window of 16000; it must be the bool False"""
-
-    def should_compress(self, prompt_tokens: int | None = None) -> bool:  # noqa: ARG002 - part of the contract
-        return True
-
-
-class NeedsANumber(Sound):
-    """Deciding when: should_compress() returned False after a response of 16000 tokens; without an argument"""
-
-    def should_compress(self, prompt_tokens: int | None = None) -> bool:
-        return (prompt_tokens or 0) >= self.threshold_tokens
-
-
-class AnswersWithNumbers(Sound):
-    """Deciding when: has_content_to_compress() returned 0 for an empty list; it must be a bool"""
-
-    def has_content_to_compress(self, messages: list[Message]) -> bool:
-        return len(messages)  # type: ignore[return-value]
-
-
 class StatusOfObjects(Sound):
-    """Status: get_status() before a session cannot be written as JSON"""
-
     def get_status(self) -> dict[str, Any]:
         return super().get_status() | {"engine": self}
 
 
-class StatusOfItsOwn(Sound):
-    """Status: lacks last_prompt_tokens, threshold_tokens, context_length, compression_count, usage_percent;"""
-
-    def get_status(self) -> dict[str, Any]:
-        return {"nodes": 3}
-
-
-class ToolWithASpace(Sound):
-    """Tools: a tool is called 'find it'; providers take 1 to 64 letters, digits, _ and -"""
-
-    def get_tool_schemas(self) -> list[dict[str, Any]]:
-        return [{"name": "find it", "description": "Find.", "parameters": {"type": "object", "properties": {}}}]
-
-
-class ToolTwice(Sound):
-    """Tools: two tools are called 'find'; every tool needs a name of its own"""
-
-    def get_tool_schemas(self) -> list[dict[str, Any]]:
-        return [{"name": "find", "description": "Find.", "parameters": {"type": "object", "properties": {}}}] * 2
-
-
-class ToolWithoutASchema(Sound):
-    """Tools: the tool 'find' has parameters ['query']; they must be a JSON schema of type object"""
-
-    def get_tool_schemas(self) -> list[dict[str, Any]]:
-        return [{"type": "function", "function": {"name": "find", "description": "Find.", "parameters": ["query"]}}]
-
-
 class TrustsModels(Sound):
-    """Tools: raised KeyError: 'query' (broken.py, line"""
-
-    def get_tool_schemas(self) -> list[dict[str, Any]]:
-        query = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
-        return [{"name": "find", "description": "Find.", "parameters": query}]
+    get_tool_schemas = answering([find()])
 
     def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
         return args["query"] if name == "find" else super().handle_tool_call(name, args, **kwargs)
 
 
 class AnswersWithDicts(Sound):
-    """Tools: every call must be answered with a text"""
-
-    def get_tool_schemas(self) -> list[dict[str, Any]]:
-        return [{"name": "find", "description": "Find.", "parameters": {"type": "object", "properties": {}}}]
+    get_tool_schemas = answering([find()])
 
     def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
         return {"found": 0} if name == "find" else super().handle_tool_call(name, args, **kwargs)  # type: ignore[return-value]
 
 
 class RaisesForUnknownTools(Sound):
-    """Tools: handle_tool_call('no_such_tool', {}) raised ValueError: no_such_tool"""
-
     def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
         del args, kwargs
         raise ValueError(name)
 
 
-class OtherErrorText(Sound):
-    """Tools: return the JSON text {"error": "Unknown tool: no_such_tool"}, or super()"""
-
-    def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
-        del args, kwargs
-        return json.dumps({"error": f"{name}?"})
-
-
-class ReturnsNothing(Sound):
-    """What comes back: returned None; return a list of messages"""
-
-    def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
-        del result, messages
-        return None  # type: ignore[return-value]
-
-
-class ReturnsTexts(Sound):
-    """What comes back: returned a list that is none of messages: message 0: expected a dict with a role, got str"""
-
-    def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
-        del messages
-        return ["summary", *result]  # type: ignore[list-item]
-
-
-class CutsThroughCalls(Sound):
-    """What comes back: answers no call before it); cut only between whole groups"""
-
-    def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
-        del messages
-        last = max((n for n, m in enumerate(result) if m.get("tool_calls")), default=None)
-        return result if last is None else [*result[:last], *result[last + 1 :]]
-
-
-class AnswersForTheTools(Sound):
-    """What comes back: the calls that wait for a result are no longer ['a', 'b']; leave the last assistant"""
-
-    def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
-        del messages
-        calls = result[-1].get("tool_calls") or [] if result else []
-        return [*result, *({"role": "tool", "tool_call_id": call["id"], "content": ""} for call in calls)]
-
-
-class ReturnsObjects(Sound):
-    """What comes back: cannot be written as JSON"""
-
-    def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
-        del messages
-        return [{**message, "seen": {1, 2}} for message in result]
-
-
 class RaisesForPictures(Sound):
-    """What comes back: raised AttributeError: 'list' object has no attribute 'strip'"""
-
     def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
         for message in messages:
             (message["content"] or "").strip()
         return super().compress(messages, *args, **kwargs)
 
 
-class DropsTheRequest(Sound):
-    """What must survive: the latest user message is missing or not after the summary; keep that message word"""
-
-    def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
-        asked = [message for message in messages if message["role"] == "user"]
-        return [message for message in result if not asked or message != asked[-1]]
-
-
-class DropsThePrompt(Sound):
-    """What must survive: the system prompt is lost; keep the leading system messages"""
-
-    def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
-        del messages
-        return [message for message in result if message["role"] != "system"]
-
-
-class CutsInPlace(Sound):
-    """Hands off: compress() changed the list that it was given"""
-
-    def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
-        messages[:] = result
-        return messages
-
-
-class MarksMessages(Sound):
-    """Hands off: compress() changed a message of the list that it was given"""
-
-    def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
-        for message in messages:
-            message["seen"] = True
-        return result
-
-
-class AddsANote(Sound):
-    """Size: return the list as it was (mended, if need be) where nothing is gained"""
-
-    def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
-        del messages
-        return [*result, {"role": "assistant", "content": "This conversation was compacted."}] if result else result
-
-
-class DoesNothing(Sound):
-    """Size: three calls of compress() left about"""
-
-    def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
-        del result
-        return messages
-
-
 class KeepsTheOldFigure(Sound):
-    """Size: set it to an estimate of the new list, or the next turn compacts again"""
-
     def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
         self.last_prompt_tokens = tokens(messages)
         return result
 
 
 class CountsNothing(Sound):
-    """Size: after one compress() that changed something compression_count is 0; add 1 to it"""
-
     def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
         del messages
         self.compression_count = 0
         return result
 
 
-class TrustsPairs(Sound):
-    """Broken lists: compress() returned a list that providers refuse"""
-
-    def spoilt(self, result: list[Message], messages: list[Message]) -> list[Message]:
-        return messages if len(messages) < 40 else result
-
-
 class TakesNoTopic(Sound):
-    """Arguments: raised TypeError: TakesNoTopic.compress() got an unexpected keyword argument 'focus_topic'"""
-
     def compress(self, messages: list[Message], current_tokens: int | None = None) -> list[Message]:  # type: ignore[override]
         return super().compress(messages, current_tokens)
 
 
 class DeclaresMoreThanItTakes(Sound):
-    """Arguments: raised NotImplementedError: memory_context"""
-
     def compress(  # type: ignore[override]
         self,
         messages: list[Message],
@@ -392,37 +180,107 @@ class DeclaresMoreThanItTakes(Sound):
 
 
 class StartsWithAnIdOnly(Sound):
-    """Life cycle: it must take the session's id and any further keyword argument (**kwargs)"""
-
     def on_session_start(self, session_id: str) -> None:  # type: ignore[override]
         """Nothing."""
 
 
-class ResetsNothing(Sound):
-    """Reset: after on_session_reset() last_prompt_tokens is"""
-
-    def on_session_reset(self) -> None:
-        """Nothing."""
-
-
 class ForgetsItsWindow(Sound):
-    """Reset: changed context_length or threshold_tokens: the model is still the same"""
-
     def on_session_reset(self) -> None:
         super().on_session_reset()
         self.context_length = 0
 
 
-class KeepsItsWindow(Sound):
-    """Another model: after update_model('other-model', 8000, …) context_length is 16000; set it to 8000"""
-
-    def update_model(self, model: str, context_length: int, *args: Any, **kwargs: Any) -> None:
-        """Nothing."""
-
-
 class KeepsItsThreshold(Sound):
-    """Another model: compute it anew: it was 12000 in a window of 16000"""
-
     def update_model(self, model: str, context_length: int, *args: Any, **kwargs: Any) -> None:
         del model, args, kwargs
         self.context_length = context_length
+
+
+def made_for_more(self: Sound) -> None:
+    Sound.__init__(self, 200_000)
+
+
+_NO_SCHEMA = {"type": "function", "function": find(parameters=["query"])}
+_UNKNOWN = json.dumps({"error": "no_such_tool?"})
+
+BROKEN = [
+    spoilt("Making one", "name is ''; make it one word", name=""),
+    spoilt("Making one", "name is a method; make it a property", name=answering("method")),
+    Broken(
+        "Making one", "an engine with no argument raised RuntimeError: no database (broken.py, line", RaisesWhenMade
+    ),
+    Broken("Making one", "the engine has no should_compress(), compress(), which every host calls", LacksAMethod),
+    spoilt(
+        *("Making one", "made for a window of 16000, the engine has context_length 200000"),
+        __init__=made_for_more,
+        update_model=answering(None),
+    ),
+    spoilt("Attributes", "last_prompt_tokens is 0.0 in a new engine; it must be an int", last_prompt_tokens=0.0),
+    spoilt("Attributes", "compression_count is 1 in a new engine; it must be 0 at first", compression_count=1),
+    spoilt("Attributes", "protect_last_n is None; it must be an int of 0 or more", {"protect_last_n": None}),
+    spoilt("Attributes", "must be a share of the window between 0.0 and 1.0", {"threshold_percent": 50}),
+    spoilt("Attributes", "is 0 in a window of 16000; it must be an int from 1 to 16000", {"threshold_tokens": 0}),
+    spoilt("Usage", 'is 0; take over usage["prompt_tokens"]', update_from_response=answering(None)),
+    Broken("Usage", "raised KeyError: 'total_tokens' (broken.py, line", TrustsUsage),
+    Broken("Usage", "last_completion_tokens is None; it must stay an int: use usage.get(…) or 0", KeepsNone),
+    Broken("Usage", "changed the dict that it was given; only read it", EmptiesUsage),
+    Broken("Deciding when", "should_compress(16000) returned False in a window of 16000", NeverCompacts),
+    spoilt("Deciding when", "should_compress(0) returned True in a window", should_compress=answering(True)),
+    spoilt(
+        *("Deciding when", "should_compress() returned False after a response of 16000 tokens; without an argument"),
+        should_compress=lambda self, prompt_tokens=None: (prompt_tokens or 0) >= self.threshold_tokens,
+    ),
+    spoilt(
+        *("Deciding when", "has_content_to_compress() returned 0 for an empty list; it must be a bool"),
+        has_content_to_compress=lambda _self, messages: len(messages),
+    ),
+    Broken("Status", "get_status() before a session cannot be written as JSON", StatusOfObjects),
+    spoilt(
+        *("Status", "lacks last_prompt_tokens, threshold_tokens, context_length, compression_count, usage_percent;"),
+        get_status=answering({"nodes": 3}),
+    ),
+    spoilt("Tools", "a tool is called 'find it'; providers take", get_tool_schemas=answering([find("find it")])),
+    spoilt("Tools", "two tools are called 'find'; every tool needs a", get_tool_schemas=answering([find()] * 2)),
+    spoilt(
+        *("Tools", "the tool 'find' has parameters ['query']; they must be a JSON schema of type object"),
+        get_tool_schemas=answering([_NO_SCHEMA]),
+    ),
+    Broken("Tools", "raised KeyError: 'query' (broken.py, line", TrustsModels),
+    Broken("Tools", "every call must be answered with a text", AnswersWithDicts),
+    Broken("Tools", "handle_tool_call('no_such_tool', {}) raised ValueError: no_such_tool", RaisesForUnknownTools),
+    spoilt("Tools", 'text {"error": "Unknown tool: no_such_tool"}, or super()', handle_tool_call=answering(_UNKNOWN)),
+    spoilt("What comes back", "returned None; return a list of messages", spoilt=answering(None)),
+    spoilt(
+        *("What comes back", "a list that is none of messages: message 0: expected a dict with a role, got str"),
+        spoilt=lambda _self, result, _messages: ["summary", *result],
+    ),
+    spoilt("What comes back", "answers no call before it); cut only between", spoilt=without_its_last_calls),
+    spoilt("What comes back", "a result are no longer ['a', 'b']; leave the last", spoilt=with_answers_of_its_own),
+    spoilt(
+        *("What comes back", "cannot be written as JSON"),
+        spoilt=lambda _self, result, _messages: [{**message, "seen": {1, 2}} for message in result],
+    ),
+    Broken("What comes back", "raised AttributeError: 'list' object has no attribute 'strip'", RaisesForPictures),
+    spoilt("What must survive", "the latest user message is missing or not after", spoilt=without_the_request),
+    spoilt(
+        *("What must survive", "the system prompt is lost; keep the leading system messages"),
+        spoilt=lambda _self, result, _messages: [message for message in result if message["role"] != "system"],
+    ),
+    spoilt("Hands off", "compress() changed the list that it was given", spoilt=cut_in_place),
+    spoilt("Hands off", "compress() changed a message of the list that it was given", spoilt=marked_in_place),
+    spoilt("Size", "return the list as it was (mended, if need be) where nothing is gained", spoilt=with_a_note),
+    spoilt("Size", "three calls of compress() left about", spoilt=lambda _self, _result, messages: messages),
+    Broken("Size", "set it to an estimate of the new list, or the next turn compacts again", KeepsTheOldFigure),
+    Broken("Size", "one compress() that changed something compression_count is 0; add 1 to it", CountsNothing),
+    spoilt(
+        *("Broken lists", "compress() returned a list that providers refuse"),
+        spoilt=lambda _self, result, messages: messages if len(messages) < 40 else result,
+    ),
+    Broken("Arguments", "compress() got an unexpected keyword argument 'focus_topic'", TakesNoTopic),
+    Broken("Arguments", "raised NotImplementedError: memory_context", DeclaresMoreThanItTakes),
+    Broken("Life cycle", "must take the session's id and any further keyword argument (**kwargs)", StartsWithAnIdOnly),
+    spoilt("Reset", "after on_session_reset() last_prompt_tokens is", on_session_reset=answering(None)),
+    Broken("Reset", "changed context_length or threshold_tokens: the model is still the same", ForgetsItsWindow),
+    spoilt("Another model", "context_length is 16000; set it to 8000", update_model=answering(None)),
+    Broken("Another model", "compute it anew: it was 12000 in a window of 16000", KeepsItsThreshold),
+]

@@ -28,10 +28,9 @@ from everlong.gateway.writer import StoreWriter
 from everlong.store import Store
 from everlong.store.database import Database
 from everlong.store.opening import open_database
+from everlong.testing import ModelServer
 from tests.gateway.upstream import Hangup, Headers, Wire, read_headers
 from tests.waiting import PATIENCE
-
-__all__ = ["TENANT", "Answer", "Raw", "Running", "run_gateway"]
 
 TENANT = "x-test-tenant"
 
@@ -132,6 +131,18 @@ def run_gateway(
         opened.close()
         assert not any(folder.glob("*.jsonl")), "something is left in the journal"
         shutil.rmtree(folder)
+
+
+@contextmanager
+def modelled(
+    script: Any, folder: Path, settings: Mapping[str, Any] | None = None, *, window: int = 200_000, **more: Any
+) -> Iterator[tuple[ModelServer, Running]]:
+    """Run a gateway in front of a model server, with its store in a folder."""
+    with (
+        ModelServer(script, window=window) as model,
+        run_gateway(model.url, str(folder / "store.db"), settings, **more) as running,
+    ):
+        yield model, running
 
 
 @dataclass

@@ -22,8 +22,6 @@ from tests.gateway.running import Raw
 from tests.program import everlong_program
 from tests.waiting import PATIENCE
 
-__all__ = ["Program", "program", "raw", "serving"]
-
 
 @contextmanager
 def serving(

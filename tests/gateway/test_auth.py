@@ -40,9 +40,6 @@ def headers(**given: str) -> CIMultiDict[str]:
     return CIMultiDict({name.replace("_", "-"): value for name, value in given.items()})
 
 
-# -- who is let in -----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("given", "tenant", "spoken"),
     [
@@ -110,9 +107,6 @@ def test_any_other_address_does(host: str) -> None:
     check_bind(GatewaySettings.model_validate({"keys": KEYS}), host)
 
 
-# -- through a gateway -------------------------------------------------------------------------------------------------
-
-
 def test_the_official_clients_see_a_refusal_of_their_own_kind(upstream: Upstream, tmp_path: Path) -> None:
     with serving(upstream.url, tmp_path, {"keys": KEYS}) as hosted:
         said: Any = [{"role": "user", "content": "hi"}]
@@ -160,9 +154,6 @@ def test_two_keys_never_see_each_others_conversations(model: ModelServer, tmp_pa
         with Store.open(tmp_path / "served.db", tenant) as store:
             counts[tenant] = len(store.sessions.newest(limit=10))
     assert counts == {"ada": 1, "bob": 1, "local": 0}
-
-
-# -- whose key goes on -------------------------------------------------------------------------------------------------
 
 
 def routes(**gateway: Any) -> Routes:

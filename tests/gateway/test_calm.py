@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.gateway.endless import APIS, play
 
 from everlong.gateway import compaction
-from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
-from tests.gateway.running import Running, run_gateway
+from tests.examples import few, length
+from tests.gateway.running import Running, modelled
 from tests.waiting import PATIENCE, until
 
 WINDOW = 40_000
@@ -55,10 +56,7 @@ def send(running: Running, turns: int, model: str = MODEL) -> None:
 
 @pytest.mark.spec("4.5")
 def test_a_client_that_moves_its_markers_is_compacted_seldom(tmp_path: Path) -> None:
-    with (
-        ModelServer(looks, window=WINDOW) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), SETTINGS) as running,
-    ):
+    with modelled(looks, tmp_path, SETTINGS, window=WINDOW) as (model, running):
         for turns in range(60):
             send(running, turns)
         assert model.rejections == []
@@ -86,10 +84,7 @@ def test_a_conversation_is_compacted_as_far_as_it_came_while_its_summary_was_wri
             return Answer("## Goal\n- Watch the harbour.\n\n## Progress\n### Done\n- Looked at many places.\n")
         return looks(ask)
 
-    with (
-        ModelServer(slow_writer, window=4 * WINDOW) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
-    ):
+    with modelled(slow_writer, tmp_path, settings, window=4 * WINDOW, summarizer=None) as (model, running):
         turns = 0
         while not writing.is_set():
             assert turns < 100
@@ -121,12 +116,8 @@ def test_the_first_request_after_a_compaction_ahead_is_calm_too_with_the_step_th
             until(lambda: not compactor._ahead)  # it is answered under the old view, and the next under the new one
         return looks(ask)
 
-    with (
-        ModelServer(waits, window=window) as model,
-        run_gateway(
-            model.url, str(tmp_path / "store.db"), {"models": {MODEL: {"context_length": window}}}, summarizer=None
-        ) as running,
-    ):
+    settings = {"models": {MODEL: {"context_length": window}}}
+    with modelled(waits, tmp_path, settings, window=window, summarizer=None) as (model, running):
         compactor = running.gateway._compactor
         for turns in range(1, 400, 4):  # a step is 4 results
             send(running, turns)
@@ -136,3 +127,15 @@ def test_the_first_request_after_a_compaction_ahead_is_calm_too_with_the_step_th
                 break
         smallest = min(one.prompt_tokens for one in model.requests[-4:])
         assert 0.45 <= smallest / (0.5 * window) <= 0.60
+
+
+@pytest.mark.spec("4.2")
+@pytest.mark.parametrize("api", few(APIS))
+def test_a_client_that_only_appends_never_hits_the_wall(api: str) -> None:
+    window = length(16_000, 12_000)
+    played = play(length(90, 60), api, window)
+    assert played.errors == played.rejections == played.problems == []
+    assert played.largest_prompt < window < played.history_tokens
+    assert sum(played.compactions.values()) >= 3
+    assert played.read_share >= 0.85  # a short session has more of its beginnings in it than a long one
+    assert (played.known(literal=True), played.known(literal=False) >= 7) == (10, True)

@@ -23,14 +23,8 @@ from everlong.gateway.formats import (
     path_of_folder,
 )
 from everlong.model import Message
+from tests.context.builders import user
 from tests.gateway.running import TENANT, Running
-
-
-def user(text: str) -> Message:
-    return {"role": "user", "content": text}
-
-
-# -- the program -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -55,9 +49,6 @@ def test_the_user_agent_names_the_program(agent: str, name: str | None) -> None:
     assert client_of({"user-agent": agent}) == name
 
 
-# -- its folder --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "path",
     [
@@ -76,9 +67,6 @@ def test_the_path_of_a_request_names_an_absolute_folder_of_any_system(path: str)
     assert folder_in_path(name) == (path, None)
     wrapped = path_of_folder(Path(path), "aider").removeprefix("/folder/")
     assert folder_in_path(wrapped) == (path, "aider")
-
-
-# -- what it asks on the side ------------------------------------------------------------------------------------------
 
 
 def is_aside(*messages: Message | str, system: str = "", tools: bool = False, max_tokens: int = 0) -> bool:

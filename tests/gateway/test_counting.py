@@ -82,8 +82,6 @@ def test_of_any_other_conversation_the_clients_own_bytes_are_counted(upstream: U
             assert counted[-1] == body
 
 
-# -- upstreams that do not count ---------------------------------------------------------------------------------------
-
 NO_MODEL = b'{ "type":"error","error":{"type":"not_found_error","message":"model: claude-nope"},"request_id":"r1" }'
 
 

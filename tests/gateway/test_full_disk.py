@@ -244,3 +244,29 @@ def test_a_file_that_another_process_has_locked_holds_up_no_new_conversation(
 
 def _is_empty(folder: Path) -> bool:
     return all(not path.stat().st_size for path in (folder / "home").glob("gateway-spool/*.jsonl"))
+
+
+def test_a_balancer_hears_of_a_stop_before_anybody_is_refused(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.script = answer_of
+    with gateway(upstream, tmp_path) as served:
+        assert ready(served) == 200
+        served.tell(signal.SIGTERM)
+        until(lambda: ready(served) == 503)
+        with raw(served.address) as client:
+            assert Talk(client, "late").ask()[0] == 200
+        served.tell(signal.SIGTERM)
+        served.end()
+
+
+def test_a_kept_connection_gets_its_answer_and_ends_with_it(upstream: Upstream, tmp_path: Path) -> None:
+    upstream.script = answer_of
+    with gateway(upstream, tmp_path) as served, raw(served.address) as client:
+        talk = Talk(client, "first")
+        assert talk.ask()[0] == 200
+        assert ready(served) == 200
+        served.tell(signal.SIGTERM)
+        until(lambda: ready(served) == 503)
+        got = client.ask(b'{"model":"m","messages":[{"role":"user","content":"again"}]}', "/v1/chat/completions")
+        assert (got.status, got.header("connection")) == (200, "close")
+        served.tell(signal.SIGTERM)
+        served.end()

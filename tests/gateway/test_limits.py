@@ -55,9 +55,6 @@ def test_requests_of_a_minute_may_come_at_once_and_then_one_by_one() -> None:
     refusal(lambda: limits.enter(*ada))
 
 
-# -- through a gateway -------------------------------------------------------------------------------------------------
-
-
 def test_the_official_clients_see_a_limit_as_one_of_the_api(upstream: Upstream, tmp_path: Path) -> None:
     keys = {"ada": {**KEYS["ada"], "requests_per_minute": 1}}
     said: Any = [{"role": "user", "content": "hi"}]

@@ -41,9 +41,6 @@ def read(client: Raw, *headers: tuple[str, str]) -> dict[str, float]:
     return numbers(answer.body.decode())
 
 
-# -- numbers -----------------------------------------------------------------------------------------------------------
-
-
 def test_requests_bytes_and_tokens_are_counted(model: ModelServer, tmp_path: Path) -> None:
     said: Any = [{"role": "user", "content": "hi"}]
     with serving(model.url, tmp_path, models={"m": {"input_price": 3.0}}) as hosted, raw(hosted.address) as client:
@@ -92,9 +89,6 @@ def test_the_numbers_need_a_key_where_there_are_keys(upstream: Upstream, tmp_pat
         assert client.ask(b"", "/metrics", method="GET").status == 401
         told = read(client, ("Authorization", f"Bearer {ADA}"))
     assert "ada" not in str(told)
-
-
-# -- log lines ---------------------------------------------------------------------------------------------------------
 
 
 def lines(kept: io.BytesIO) -> list[dict[str, Any]]:

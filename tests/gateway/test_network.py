@@ -2,18 +2,194 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import datetime
 import json
-from collections.abc import Iterator
-from pathlib import Path
+import ssl
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from yarl import URL
 
 from everlong.errors import ConfigError
 from everlong.gateway.upstream import Network
-from tests.gateway.proxies import Company, company
 from tests.gateway.running import run_gateway
 from tests.gateway.upstream import Upstream
+from tests.waiting import PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@dataclass
+class Proxy:
+    """A proxy that knows ``upstream.test`` and no other host, and keeps what it was asked."""
+
+    plain: int
+    """The port on loopback that stands for ``upstream.test``."""
+    secure: int = 0
+    """The port that stands for it behind TLS."""
+    login: str = ""
+    asked: list[str] = field(default_factory=list)
+    port: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        first, *lines = head.decode("latin-1").split("\r\n")
+        self.asked.append(first)
+        wanted = "Basic " + base64.b64encode(self.login.encode()).decode()
+        given = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        if self.login and given.get("proxy-authorization") != wanted:
+            writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n")
+            await _close(writer)
+            return
+        method, target, version = first.split(" ")
+        host = target.rpartition(":")[0] if method == "CONNECT" else urlsplit(target).hostname or ""
+        assert host == "upstream.test"
+        port = self.secure if method == "CONNECT" else self.plain
+        there, back = await asyncio.open_connection("127.0.0.1", port)
+        if method == "CONNECT":
+            writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        else:
+            path = urlsplit(target)._replace(scheme="", netloc="").geturl()
+            back.write("\r\n".join([f"{method} {path} {version}", *lines]).encode("latin-1"))
+        await asyncio.gather(_pass_on(reader, back), _pass_on(there, writer))
+
+
+@dataclass
+class Company:
+    """The network: its proxy, and the file with the certificate that its servers are signed with."""
+
+    proxy: Proxy
+    ca_file: Path
+
+
+@contextmanager
+def company(folder: Path, upstream: int, login: str = "") -> Iterator[Company]:
+    """Run a network in which ``upstream.test`` is a server on loopback: plain by http, behind TLS by https.
+
+    Args:
+        folder: where certificates are put.
+        upstream: the port of the server.
+        login: what the proxy wants to be told, as ``user:password``.
+    """
+    made = Company(Proxy(upstream, login=login), folder / "ca.pem")
+    context = _certified(folder, made.ca_file)
+    loop, ready, leaving = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
+
+    async def front(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", upstream)
+        await asyncio.gather(_pass_on(reader, back), _pass_on(there, writer))
+
+    async def run() -> None:
+        secure = await asyncio.start_server(front, "127.0.0.1", 0, ssl=context)
+        made.proxy.secure = secure.sockets[0].getsockname()[1]
+        proxy = await asyncio.start_server(made.proxy.serve, "127.0.0.1", 0)
+        made.proxy.port = proxy.sockets[0].getsockname()[1]
+        ready.set()
+        await leaving.wait()
+        for server in (secure, proxy):
+            server.close()
+        served = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in served:
+            task.cancel()
+        await asyncio.gather(*served, return_exceptions=True)
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
+    thread.start()
+    ready.wait(PATIENCE)
+    try:
+        yield made
+    finally:
+        loop.call_soon_threadsafe(leaving.set)
+        thread.join(PATIENCE)
+        loop.close()
+
+
+async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError, asyncio.CancelledError):
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    await _close(writer)
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        writer.close()
+        await writer.wait_closed()
+
+
+def _certified(folder: Path, ca_file: Path) -> ssl.SSLContext:
+    """Make a certificate for the upstream, and write down that of those who signed it."""
+    key, ca_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    root, name = _name("A company"), _name("upstream.test")
+    now = datetime.datetime.now(tz=datetime.UTC)
+    days = (now - datetime.timedelta(days=1), now + datetime.timedelta(days=2))
+    ca = (
+        _builder(root, root, ca_key.public_key(), days)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), critical=False)
+        .add_extension(_SIGNS, critical=True)
+        .sign(ca_key, hashes.SHA256())
+    )
+    leaf = (
+        _builder(name, root, key.public_key(), days)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("upstream.test")]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
+        .sign(ca_key, hashes.SHA256())
+    )
+    ca_file.write_bytes(ca.public_bytes(serialization.Encoding.PEM))
+    own = folder / "upstream.pem"
+    own.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        + leaf.public_bytes(serialization.Encoding.PEM)
+    )
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(own)
+    return context
+
+
+_SIGNS = x509.KeyUsage(
+    digital_signature=True,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    key_cert_sign=True,
+    crl_sign=True,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _builder(
+    name: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    days: tuple[datetime.datetime, datetime.datetime],
+) -> x509.CertificateBuilder:
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(issuer).public_key(key)
+    return made.serial_number(x509.random_serial_number()).not_valid_before(days[0]).not_valid_after(days[1])
+
 
 BODY = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hello"}]}).encode()
 NAMES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS")
@@ -39,9 +215,6 @@ def ask(where: str, folder: Path) -> tuple[int, str]:
         return answer.status, answer.body.decode()
 
 
-# -- proxies ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"])
 def test_an_upstream_by_https_is_asked_through_a_tunnel_that_only_it_can_read(
     variable: str, office: Company, upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -63,9 +236,6 @@ def test_a_certificate_that_nobody_trusts_is_an_error_that_says_what_to_do(
     assert "the certificate of https://upstream.test is not trusted" in said
     assert "SSL_CERT_FILE" in said
     assert not upstream.requests
-
-
-# -- hosts that are reached directly ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from everlong.agent.tools.workspace import Workspace
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
 from tests.examples import few, length
-from tests.gateway.running import Running, run_gateway
+from tests.gateway.running import Running, modelled
 
 WINDOW = 8_000
 MODEL = "claude-sonnet-5"
@@ -107,10 +107,7 @@ def gateway(
         "models": {MODEL: {"context_length": window}},
         "gateway": {"routes": {"*": {"recall": True}}},
     }
-    with (
-        ModelServer(script, window=WINDOW) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), given) as running,
-    ):
+    with modelled(script, tmp_path, given, window=WINDOW) as (model, running):
         yield running, model
 
 

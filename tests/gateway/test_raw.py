@@ -8,6 +8,7 @@ from array import array
 from typing import Any
 
 import pytest
+from bench.gateway.odd_requests import play, upstream_script
 from hypothesis import given, strategies as st
 
 from everlong.gateway.body import BrokenBody, read_body, read_more
@@ -19,6 +20,7 @@ from everlong.gateway.conversations import (
     hash_beginnings,
 )
 from everlong.store import Branch
+from tests.examples import few
 from tests.gateway.running import Raw, Running
 from tests.gateway.upstream import Upstream
 
@@ -170,3 +172,12 @@ def test_a_body_that_cannot_be_read_is_passed_on_with_a_warning(
         assert str(answer.header("x-everlong-warning")).startswith("not stored: ")
         assert "not stored" in caplog.text
     assert not list(relay.store().turns.since())
+
+
+@pytest.mark.parametrize("seed", few([1, 2, 3]))
+def test_odd_requests_do_no_harm(seed: int, relay: Running, upstream: Upstream) -> None:
+    upstream.script = upstream_script
+    outcomes, problems = play(relay, seed, 250)
+    assert problems == []
+    assert outcomes["200"] > 25  # many of them are odd inside only
+    assert relay.store().verify().problems == []

@@ -23,7 +23,7 @@ from everlong.agent.tools.hidden_tools import (
 )
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.tokens import counter_for
-from tests.gateway.running import Running, run_gateway
+from tests.gateway.running import Running, modelled, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
 
 MODEL = "custom-model"
@@ -231,8 +231,7 @@ def test_what_is_looked_up_is_cut_to_the_room_in_the_window(tmp_path: Path) -> N
         said += [{"role": "assistant", "content": "Noted."}]
     said += [{"role": "user", "content": "What of the harbour is mine?"}]
     with (
-        ModelServer(looks_up, window=window) as server,
-        run_gateway(server.url, str(tmp_path / "gateway.db"), settings) as running,
+        modelled(looks_up, tmp_path, settings, window=window) as (server, running),
         openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0) as gpt,
     ):
         gpt.chat.completions.create(model=MODEL, messages=said, tools=[CHAT_WEATHER])
@@ -253,8 +252,7 @@ def test_a_lookup_that_finds_no_room_compacts_the_conversation_first(is_streamed
         said += [{"role": "assistant", "content": "Noted."}]
     said += [{"role": "user", "content": "What of the harbour is mine again, again?"}]
     with (
-        ModelServer(looks_up, window=8_000) as server,
-        run_gateway(server.url, str(tmp_path / "gateway.db"), settings) as running,
+        modelled(looks_up, tmp_path, settings, window=8_000) as (server, running),
         openai.OpenAI(base_url=f"{running.url}/v1", api_key="made-up", max_retries=0) as gpt,
     ):
         answer: Any = gpt.chat.completions.create(

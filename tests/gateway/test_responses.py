@@ -21,7 +21,7 @@ from everlong.store import Store
 from everlong.store.turns import Turn, Turns
 from tests.gateway.running import TENANT, Raw, Running, run_gateway
 from tests.gateway.upstream import Exchange, Upstream
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 
 def text(words: str) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def test_several_replicas_go_on_with_each_others_responses(upstream: Upstream, p
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is, a request waits until what it follows is stored."""
-    monkeypatch.setattr("everlong.gateway.turn_queue._CATCH_UP_SECONDS", 20.0)
+    monkeypatch.setattr("everlong.gateway.turn_queue._CATCH_UP_SECONDS", PATIENCE)
 
 
 @pytest.fixture
@@ -178,7 +178,7 @@ def test_a_database_that_goes_away_at_any_step_loses_nothing_and_what_follows_fi
 
     upstream.script = slowly
     if failing == "add_finished":
-        monkeypatch.setattr("everlong.gateway.turn_queue._PATIENCE", 20.0)
+        monkeypatch.setattr("everlong.gateway.turn_queue._PATIENCE", PATIENCE)
     monkeypatch.setattr(STEPS[failing], failing, away)
     monkeypatch.setattr("everlong.gateway.turn_queue._CATCH_UP_SECONDS", 1.0)  # nobody waits for a server that is away
     asked = ["One?", "And two?", "And then three?", "Four in the end?"]
@@ -193,7 +193,7 @@ def test_a_database_that_goes_away_at_any_step_loses_nothing_and_what_follows_fi
             if number == 2:
                 until(lambda: failures)  # a later request may have come to its end before it could be begun
                 is_away.clear()
-                monkeypatch.setattr("everlong.gateway.turn_queue._CATCH_UP_SECONDS", 20.0)
+                monkeypatch.setattr("everlong.gateway.turn_queue._CATCH_UP_SECONDS", PATIENCE)
         until(lambda: not running.gateway.journal.waiting)
         said = [part for one in asked for part in (one, f"Reply {len(json.dumps(one))}.")]
         assert words(running, asked[-1]) == said[:-1]

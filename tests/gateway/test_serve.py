@@ -32,9 +32,6 @@ def hosted(upstream: Upstream, tmp_path: Path) -> Iterator[HostedGateway]:
         yield gateway
 
 
-# -- starting ----------------------------------------------------------------------------------------------------------
-
-
 def test_the_program_serves_both_official_clients_and_says_where(model: ModelServer, tmp_path: Path) -> None:
     with program("--port", "0", "--upstream", model.url, "--store", str(tmp_path / "s.db")) as served:
         assert served.first.startswith(f"everlong: listening on {served.address}, going to {model.url}; summaries by ")
@@ -88,9 +85,6 @@ def test_a_projects_file_does_not_say_where_keys_go(
     assert run("trust", "add").code == 0
     assert serve_module.gateway_settings({}).gateway.upstream is None
     assert "sets gateway.upstream, which no folder may" in capsys.readouterr().err
-
-
-# -- ending ------------------------------------------------------------------------------------------------------------
 
 
 def held_stream(upstream: Upstream) -> threading.Event:
@@ -152,9 +146,6 @@ def test_an_upstream_that_is_not_there_is_told_at_the_start(tmp_path: Path) -> N
         served.hear(f"the upstream {upstream} could not be reached")
         served.tell(signal.SIGTERM)
         assert served.end()[0] == 0
-
-
-# -- endpoints around conversations ------------------------------------------------------------------------------------
 
 
 def test_any_other_path_goes_through_untouched(upstream: Upstream, hosted: HostedGateway) -> None:

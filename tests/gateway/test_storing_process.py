@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,11 @@ from typing import Any
 
 import openai
 import pytest
+from aiohttp import ClientSession, ClientTimeout
+from bench.gateway.kills import Client, Seen, audit, drain
+from bench.gateway.serving import gateway
+from bench.gateway.upstreams import failing_upstream
+from bench.store.server import binaries, pair
 
 from everlong.errors import StoreUnavailable
 from everlong.gateway import writer as writers
@@ -252,3 +257,37 @@ def test_the_process_has_no_keys(tmp_path: Path, repeating: ModelServer, monkeyp
         if not Path(f"/proc/{process.pid}/environ").exists():
             pytest.skip("this system does not show the environment of a process")
         assert b"sk-made-up" not in Path(f"/proc/{process.pid}/environ").read_bytes()
+
+
+SETTINGS = {"models": {"m-1": {"context_length": 1_000_000}}, "auxiliary": {"compression": {"provider": "main"}}}
+ANSWERS = 40
+"""Answers with the leader, with nobody, and with the standby in its place."""
+
+
+async def load(address: str, *steps: Callable[[], None]) -> Seen:
+    """Let clients talk while one thing after the other happens; return what they saw."""
+    seen = Seen()
+    async with ClientSession(timeout=ClientTimeout(total=60)) as session:
+        talkers = [
+            asyncio.create_task(Client(f"client {number}", [(address, 0)], seen).talk(session)) for number in range(4)
+        ]
+        for step in (*steps, lambda: None):
+            before = len(seen.answered)
+            while len(seen.answered) < before + ANSWERS:
+                await asyncio.sleep(0.01)
+            await asyncio.to_thread(step)
+        seen.is_over = True
+        await asyncio.gather(*talkers)
+    return seen
+
+
+def test_a_standby_takes_over_and_every_answered_turn_is_stored_once(tmp_path: Path) -> None:
+    if binaries() is None:
+        pytest.skip("no PostgreSQL: install its server binaries (initdb, postgres)")
+    with pair() as servers, failing_upstream(0.0) as model:
+        Store.open(servers.url).close()
+        with gateway(model, servers.url, SETTINGS, tmp_path) as (address, _):
+            seen = asyncio.run(load(address, servers.kill_leader, servers.promote))
+            drained = drain(servers.url, tmp_path, seen)
+        assert (drained.lost, drained.left) == (0, 0)
+        assert audit(servers.url, seen) == []

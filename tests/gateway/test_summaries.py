@@ -17,7 +17,7 @@ from everlong.model import text_of
 from everlong.testing import ModelServer
 from everlong.testing.server import Answer, Ask, Call
 from tests.examples import few
-from tests.gateway.running import Running, run_gateway
+from tests.gateway.running import Running, modelled, run_gateway
 from tests.gateway.upstream import Upstream
 from tests.waiting import PATIENCE, until
 
@@ -67,10 +67,7 @@ def test_lines_of_the_conversation_serve_where_the_model_writes_none(answer: Ans
             return Answer("Go on.")
         return answer
 
-    with (
-        ModelServer(script, window=WINDOW) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), SETTINGS, summarizer=None) as running,
-    ):
+    with modelled(script, tmp_path, SETTINGS, window=WINDOW, summarizer=None) as (_, running):
         assert set(talk(running, "anthropic", tools=tools)) == {200}
         done = running.store().compactions()
         assert done
@@ -115,10 +112,7 @@ def test_a_request_that_has_to_wait_gets_a_summary_of_its_own_model(
 ) -> None:
     monkeypatch.setattr(compaction, "_UNKNOWN_SECONDS", 0.0)  # so that no compaction begins early
     settings = {**SETTINGS, "models": {"claude-sonnet-5": {"context_length": known}}}
-    with (
-        ModelServer(writes, window=WINDOW) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
-    ):
+    with modelled(writes, tmp_path, settings, window=WINDOW, summarizer=None) as (model, running):
         assert grow(running, api, lengths) == [200] * 4
         (done,) = running.store().compactions()
         assert done.summarizer == "own model"
@@ -140,10 +134,7 @@ def test_a_request_waits_no_longer_than_it_may(tmp_path: Path, monkeypatch: pyte
             go_on.wait(PATIENCE)
         return writes(ask)
 
-    with (
-        ModelServer(slow, window=WINDOW) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), SETTINGS, summarizer=None) as running,
-    ):
+    with modelled(slow, tmp_path, SETTINGS, window=WINDOW, summarizer=None) as (model, running):
         try:
             assert grow(running, "openai") == [200] * 4
             done = running.store().compactions()
@@ -229,10 +220,7 @@ def test_a_summary_that_is_there_early_is_kept_until_the_compaction_is_due(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script, window = SlowModel(steps=0), 100_000
-    with (
-        ModelServer(script, window=window) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), settings_for(window), summarizer=None) as running,
-    ):
+    with modelled(script, tmp_path, settings_for(window), window=window, summarizer=None) as (model, running):
         compactor = running.gateway._compactor
         monkeypatch.setattr(compactor, "_clock", lambda: script.now)
         history: list[dict[str, Any]] = []
@@ -263,8 +251,7 @@ def test_an_answer_to_the_last_request_before_a_compaction_begins_no_other(tmp_p
     window = 40_000
     settings = settings_for(window)
     with (
-        ModelServer(script, window=window) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
+        modelled(script, tmp_path, settings, window=window, summarizer=None) as (model, running),
         ThreadPoolExecutor(1) as pool,
     ):
         compactor, history = running.gateway._compactor, list[dict[str, Any]]()
@@ -299,10 +286,7 @@ def test_a_summary_that_comes_late_takes_the_place_of_the_lines_that_served_mean
             come.wait(PATIENCE)
         return writes(ask)
 
-    with (
-        ModelServer(late, window=WINDOW) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), SETTINGS, summarizer=None) as running,
-    ):
+    with modelled(late, tmp_path, SETTINGS, window=WINDOW, summarizer=None) as (model, running):
         history: list[dict[str, Any]] = []
         try:
             while not (done := running.store().compactions()):
@@ -359,10 +343,7 @@ def test_a_key_in_the_environment_sends_no_conversation_anywhere_else(
     monkeypatch.setenv("HTTPS_PROXY", upstream.url)
     monkeypatch.setenv("https_proxy", upstream.url)
     settings = {**SETTINGS, "auxiliary": {"compression": {"provider": "auto"}}, "gateway": summaries}
-    with (
-        ModelServer(writes, window=WINDOW) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), settings, summarizer=None) as running,
-    ):
+    with modelled(writes, tmp_path, settings, window=WINDOW, summarizer=None) as (_, running):
         assert set(talk(running, "anthropic")) == {200}
         done = running.store().compactions()
         assert done

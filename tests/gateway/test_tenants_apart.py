@@ -5,20 +5,26 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import uuid
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
+
+import pytest
 
 from everlong.config import Settings
 from everlong.gateway.compaction import ConversationCompactor
 from everlong.gateway.formats import path_of_folder
 from everlong.gateway.summaries import MOST_A_DAY, Summaries
 from everlong.gateway.window import Windows
+from everlong.store import Store
 from everlong.testing import ModelServer
+from tests.examples import length
 from tests.gateway.running import run_gateway
 from tests.gateway.served import raw, serving
 from tests.gateway.test_auth import ADA, BOB, KEYS
 from tests.gateway.upstream import Exchange, Upstream
+from tests.gateway.world import World, answer_to, problems_in, slowly
 
 CHAT = "/v1/chat/completions"
 
@@ -158,3 +164,51 @@ def test_those_who_begin_alike_in_two_folders_are_two_conversations_each_in_its_
             running.store()  # once it is stored
         found = list(running.store().conversations.newest())
     assert sorted(str(one.folder) for one in found) == sorted(map(str, folders))
+
+
+CONVERSATIONS = length(40, 12)
+STEPS = 4
+
+
+def tenants() -> list[str]:
+    return [f"{name}-{uuid.uuid4().hex[:8]}" for name in ("ada", "ben", "cleo")]
+
+
+@pytest.mark.parametrize("seed", range(1, 1 + length(2, 1)))
+def test_every_turn_is_where_it_belongs_after_a_restart_too(seed: int, tmp_path: Path) -> None:
+    path = str(tmp_path / "store.db")
+    world = World(seed, tenants(), CONVERSATIONS // 2)
+    with ModelServer(answer_to, faults=slowly) as model:
+        for _ in range(2):
+            with run_gateway(model.url, path) as running:
+                world.go_on(STEPS, lambda: [running.port])
+        assert not model.rejections
+        with Store.open(path) as opened:
+            assert problems_in(world, lambda tenant: Store(opened.database, tenant)) == []
+
+
+@pytest.mark.soak
+def test_every_turn_is_where_it_belongs_with_two_replicas_of_which_one_is_restarted(postgres_url: str) -> None:
+    world = World(3, tenants(), CONVERSATIONS // 2)
+    with ModelServer(answer_to, faults=slowly) as model, run_gateway(model.url, postgres_url) as lasting:
+        for _ in range(2):
+            with run_gateway(model.url, postgres_url) as running:
+                world.go_on(STEPS, lambda: [lasting.port, running.port])
+        assert not model.rejections
+        assert problems_in(world, lasting.store) == []
+
+
+@pytest.mark.soak
+def test_every_turn_is_where_it_belongs_in_conversations_that_are_compacted(tmp_path: Path) -> None:
+    path, window = str(tmp_path / "store.db"), 8_000
+    settings = {"models": {name: {"context_length": window} for name in ("claude-sonnet-5", "gpt-test")}}
+    world = World(4, tenants(), CONVERSATIONS // 4, padding=" and so on" * 250)
+    with ModelServer(answer_to, window=window) as model:
+        for _ in range(2):
+            with run_gateway(model.url, path, settings) as running:
+                world.go_on(2 * STEPS, lambda: [running.port])
+        assert not model.rejections
+        with Store.open(path) as opened:
+            stores = [Store(opened.database, tenant) for tenant in world.tenants]
+            assert sum(len(store.compactions()) for store in stores) > 4
+            assert problems_in(world, lambda tenant: Store(opened.database, tenant)) == []

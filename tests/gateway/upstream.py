@@ -15,8 +15,6 @@ from typing import Self
 
 from tests.waiting import PATIENCE
 
-__all__ = ["Exchange", "Hangup", "Headers", "Received", "Upstream", "Wire", "read_headers"]
-
 Headers = list[tuple[str, str]]
 
 

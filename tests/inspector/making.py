@@ -12,8 +12,6 @@ from everlong.store import Branch, Occasion, Store
 from tests.context.builders import assistant, user
 from tests.store.engines import ScriptedEngine
 
-__all__ = ["MODEL", "PAYLOADS", "PORT_LINE", "SUMMARY", "Ferry", "make_ferry", "make_hostile", "make_long"]
-
 MODEL = "anthropic:claude-sonnet-4-5"
 PORT_LINE = "The harbour service listens on port 48213, never on another one."
 SUMMARY = """## Goal

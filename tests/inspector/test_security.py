@@ -144,9 +144,6 @@ def test_pages_of_other_sites_get_nothing(site: Site) -> None:
         assert site.ask("GET", "/inspector/", headers=headers).status == 403
 
 
-# -- the two actions ---------------------------------------------------------------------------------------------------
-
-
 def test_undo_brings_back_what_was_sent_before(site: Site, store: Store, ferry: Ferry) -> None:
     before = store.context(ferry.at)
     page = site.get(f"{ferry.link}/compactions/2")
@@ -178,9 +175,6 @@ def test_actions_of_other_pages_are_refused(site: Site, ferry: Ferry) -> None:
     form = {"token": page.token(f"{ferry.link}/undo"), "compaction": "2"}
     for headers in FOREIGN:
         assert site.post(f"{ferry.link}/undo", form, **headers).status == 403
-
-
-# -- secrets and tenants -----------------------------------------------------------------------------------------------
 
 
 def test_secrets_are_taken_out_on_every_page(site: Site, store: Store) -> None:

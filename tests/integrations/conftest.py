@@ -15,8 +15,6 @@ def _no_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("LANGSMITH_TRACING", "LANGSMITH_TRACING_V2", "LANGCHAIN_TRACING_V2"):
         monkeypatch.setenv(name, "false")
     monkeypatch.setenv("OPENAI_AGENTS_DISABLE_TRACING", "1")
-    for name in ("OPENAI_API_KEY", "LANGSMITH_API_KEY", "LANGCHAIN_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from everlong.agent.accounting import Account, account
 from everlong.config import Settings
 from everlong.context.literals import SUMMARY_PREFIX
 from everlong.testing import Answer, Ask, Call, ModelServer
-from tests.gateway.running import Running, run_gateway
+from tests.gateway.running import Running, modelled, run_gateway
 from tests.lossless.talks import faults_of
 from tests.waiting import until
 
@@ -73,10 +73,7 @@ def answer(ask: Ask) -> Answer:
 @pytest.mark.spec("10", "1.5")
 @pytest.mark.parametrize("api", ["openai", "anthropic", "responses"])
 def test_a_client_hears_the_answer_and_nothing_of_the_tools(api: str, tmp_path: Path) -> None:
-    with (
-        ModelServer(answer, window=WINDOW) as model,
-        run_gateway(model.url, str(tmp_path / "store.db"), SETTINGS) as running,
-    ):
+    with modelled(answer, tmp_path, SETTINGS, window=WINDOW) as (model, running):
         talk = Talk(running, api, "About boats")
         talk.say("The password of the lighthouse is Ostrich77.")
         for _ in range(30):

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import uuid
+from collections.abc import Callable
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from everlong.context.invariants import check_all
+from everlong.context.summarizers import SummaryRequest
 from everlong.lossless import LosslessEngine
 from everlong.model import Message, is_system
 from everlong.store import Store
 from everlong.store.database import Database
+from everlong.testing import check_engine
 from everlong.testing.strategies import conversations
-from tests.examples import examples
+from tests.examples import few, length, on_a_database
 from tests.lossless.talks import faults_of, newest_request_tokens, turns_of
+from tests.waiting import PATIENCE
 from tests.wild import wild_conversations
 
-SHARED = settings(
-    max_examples=examples(40),
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+SHARED = on_a_database(40)
 WINDOWS = st.sampled_from((2_000, 4_000, 8_000, 32_000))
 KEPT = st.sampled_from((1, 4, 20))
 
@@ -76,3 +77,53 @@ def test_broken_conversations_are_compacted_and_every_stored_message_can_be_read
     for entry in store.entries(at):
         if entry.id is not None:
             assert store.graph(at).read(entry.id.hex(), 1, 100) is not None
+
+
+class Scripted:
+    """A summary model that answers by a function."""
+
+    name = "scripted"
+
+    def __init__(self, answer: Callable[[SummaryRequest], object]) -> None:
+        self.answer = answer
+
+    def summarize(self, request: SummaryRequest) -> str:
+        return self.answer(request)  # type: ignore[return-value]  # a model may answer anything
+
+
+def fail(_: SummaryRequest) -> str:
+    raise ConnectionError("the model is dead")
+
+
+ANSWERS: dict[str, Callable[[SummaryRequest], object]] = {
+    "all of its budget": lambda request: "## Goal\n" + "- word word word\n" * max(1, request.budget_tokens // 5),
+    "nothing": lambda _: "",
+    "no text at all": lambda _: None,
+    "garbage": lambda _: "\x00\ud800 <<>> ``` {",
+    "more than was said": lambda request: "blah " * (2 * request.budget_tokens + 100),
+    "a refusal": lambda _: "I'm sorry, but I can't help with that.",
+    "our own headings": lambda _: "# Summary s-0123456789ab (3 messages)\n# Where the work stands\nall is done",
+}
+
+
+@pytest.mark.spec("1.1", "10")
+def test_the_engine_keeps_the_contract() -> None:
+    assert check_engine(LosslessEngine, examples=length(12, 1)) == []
+
+
+@pytest.mark.parametrize("answer", few([*ANSWERS.values(), fail], 4))
+def test_the_engine_keeps_the_contract_whatever_its_model_answers(answer: Callable[[SummaryRequest], object]) -> None:
+    def make(context_length: int = 16_000) -> LosslessEngine:
+        return LosslessEngine(context_length, summarizer=Scripted(answer))
+
+    for clause in length(1, 0) * (None,) or ("What comes back",):
+        assert check_engine(make, examples=1, clause=clause) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="forks and kills are POSIX things")
+def test_processes_killed_at_random_moments_leave_the_graph_sound() -> None:
+    count = length(20, 3)
+    command = [sys.executable, "-m", "bench.lossless.faults", "--rounds", str(count), "--quick"]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert f"{count} rounds" in ran.stdout

@@ -40,9 +40,6 @@ def talk(server: Any, work: Callable[[Client], Awaitable[None]], **options: Any)
     asyncio.run(asyncio.wait_for(run(), PATIENCE))
 
 
-# -- in one process ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_the_tools_are_offered_and_answer(said: Said, mode: str) -> None:
     name = said.talk("The port is 7431.", "Noted.", title="Port")
@@ -57,9 +54,6 @@ def test_the_tools_are_offered_and_answer(said: Said, mode: str) -> None:
         assert name in words(await client.call_tool("list_conversations", {}))
 
     talk(server, work, mode=mode)
-
-
-# -- standard input and output ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -46,9 +46,6 @@ def message_of(case: dict[str, Any]) -> Message:
     return user(*(part.replace("EVIL", EVIL) for part in case["parts"]))
 
 
-# -- whose words -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("case", CASES["attack"], ids=lambda case: case["name"])
 def test_a_sentence_of_somebody_else_is_never_the_users(case: dict[str, Any]) -> None:
     message = message_of(case)
@@ -129,9 +126,6 @@ def test_a_text_that_begins_with_a_clients_words_is_known(text: str, is_wrapper:
     assert begins_with_wrapper(text) is is_wrapper
 
 
-# -- titles ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("words", "title"),
     [
@@ -153,8 +147,6 @@ def test_a_text_that_begins_with_a_clients_words_is_known(text: str, is_wrapper:
 def test_a_title_is_one_line_of_at_most_sixty_characters(words: str, title: str) -> None:
     assert title_from([user(words)]) == title
 
-
-# -- whatever comes ----------------------------------------------------------------------------------------------------
 
 NAMES = ["system-reminder", "task", "user_query", "file", "command-name", "command-args", "local-command-stdout", "div"]
 FRAGMENTS = st.one_of(

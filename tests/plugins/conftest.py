@@ -10,11 +10,11 @@ import pytest
 
 from everlong.agent import Agent, AgentEvent, Notice
 from everlong.testing import Answer, Ask, Call
-from tests.agent.conftest import Opened, heard, opened, own_home, root
+from tests.agent.conftest import Opened, heard, opened, root
 from tests.examples import length
 from tests.testing_server.conftest import Serve, serve
 
-__all__ = ["heard", "opened", "own_home", "root", "serve"]
+__all__ = ["heard", "opened", "root", "serve"]
 
 collect_ignore = ["folders"]  # plugins, some with tests of their own that need another host on the path
 
@@ -27,9 +27,10 @@ FILLER = SENTENCE * length(1, 2)
 WithEngine = Callable[..., Agent]
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the user's configuration and data."""
+    monkeypatch.setenv("EVERLONG_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-__all__ = ["ENGINE", "HARBOUR_LOG", "engine_in", "write"]
-
 HARBOUR_LOG = "name: harbour_log\ndescription: Keeps one line for each request.\nversion: 1.2.0\n"
 """The manifest of the engine that the documentation chooses."""
 

@@ -67,9 +67,6 @@ def with_compress(compress: Callable[[list[Message]], Any]) -> Plain:
     return Changed()
 
 
-# -- what passes through -----------------------------------------------------------------------------------------------
-
-
 def test_the_stores_marks_are_hidden_from_the_engine_and_put_back() -> None:
     messages = [{**message, checking.TAG: f"n{place}"} for place, message in enumerate(conversation())]
     seen: list[Message] = []
@@ -149,9 +146,6 @@ def test_an_engine_of_no_base_class_is_an_engine() -> None:
     engine.on_session_end("one", messages)
     with pytest.raises(PluginError, match="lacks update_from_response, should_compress, compress"):
         adopt(type("Stub", (), {"name": "stub"})())
-
-
-# -- what is kept from the host ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [None, "many", -1, float("nan"), True, [5]])

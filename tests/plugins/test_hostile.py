@@ -83,7 +83,7 @@ def test_what_an_engine_returns_is_checked_mended_or_replaced(
 ) -> None:
     monkeypatch.setenv("HOSTILE_RESULT", result)
     if result == "sleeping":
-        monkeypatch.setattr("everlong.plugins.running.CALL_SECONDS", 1.0)
+        monkeypatch.setattr("everlong.plugins.running.CALL_SECONDS", 5.0)
     agent = with_engine("hostile")
     talk(agent, TURNS, filler=FILLER * length(1, 3))
     went_well(agent, store, heard)

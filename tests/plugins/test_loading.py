@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 import sys
 import textwrap
+from collections.abc import Callable, Iterator
+from importlib import invalidate_caches
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from everlong.config import Settings
 from everlong.context import ContextEngine
 from everlong.errors import PluginError
 from everlong.plugins.loading import load_folder, unload
+from everlong.plugins.manager import PluginContext, Plugins
+from tests.plugins.making import ENGINE, engine_in, write
+from tests.plugins.test_choosing import chosen
 
 PLUGINS = "everlong_plugin_"
 
@@ -121,3 +131,83 @@ def test_a_foreign_base_class_is_everlongs_own_to_the_plugin_and_to_nobody_else(
     with pytest.raises(ModuleNotFoundError):
         __import__("agent.context_engine")
     unload(module)
+
+
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Installs a package of one module, as pip leaves it behind."""
+    site = tmp_path / "site"
+
+    def put(name: str, code: str, **entries: str) -> None:
+        (site / name).mkdir(parents=True)
+        (site / name / "__init__.py").write_text(code, encoding="utf-8")
+        about = site / f"{name}-3.1.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 3.1\nSummary: About {name}.\n")
+        lines = [f"[everlong.{group}]\n{entry}\n" for group, entry in entries.items()]
+        (about / "entry_points.txt").write_text("".join(lines))
+        invalidate_caches()
+
+    monkeypatch.syspath_prepend(site)
+    yield put
+    for name in [one for one in sys.modules if one.startswith("pkg_")]:
+        del sys.modules[name]
+
+
+@pytest.mark.spec("2.2")
+def test_engines_of_packages_are_found_after_folders(install: Install, home: Path) -> None:
+    install("pkg_tide", ENGINE.format(name="tide"), engines="tide = pkg_tide:Engine")
+    engine, said = chosen("tide")
+    assert (engine.name, engine.context_length, said) == ("tide", 50_000, [])
+    engine_in(home / "plugins" / "tide", name="nearer")
+    assert chosen("tide")[0].name == "nearer"
+
+
+def loaded(home: Path, code: str, **section: Any) -> tuple[Plugins, list[str]]:
+    """Load the plugin ``p`` of one file."""
+    write(home / "plugins" / "p", ENGINE.format(name="p") + code)
+    said: list[str] = []
+    settings = Settings.model_validate({"context": {"engine": "p"}, "plugins": {"p": section}})
+    plugins = Plugins(settings, warn=said.append)
+    plugins.load()
+    return plugins, said
+
+
+def test_a_plugin_has_a_section_and_a_folder_of_its_own(home: Path) -> None:
+    code = """
+def register(ctx):
+    (ctx.data_dir / "zone.txt").write_text(ctx.config["zone"])
+    ctx.register_context_engine(Engine)
+"""
+    plugins, said = loaded(home, code, zone="CET")
+    assert said == []
+    assert plugins.offer is not None
+    kept = home / "plugin-data" / "p"
+    assert (kept / "zone.txt").read_text() == "CET"
+    if os.name != "nt":
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("ctx.register_context_engine(object())", "lacks name, update_from_response"),
+        ("ctx.register_command('tide', print)", "called register_command, which Everlong does not offer"),
+        ("[ctx.register_hook(event, print) for event in 'ab']", "called register_hook, which Everlong does not offer"),
+    ],
+)
+def test_what_cannot_be_registered_is_one_warning(home: Path, call: str, said: str) -> None:
+    plugins, warnings = loaded(home, f"def register(ctx):\n    {call}\n    ctx.register_context_engine(Engine)\n")
+    assert len(warnings) == 1
+    assert "plugin 'p'" in warnings[0]
+    assert said in warnings[0]
+    assert plugins.offer is not None  # what follows is registered all the same
+
+
+def test_everything_that_the_context_has_is_documented() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text(encoding="utf-8")
+    offered = [name for name in dir(PluginContext) if not name.startswith("_")] + ["config", "logger", "manifest"]
+    assert [name for name in offered if not re.search(rf"`{name}\b", page)] == []

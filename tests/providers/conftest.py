@@ -18,12 +18,6 @@ Connect = Callable[..., Provider]
 APIS = ("anthropic", "openai")
 
 
-@pytest.fixture(autouse=True)
-def _nobodys_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture
 def connected() -> Iterator[Connect]:
     """Return a function that makes the provider of an API for a server."""

@@ -50,9 +50,6 @@ def test_an_unknown_model_asks_its_server_once_and_else_has_the_default() -> Non
     assert (info.context_length, info.context_source) == (DEFAULT_CONTEXT_LENGTH, "default")
 
 
-# -- names ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "provider", "model"),
     [
@@ -81,9 +78,6 @@ def test_an_endpoint_of_ones_own_is_called_by_its_name(serve: Serve) -> None:
         endpoint_for("nowhere", {"nowhere": ProviderSettings(api="openai")})
     with pytest.raises(ConfigError, match="is not a known provider"):
         endpoint_for("nowhere")
-
-
-# -- keys -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_key_comes_from_the_environment_and_goes_to_its_own_provider_only(serve: Serve) -> None:

@@ -18,9 +18,11 @@ from everlong import (
     RequestRefused,
     RequestTooLarge,
 )
+from everlong.providers import Retrying, RetryPolicy, TextDelta
 from everlong.providers.failures import classify, retry_after_of
 from everlong.providers.openai_api import openai_body
 from everlong.testing import Fault
+from tests.api_rules.faults import ManualClock
 from tests.providers.conftest import APIS, Connect, asked
 from tests.testing_server.conftest import Serve
 
@@ -160,3 +162,23 @@ def test_a_server_that_is_not_there_is_a_network_failure(serve: Serve, connected
 def test_models_that_refuse_max_tokens_get_its_other_name_whoever_serves_them(model: str, name: str) -> None:
     body = openai_body([HELLO], model, max_tokens=9, strict=False)
     assert body.keys() - {"model", "messages"} == {name}
+
+
+def test_after_the_last_attempt_the_error_is_raised(serve: Serve, connected: Connect) -> None:
+    server, clock = serve("ok", faults=lambda _: Fault("overloaded")), ManualClock()
+    provider = Retrying(connected("openai", server), RetryPolicy(attempts=3), sleep=clock.sleep)
+    with pytest.raises(Overloaded):
+        provider.complete([HELLO])
+    assert len(clock.slept) == 2
+    assert len(server.requests) == 3
+
+
+def test_a_stream_that_has_begun_is_not_tried_again(serve: Serve, connected: Connect) -> None:
+    server, clock = serve("A long answer. " * 40), ManualClock()
+    server.fail_next(Fault("cut"))
+    events = Retrying(connected("anthropic", server), sleep=clock.sleep).stream([HELLO])
+    seen: list[Any] = []
+    with pytest.raises(NetworkFailure):
+        seen.extend(events)
+    assert all(isinstance(event, TextDelta) for event in seen)
+    assert (clock.slept, len(server.requests)) == ([], 1)

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from bench.agent.billing import READ_SHARE, play, summed
+from hypothesis import given, settings
 
+from everlong.context.invariants import repair_all
 from everlong.model import Message
 from everlong.providers import (
     Done,
@@ -16,11 +19,16 @@ from everlong.providers import (
     Usage,
     UsageReported,
 )
-from everlong.providers.anthropic_api import anthropic_usage
-from everlong.providers.openai_api import openai_usage
+from everlong.providers.anthropic_api import anthropic_body, anthropic_usage
+from everlong.providers.openai_api import openai_body, openai_usage
 from everlong.testing import Answer, Ask, Call
+from tests.api_rules.anthropic import check_anthropic
+from tests.api_rules.openai import check_openai
+from tests.api_rules.prompt_cache import anthropic_blocks_of
+from tests.examples import examples, few, length
 from tests.providers.conftest import APIS, Connect, asked
 from tests.testing_server.conftest import Serve
+from tests.wild import wild_conversations
 
 SYSTEM: Message = {"role": "system", "content": "Be brief."}
 
@@ -156,3 +164,61 @@ def test_usage_in_every_providers_words_is_one_vocabulary() -> None:
     assert anthropic_usage({**steps, "input_tokens": 7, "output_tokens": 2}) == Usage(12, 3)
     assert openai_usage({}) == anthropic_usage({}) == Usage()
     assert Usage(1, 2, 3, 4, 1, 1) + Usage(1, 1, 1, 1) == Usage(2, 3, 4, 5, 1, 1)
+
+
+def without_thinking(message: Message) -> Message:
+    """Return a message without thinking, whose signatures are made up here and would be refused."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    kept = [part for part in content if not (isinstance(part, dict) and "thinking" in str(part.get("type")))]
+    return {**message, "content": kept}
+
+
+def check_both(messages: list[Message]) -> None:
+    asked = [*map(without_thinking, messages), {"role": "user", "content": "And now?"}]
+    body = anthropic_body(asked, "claude-opus-5", max_tokens=100)
+    check_anthropic(body, alternate_roles=True)
+    anthropic_blocks_of(body)
+    check_openai(openai_body(asked, "gpt-5", max_tokens=100))
+
+
+def test_ids_that_come_again_are_made_different_and_stay_so_when_the_conversation_grows() -> None:
+    step: list[Message] = [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "functions.a:0", "type": "function", "function": {"name": "a", "arguments": "{}"}}],
+        },
+        {"role": "tool", "tool_call_id": "functions.a:0", "content": "ok"},
+    ]
+    first: Message = {"role": "user", "content": "go"}
+    short = anthropic_body([first, *step, *step], "claude-opus-5", max_tokens=9)["messages"]
+    long = anthropic_body([first, *step, *step, *step], "claude-opus-5", max_tokens=9)["messages"]
+    assert long[: len(short)] == short
+    uses = [turn["content"][0]["id"] for turn in long if turn["role"] == "assistant"]
+    assert uses == ["functions_a_0", "functions_a_0_2", "functions_a_0_3"]
+    assert [turn["content"][0]["tool_use_id"] for turn in long[2::2]] == uses
+
+
+@given(wild_conversations())
+@settings(max_examples=examples(60), deadline=None)
+def test_anything_that_a_client_could_send_is_taken_once_repaired(messages: list[Any]) -> None:
+    asked = [*map(without_thinking, messages), {"role": "user", "content": "And now?"}]
+    check_both(repair_all(asked))
+
+
+@pytest.mark.spec("6.4")
+@pytest.mark.parametrize("strategy", few(["ledger, 1h", "ledger"]))
+def test_every_request_of_a_session_is_billed_as_the_simulator_predicts(strategy: str) -> None:
+    # In both of them calls are tried again, something is compacted, a pause is long and somebody goes back.
+    turns, seed, window = length(60, 24), length(3, 14), length(40_000, 20_000)
+    billing = play(turns, strategy, seed, window)
+    assert billing.failures, "no call was tried again"
+    assert billing.compactions, "nothing was compacted"
+    assert billing.pauses, "no pause outlived the cache"
+    assert billing.rewinds, "nobody went back"
+    assert billing.billed == billing.predicted
+    assert billing.reported == billing.billed
+    assert billing.read_share >= READ_SHARE
+    assert bool(summed(billing.billed).written_1h) == ("1h" in strategy)

@@ -104,9 +104,6 @@ def test_a_settings_file_that_is_a_link_out_of_the_folder_is_not_read(clone: Pat
     assert "leads out" in load_settings(cwd=clone).notices[0]
 
 
-# -- instructions -----------------------------------------------------------------------------------------------------
-
-
 def test_instructions_that_are_a_link_out_of_the_folder_do_not_enter_the_prompt(clone: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("the pelican lands at dawn")
     (clone / "AGENTS.md").symlink_to(tmp_path / "secret.txt")
@@ -142,9 +139,6 @@ def test_a_repository_inside_of_a_trusted_folder_is_a_folder_of_its_own(clone: P
     (clone / "vendor" / ".git").mkdir(parents=True)
     assert is_folder_trusted(clone / "src")
     assert not is_folder_trusted(clone / "vendor")
-
-
-# -- the commands -----------------------------------------------------------------------------------------------------
 
 
 def test_trust_is_listed_added_with_what_is_wanted_shown_and_removed(everlong: Program, clone: Path) -> None:

@@ -188,8 +188,6 @@ def test_a_log_is_a_clients_own_only_where_the_client_keeps_it(house: Path, name
     assert is_clients_own(house / name) is is_own
 
 
-# -- what is no file ---------------------------------------------------------------------------------------------------
-
 no_pipes = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such files")
 
 

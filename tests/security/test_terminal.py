@@ -126,8 +126,6 @@ def test_a_word_that_only_begins_like_an_answer_is_none() -> None:
     assert person.gets() == "no"
 
 
-# -- every command -----------------------------------------------------------------------------------------------------
-
 HOSTILE = "x\x1b]52;c;ZXZpbA==\x07y\x1b[2Jz\x9b2J\u202eevil\u2066\u200b\U000e0041\u3164 end"
 OBEYED = set("\x9b\x07\u202e\u2066\u200b\U000e0041\u3164")
 COMMANDS = [

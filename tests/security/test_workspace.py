@@ -43,9 +43,6 @@ def outside(tmp_path: Path) -> Path:
     return path
 
 
-# -- what is approved ------------------------------------------------------------------------------------------------
-
-
 def test_a_yes_to_one_file_is_none_to_another_that_a_link_leads_to(desk: Desk) -> None:
     desk.file(".git/hooks/pre-commit", "")
     desk.file(".git/config", "")
@@ -96,9 +93,6 @@ def test_what_is_swapped_while_the_user_thinks_is_not_written_to(desk: Desk) -> 
     desk.approvals = Approvals(swap_file)
     assert "not a regular file" in desk.failed("write_file", path="docs/notes", content="evil\n")
     assert (desk.root / ".git" / "notes").read_text() == "one\n"
-
-
-# -- races ------------------------------------------------------------------------------------------------------------
 
 
 SWAPPING = """

@@ -32,8 +32,6 @@ from everlong.store.tree import Branch
 from everlong.store.turns import FinishedTurn, NewMessages
 from tests.store.engines import ScriptedEngine, summarizing
 
-__all__ = ["Step", "World"]
-
 PROMPTS = ("You help in project A.", "You help in project B.")
 WORDS = ("hi", "go on", "and then?", "why?")
 REPLIES = ("Hello.", "Hello. What can I do for you today?\n", "Yes.", "Let me think about that for a while.")

@@ -10,7 +10,7 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+from hypothesis import given, strategies as st
 from sqlalchemy import Connection, event, text
 
 from everlong.errors import MessageError, NotStored, StoreFull
@@ -18,7 +18,7 @@ from everlong.model import Message
 from everlong.store import Store
 from everlong.store.database import Database
 from everlong.testing.strategies import conversations
-from tests.examples import examples
+from tests.examples import on_a_database
 from tests.waiting import PATIENCE, until
 
 
@@ -114,12 +114,7 @@ def test_a_full_disk_is_told_at_the_latest_when_the_batch_ends(tmp_path: Path) -
         assert store.context(store.record(talk(0))) == talk(0)
 
 
-@settings(
-    max_examples=examples(15),
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+@on_a_database(15)
 @given(st.lists(conversations(2), min_size=1, max_size=5), st.integers(0, 4))
 def test_a_batch_stores_what_single_writes_store(database: Database, talks: list[list[Message]], broken: int) -> None:
     single, grouped = Store(database, uuid.uuid4().hex), Store(database, uuid.uuid4().hex)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+from hypothesis import given, strategies as st
 from sqlalchemy import select
 
 from everlong.model import Message
 from everlong.store import Store
 from everlong.store.database import Database
 from everlong.store.schema import view
-from tests.examples import examples
+from tests.examples import on_a_database
 from tests.store.engines import ScriptedEngine, summarizing
 
 CLEARED = "[cleared]"
@@ -104,12 +104,7 @@ def test_forgetting_voids_the_carried_view_too(store: Store) -> None:
     assert store.verify().problems == []
 
 
-@settings(
-    max_examples=examples(30),
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@on_a_database(30)
 @given(st.integers(0, 19), st.integers(0, 19), st.sets(st.integers(0, 4)), st.sets(st.integers(0, 4)), st.booleans())
 def test_whatever_was_cleared_the_literals_stay_and_what_is_kept_is_what_was_sent(
     database: Database, one: int, other: int, shrunk: set[int], removed: set[int], in_blocks: bool

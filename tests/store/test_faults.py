@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench.store.server import binaries
 from sqlalchemy import event
 
 from everlong.errors import StoreBusy, StoreFull
@@ -38,17 +37,6 @@ def test_processes_killed_at_random_moments_lose_nothing_and_leave_the_store_sou
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert f"{rounds} rounds" in ran.stdout
-
-
-@pytest.mark.soak
-def test_eight_writers_on_one_server_lose_and_double_nothing() -> None:
-    if binaries() is None:
-        pytest.skip("no PostgreSQL: install its server binaries (initdb, postgres)")
-    writes = length(60, 25)
-    command = [sys.executable, "-m", "bench.store.faults", "--postgres", "--writes", str(writes), "--quick"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert f"{8 * writes} acknowledged" in ran.stdout
 
 
 def test_a_full_disk_is_told_and_nothing_is_damaged(tmp_path: Path) -> None:

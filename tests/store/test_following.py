@@ -11,19 +11,12 @@ from everlong.model import Message
 from everlong.store import Branch, Store
 from everlong.store.database import Database
 from everlong.store.turns import FinishedTurn, NewMessages
+from tests.context.builders import assistant as answered, user as asked
 from tests.examples import length
 from tests.store.engines import ScriptedEngine, summarizing
 
 Step = Callable[[Store, Branch, list[Message], FinishedTurn], Branch]
 REMINDER: Message = {"role": "user", "content": "<system-reminder>The disk is nearly full.</system-reminder>"}
-
-
-def asked(text: str) -> Message:
-    return {"role": "user", "content": text}
-
-
-def answered(text: str) -> Message:
-    return {"role": "assistant", "content": text}
 
 
 def in_steps(store: Store, at: Branch, messages: list[Message], past: FinishedTurn) -> Branch:

@@ -42,9 +42,6 @@ def test_each_conversation_is_the_same_as_alone_in_a_store(url: str, seed: int) 
         world.close()
 
 
-# -- found by longer runs ----------------------------------------------------------------------------------------------
-
-
 FOUND = {
     "two that a prompt tells apart stay so when they are answered alike": """
         prompted 11 0: say 0 -; answer 0 0
@@ -157,8 +154,6 @@ def read_steps(script: str) -> list[Step]:
 def test_what_long_runs_have_found_stays_right(url: str, name: str) -> None:
     assert happen(url, read_steps(FOUND[name])) == []
 
-
-# -- many that begin alike ---------------------------------------------------------------------------------------------
 
 PROMPT = "You are one of many. " * 1_000
 MANY = length(64, 12)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from everlong.errors import NotStored, StoreError
 from everlong.model import Message
@@ -18,16 +18,11 @@ from everlong.store.database import Database
 from everlong.store.opening import open_database
 from everlong.store.turns import FinishedTurn
 from everlong.testing.strategies import conversations, messages
-from tests.examples import examples
+from tests.examples import on_a_database
 from tests.store.engines import ScriptedEngine, summarizing
 from tests.waiting import PATIENCE
 
-SHARED = settings(
-    max_examples=examples(25),
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+SHARED = on_a_database(25)
 ASK: Message = {"role": "user", "content": "List the files"}
 CALL: Message = {
     "role": "assistant",

@@ -5,22 +5,17 @@ from __future__ import annotations
 import copy
 import uuid
 
-from hypothesis import HealthCheck, Phase, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from everlong.model import Message, without_thinking
 from everlong.store import Store
 from everlong.store.database import Database
 from everlong.store.views import ViewItem, ViewPiece, derive, problems_of, tagged, untagged
 from everlong.testing.strategies import conversations
-from tests.examples import examples
+from tests.examples import examples, on_a_database
 from tests.store.engines import Step, engine_of, step_lists
 
-SHARED = settings(
-    max_examples=examples(40),
-    deadline=None,
-    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # shrinking against a database takes minutes
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+SHARED = on_a_database(40)
 
 
 def plain(messages: list[Message]) -> list[Message]:

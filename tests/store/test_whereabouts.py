@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from everlong import Message, Store
+import pytest
+
+from everlong import ContextCompressor, Message, Store
+from everlong.context.literals import is_summary, summary_body, summary_indices
 from everlong.store import Occasion
-from everlong.store.whereabouts import count_forgotten, find_whereabouts, is_undone, standing_views
-from tests.context.builders import assistant, user
+from everlong.store.paths import segments_to
+from everlong.store.turns import size_along
+from everlong.store.views import items_of
+from everlong.store.whereabouts import count_forgotten, covered_by, find_whereabouts, is_undone, standing_views
+from everlong.tokens import MessageCounter, counter_for
+from tests.context.builders import assistant, long_session, user
 from tests.store.engines import ScriptedEngine, summarizing
 
 if TYPE_CHECKING:
@@ -77,3 +84,42 @@ def test_a_result_that_its_client_cleared_is_left_out(store: Store) -> None:
     store.database.write(go_on_cleared)
     (one,) = find_whereabouts(store, "number 4417")
     assert (one.conversation, one.state) == (session.id, "left out")
+
+
+def _summary(messages: list[Message]) -> str:
+    (place,) = summary_indices(messages)
+    return summary_body(messages[place])
+
+
+def test_a_compaction_tells_what_it_summarized_and_what_it_kept(store: Store) -> None:
+    messages = long_session(60)
+    at = store.record(messages)
+    done = store.compact(at, ContextCompressor(8_000))
+    (compaction,) = store.compactions()
+    covered = covered_by(store, compaction)
+    assert covered.summary == _summary(done.messages)
+    report = compaction.report or {}
+    first, last = report["boundaries"]["covered"]
+    assert len(covered.summarized) == last - first
+    assert [entry.message["role"] for entry in covered.summarized] == [one["role"] for one in messages[first:last]]
+
+
+def test_a_second_summary_covers_all_messages_up_to_the_tail(store: Store) -> None:
+    messages = long_session(120)
+    store.compact(store.record(messages[:100]), ContextCompressor(8_000))
+    at = store.record(messages)
+    done = store.compact(at, ContextCompressor(8_000))
+    assert done.view_id is not None
+    with store.database.read() as connection:
+        items = items_of(connection, store.reader, done.view_id)
+    (told,) = [item for item in items if item.message is not None and is_summary(item.message)]
+    assert told.to_depth == max(item.to_depth for item in items)
+
+
+@pytest.mark.parametrize("length", [4, 2_001])
+def test_the_newest_messages_stand_for_the_size_of_a_long_stretch(store: Store, length: int) -> None:
+    at = store.record([user("one two three")] * length, conversation="sizes")
+    counter = MessageCounter(counter_for("gpt-4o"))
+    with store.database.read() as connection:
+        size = size_along(store, connection, segments_to(connection, at.id, at.depth), 0, at.depth, counter)
+    assert size[:2] == (length, length * counter.count(user("one two three")))

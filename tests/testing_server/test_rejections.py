@@ -86,9 +86,6 @@ def test_openai_refuses(serve: Serve, change: dict[str, Any], wording: str, code
     assert (error["type"], error["code"]) == ("invalid_request_error", code)
 
 
-# -- thinking ---------------------------------------------------------------------------------------------------------
-
-
 def thought(server: ModelServer, model: str = "claude-opus-4-5") -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """A body with thinking on, and the messages of a first step with a call and its result."""
     body = {"model": model, "max_tokens": 3000, "tools": [TOOL], "thinking": {"type": "enabled", "budget_tokens": 1024}}
@@ -116,8 +113,6 @@ def test_thinking_that_was_changed_left_out_or_moved_is_refused(thinker: ModelSe
         raw = post(thinker, "/v1/messages", {**body, "messages": [first, said("assistant", *content), result]})
         assert wording in raw.json["error"]["message"]
 
-
-# -- the window -------------------------------------------------------------------------------------------------------
 
 LONG = {"role": "user", "content": "word " * 60}
 

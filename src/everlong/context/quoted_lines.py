@@ -113,7 +113,7 @@ def without_overtaken(sources: Sequence[SourceLines]) -> list[SourceLines]:
     for source in reversed(sources):
         files = [name for name in source.reads or () if "." in name]
         lines = source.lines
-        if len(files) == 1:
+        if len(files) == 1 and any("\t" in line.text or "→" in line.text for line in lines):
             shown = {text: _by_number(files[0], text) for line in lines for text in (line.text, line.before)}
             stale = {text for text, said in shown.items() if any(newest.get(*at) != at[1] for at in said)}
             newest.update(at for text, said in shown.items() if text not in stale for at in said)
@@ -192,7 +192,7 @@ class LineChoice:
     def names_left(self) -> list[str]:
         """Return the names that no chosen line has: what somebody wrote before what outputs have, the newest first."""
         named = dict.fromkeys(name for source in reversed(self.sources) for line in source.lines for name in line.names)
-        return sorted((name for name in named if self.values[name]), key=lambda name: -self.values[name])
+        return sorted((name for name in named if self.values[name]), key=self.values.__getitem__, reverse=True)
 
 
 def quotable_lines(text: str) -> list[tuple[str, bool]]:
@@ -260,7 +260,7 @@ def _is_wrapped(line: str, after: str) -> bool:
         goes_on = said[:1] == following[:1] and following.lstrip("#/ ")[:1].isalpha()
     else:
         goes_on = line[-1].isalnum() and (following[:1].isalpha() or "`" in following.partition(" ")[0])
-    return goes_on and len(_PLAIN_WORD.findall(line)) >= _LEAST_WRAPPED
+    return goes_on and sum(map(str.isalpha, line.split())) >= _LEAST_WRAPPED
 
 
 def _has_words(line: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from everlong.context.text import shorten_text
 from everlong.errors import AmbiguousName, NotStored, QueryError, ToolError
@@ -300,16 +300,11 @@ def _samples(text: str, size: int) -> Iterator[int]:
     return iter(range(0, max(1, len(text)), step))
 
 
-class _Piece(NamedTuple):
-    heading: str
-    body: str
-
-
 def _words(message: Message) -> str:
     """Return all words of a message, with a heading before calls, results and thoughts."""
-    pieces = [_Piece("" if one.kind == "text" else f"({one.kind} {one.label})", one.body) for one in pieces_of(message)]
-    told = [f"{heading}\n{body}".strip() if heading else body for heading, body in pieces if heading or body]
-    return plain("\n".join(told))
+    pieces = pieces_of(message)
+    told = [one.body if one.kind == "text" else f"({one.kind} {one.label})\n{one.body}".strip() for one in pieces]
+    return plain("\n".join(filter(None, told)))
 
 
 def _shown_line(line: ConversationLine | CompactionMark) -> Quotation:

@@ -22,7 +22,7 @@ from everlong.store.paths import Entry, leads_through, message_of
 from everlong.store.schema import branch, content, node, view
 from everlong.store.search import Filters
 from everlong.store.search.query import normal
-from everlong.store.shown_path import SHORTEST, ShownPath, find_message
+from everlong.store.shown_path import ShownPath, find_message
 from everlong.store.tree import Branch
 from everlong.store.views import ID_DIGITS, ViewItem, items_of
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from everlong.store.compaction import Compaction
     from everlong.store.core import StoreCore
     from everlong.store.search import Hit
-    from everlong.store.shown_path import ShownPath
 
 
 State = Literal[
@@ -156,11 +155,8 @@ def _hits(store: Store, words: str, session: str | None, limit: int) -> list[Hit
 
 def _named(store: Store, words: str, session: str | None) -> _Place | Whereabouts | None:
     """Return the message that an id names; None if the words are no id of one."""
-    digits = words.strip().lower()
-    if not SHORTEST <= len(digits) <= 32 or not set(digits) <= set("0123456789abcdef"):
-        return None
     try:
-        found = find_message(store, digits)
+        found = find_message(store, words)
     except NotStored:
         return None
     conversation = session or found.session

@@ -146,3 +146,58 @@ def test_words_of_a_person_come_before_and_are_shown_instead_of_those_of_a_clien
     own, wrapped = said.store.searcher.search("gannet").hits
     assert own.snippet.marked() == "Which **gannet** nests on the north cliff?"
     assert "system-reminder" in wrapped.snippet.text  # nothing else of it matches
+
+
+def test_a_phrase_is_found_wherever_a_long_text_is_cut(said: Said) -> None:
+    words = [f"word{number} step{number}" for number in range(200)]
+    said.say(" ".join(words), "ok")
+    for number in range(0, 199, 3):
+        assert len(said.texts(f'"step{number} word{number + 1}"')) == 1
+    assert said.texts('"step7 word9"') == []
+
+
+def test_an_answer_is_taken_out_of_the_index_after_its_call(store: Store) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "terminal", "arguments": "{}"}}
+    store.record(
+        [
+            {"role": "user", "content": "look at the gauge"},
+            {"role": "assistant", "content": "gauge call", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": "the gauge says 7"},
+            {"role": "assistant", "content": "done"},
+        ]
+    )
+    sayer = Sayer(store)
+    sayer.drain()
+    assert set(sayer.texts("gauge", **within(tool="terminal"))) == {"gauge call\nterminal", "the gauge says 7"}
+    for words in ('"gauge call"', '"gauge says"'):
+        (hit,) = store.search(words).hits
+        assert hit.node is not None
+        store.forget([hit.node])
+    assert sayer.texts("gauge") == ["look at the gauge"]
+    assert sayer.texts("gauge", **within(tool="terminal")) == []
+    if store.database.backend.name == "sqlite":
+        with store.database.engine.connect() as connection:
+            connection.exec_driver_sql("INSERT INTO search_passages(search_passages) VALUES('integrity-check')")
+            connection.rollback()
+
+
+def test_a_search_without_time_says_that_it_did_not_look_at_all(store: Store) -> None:
+    sayer = Sayer(store)
+    sayer.say(*(f"ledger line {number}" for number in range(450)))
+    page = store.search("ledger", seconds=-1.0)
+    assert page.is_partial
+    assert page.hits
+    assert len(sayer.texts("ledger", limit=1_000)) == 450
+
+
+@pytest.mark.parametrize("query", ['"old pier"', "old pier", "ld pi"])
+def test_pending_and_indexed_messages_come_in_one_order_by_time(store: Store, query: str) -> None:
+    sayer = Sayer(store)
+    mode = "substring" if query == "ld pi" else "auto"
+    sayer.say("the old pier at dawn", "yes", times=[100.0, 101.0])
+    sayer.drain()
+    sayer.say("the old pier at noon", "yes", times=[50.0, 51.0])
+    sayer.say("the old pier at dusk", "yes", times=[200.0, 201.0])
+    found = sayer.texts(query, mode=mode, order="time")
+    assert found == ["the old pier at dusk", "the old pier at dawn", "the old pier at noon"]
+    assert sayer.texts(query, mode=mode, **within(before=90.0)) == ["the old pier at noon"]

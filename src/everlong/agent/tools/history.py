@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -151,14 +152,9 @@ def _pages(read: ReadPage, page: int) -> str:
 def show_passages(context: ToolContext, query: str, found: Iterator[Passage], page: int, limit: int) -> str:
     """Return one page of passages as the model reads them."""
     first = (page - 1) * limit
-    shown: list[Passage] = []
-    has_more = False
-    for place, one in enumerate(found):
-        if place >= first + limit:
-            has_more = True
-            break
-        if place >= first:
-            shown.append(one)
+    shown = list(islice(found, first, first + limit + 1))
+    has_more = len(shown) > limit
+    shown = shown[:limit]
     if not shown:
         return f"[nothing more for {query!r}]" if page > 1 else f"[nothing found for {query!r}; try other words]"
     room = min(PASSAGE, max(200, (context.output_chars - 400) // len(shown) - 200))

@@ -14,11 +14,13 @@ import random
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.gateway.running import Answer, Raw, Running
 from tests.gateway.upstream import Exchange, Hangup
 from tests.waiting import PATIENCE
+
+if TYPE_CHECKING:
+    from tests.gateway.running import Answer, Raw, Running
 
 __all__ = ["SECRET", "Shot", "bomb", "listening", "outcome_of", "play", "shots", "upstream_script"]
 
@@ -68,7 +70,7 @@ class Shot(NamedTuple):
 
 
 def upstream_script(exchange: Exchange) -> None:
-    """An upstream that answers something else every time, by what it is asked."""
+    """Answer something else every time, by what is asked."""
     rng = random.Random(zlib.crc32(exchange.received.body))  # from megabytes, it would hold up all other threads
     kind = rng.randrange(8)
     if kind == 0:
