@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong import config
+from everlong.cli.main import HintingGroup
 from everlong.cli.output import json_option, print_values
 from everlong.cli.trust import tell_notices
 from everlong.errors import ConfigError
@@ -26,7 +27,7 @@ _WIDEST = 40
 """The longest setting that moves the column of origins."""
 
 
-@click.group("config")
+@click.group("config", cls=HintingGroup)
 def config_group() -> None:
     """Show or change settings."""
 
