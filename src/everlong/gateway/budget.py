@@ -109,7 +109,6 @@ _SEARCHES = re.compile(r"(?<!re)search|deep-research|sonar|\bcompound\b|[:-]onli
 """Names of models that search the web for every request."""
 _HEARD = ("audio", "video")
 _DATA = ("data:audio", "data:video")
-_THREADS = 4
 _HUNG_SECONDS = 3.0
 """Seconds that a request waits for what its key has spent."""
 _INSIDE = ("content", "output", "summary", "tool_calls")
@@ -198,7 +197,7 @@ class Budget:
     def __init__(self, database: Database, windows: Windows, days: Days | None = None) -> None:
         self.spending = Spending(database, days or Days())
         self._windows = windows
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="everlong-budget")
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="everlong-budget")
 
     async def ask(self, work: Callable[[], T]) -> T:
         """Return what the database says, in threads that nobody else waits for.
@@ -251,12 +250,11 @@ class Budget:
                 held = await self.ask(take)
             if held is None:
                 left = charge.most - await self.ask(partial(self.spending.spent, charge.tenant))
-        except asyncio.CancelledError:
-            has_left.set()
-            raise
         except StoreError as error:
-            has_left.set()
             raise Refused(503, "what this key has spent cannot be looked up; try again", 5) from error
+        finally:
+            if held is None:
+                has_left.set()
         if held is not None:
             sent.held = held
             charge.sends.append(sent)
@@ -309,9 +307,8 @@ class Budget:
         longest = window if is_known else _MOST_ANSWER
         count = max(whole_number(request.get(field)) for field in ("n", "best_of")) or 1
         answer = min(_answer_tokens(request, _LIMITS[dialect.name]), longest, _MOST_ANSWER * 8) * count
-        if is_known:
-            is_longer = not may_shrink and prompt > window
-            prompt = min(prompt, max(window, count_request(dialect, words)) if is_longer else window)
+        if is_known and prompt > window:
+            prompt = window if may_shrink else min(prompt, max(window, count_request(dialect, words)))
         passes = _passes(request)
         return _SentCost(Reservation("", 0, 0.0), words, dialect, name, answer * passes, prompt * passes)
 
