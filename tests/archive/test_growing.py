@@ -12,6 +12,8 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from everlong.cli.archive.log_import import LogFolder
 from everlong.store import Store
 from everlong.store.store import redacted_message
@@ -192,4 +194,17 @@ def test_a_database_is_read_where_it_has_changed(store: Store, tmp_path: Path) -
     found = samples.OwnLogs(store).add(path)
     assert found is not None
     assert (found.outcomes["grown"], found.outcomes["new"]) == (1, 0)
+    assert "And wire?" in spoken(store)
+
+
+@pytest.mark.parametrize("now", [1_788_800_000.0, 1e11])
+def test_a_clock_that_was_wrong_hides_nothing_that_comes_later(now: float, store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "opencode.db"
+    samples.write_opencode(path)
+    with closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("UPDATE session SET time_updated = 99999999999999 WHERE id = 's2'")
+    samples.OwnLogs(store, clock=lambda: now).add(path)
+    with closing(sqlite3.connect(path)) as raw, raw:
+        samples.add_opencode(raw, "s1", "m5", "user", [{"type": "text", "text": "And wire?"}], at=1_788_800_001_000)
+    samples.OwnLogs(store, clock=lambda: 1_788_800_002.0).add(path)
     assert "And wire?" in spoken(store)

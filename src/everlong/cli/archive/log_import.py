@@ -275,13 +275,15 @@ class LogImport:
     def _add_database(self, path: Path, done: FileImport, *, is_growing: bool) -> None:
         check_database(path)
         stamp, known = stamp_of(path), self.files.get(str(path.absolute()))
+        now = int(1_000 * self._clock())
         since = 0 if known is None else known.state.get("since", 0)
+        since = 0 if since > now else since  # the clock was wrong: what has changed since then is not known
         origin = self.origin(path, stamp.mtime / 1e9)
         done.is_complete = self._is_quiet(origin.written, is_growing=is_growing)
         newest = since
         try:
             for run, changed in read_opencode(path, since, is_quiet=done.is_complete):
-                newest = max(newest, changed)
+                newest = max(newest, min(changed, now))
                 with self.store.batch():
                     done.count(self._importer.add_run(run, origin))
         except sqlite3.Error as error:
