@@ -277,7 +277,8 @@ def answer_of(*items: dict[str, Any]) -> dict[str, Any]:
     return {"id": "resp_1", "object": "response", "status": "completed", "model": MODEL, "output": list(items)}
 
 
-CALL = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "everlong_recall", "arguments": '{"query":"x"}'}
+ASKED = '{"query": "x", "page": 9223372036854775807}'
+CALL = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "everlong_recall", "arguments": ASKED}
 WORDS = {"type": "message", "id": "msg_1", "role": "assistant", "content": [{"type": "output_text", "text": "Four."}]}
 
 

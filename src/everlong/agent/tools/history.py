@@ -40,6 +40,7 @@ LEAST_REPLY = 100
 """Most and least characters of the answer that is shown behind a found question."""
 
 _READ = 400_000
+_LAST_PAGE = 1_000_000
 _ID_DIGITS = 12
 
 Page = Annotated[int, Field(ge=1)]
@@ -151,7 +152,7 @@ def _pages(read: ReadPage, page: int) -> str:
 
 def show_passages(context: ToolContext, query: str, found: Iterator[Passage], page: int, limit: int) -> str:
     """Return one page of passages as the model reads them."""
-    first = (page - 1) * limit
+    first = (min(page, _LAST_PAGE) - 1) * limit
     shown = list(islice(found, first, first + limit + 1))
     has_more = len(shown) > limit
     shown = shown[:limit]
