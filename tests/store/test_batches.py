@@ -134,23 +134,25 @@ def test_a_batch_stores_what_single_writes_store(database: Database, talks: list
 
 def test_a_batch_lets_go_of_what_a_rival_waits_for(schema_url: str) -> None:
     with Store.open(schema_url) as ours, Store.open(schema_url) as theirs, ThreadPoolExecutor(1) as pool:
-        lock, holds = ours.database.backend.lock_name, Event()
+        backend, holds = ours.database.backend, Event()
         first, second = uuid.uuid4().bytes, uuid.uuid4().bytes
 
         def cross() -> None:
             with theirs.database.engine.begin() as connection:
-                lock(connection, second)
+                backend.lock_name(connection, second)
+                backend.run_rest(connection)
                 holds.set()
-                lock(connection, first)
+                backend.lock_name(connection, first)
+                backend.run_rest(connection)
 
         def is_waiting() -> bool:
             with theirs.database.read() as connection:
                 return bool(connection.execute(text("SELECT 1 FROM pg_locks WHERE NOT granted")).first())
 
         with ours.database.batch():
-            ours.database.write(partial(lock, name=first))
+            ours.database.write(partial(backend.lock_name, name=first))
             rival = pool.submit(cross)
             holds.wait(PATIENCE)
             until(is_waiting)
-            ours.database.write(partial(lock, name=second))
+            ours.database.write(partial(backend.lock_name, name=second))
         rival.result(PATIENCE)  # where each waited for the other, the server ended it

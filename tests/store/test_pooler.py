@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,6 +16,7 @@ from everlong import ContextCompressor
 from everlong.errors import StoreBusy, StoreUnavailable
 from everlong.model import Message
 from everlong.store import Store
+from everlong.store.identity import Sender, StatelessRequest
 from everlong.store.opening import open_database
 from everlong.store.turns import FinishedTurn
 from everlong.store.upkeep.maintenance import stats
@@ -95,6 +97,25 @@ def test_a_turn_tried_again_while_its_commit_waits_is_stored_once() -> None:
         for thread in threads:
             thread.join()
         assert [turn.status for turn in first.turns.since()] == ["done"]
+
+
+def test_a_fork_takes_few_statements_however_many_begin_alike() -> None:
+    if binaries() is None:
+        pytest.skip("no PostgreSQL: install its server binaries (initdb, postgres)")
+    with postgres() as url, psycopg.connect(url, autocommit=True) as server, Store.open(url) as store:
+
+        def place(number: int) -> None:
+            said: list[Message] = [{"role": "user", "content": words} for words in ("How", "are", f"you, {number}?")]
+            store.identity.place(StatelessRequest(said, store.chain.trace(said), Sender("gateway")))
+
+        for number in range(12):
+            place(number)
+        server.execute("ALTER SYSTEM SET log_statement = 'all'")
+        server.execute("SELECT pg_reload_conf()")
+        log = Path(url.rpartition("host=")[2], "log")
+        until(lambda: server.execute("SHOW log_statement").fetchone() == ("all",))
+        place(12)
+        assert 10 < log.read_text().count("LOG:  execute") < 20
 
 
 SAID: list[Message] = [

@@ -78,8 +78,7 @@ def test_a_result_that_its_client_cleared_is_left_out(store: Store) -> None:
 
     def go_on_cleared(connection: Connection) -> None:  # as the gateway does it
         store.sessions.end_in(connection, session.id, "cleared", at.depth)
-        child = store.sessions.free_id(connection)
-        store.sessions.continue_in(connection, session.id, other, at.depth, child=child)
+        store.sessions.continue_in(connection, session.id, other, at.depth)
 
     store.database.write(go_on_cleared)
     (one,) = find_whereabouts(store, "number 4417")

@@ -649,7 +649,8 @@ def _share_room(quotes: Iterable[Iterator[tuple[str, int]]], room: int, count: T
     # Where not even the shortest versions fit, what names little is left out, the oldest first.
     least = [min(cost(text), _LEAST_TOKENS) for text in told]
     excess = sum(least) - room
-    least_worth = iter(sorted(range(len(told)), key=lambda place: (_worth(told[place]), place)))
+    worth = list(map(_worth, told))
+    least_worth = iter(sorted(range(len(told)), key=worth.__getitem__))
     while excess > 0 and (place := next(least_worth, None)) is not None:
         excess -= least[place]
         told[place] = ""

@@ -183,13 +183,6 @@ class ReasoningBlocks:
         return [_without_reasoning(m) if index in misplaced else m for index, m in enumerate(messages)]
 
 
-def is_only_reasoning(message: Message) -> bool:
-    """Return whether an assistant message has thinking and nothing else."""
-    if message.get("role") != "assistant" or calls_of(message) or text_of(message).strip():
-        return False
-    return has_reasoning(message)
-
-
 def _without_reasoning(message: Message) -> Message:
     return with_content(message, [part for part in parts_of(message) if not is_reasoning(part)])
 
@@ -328,8 +321,10 @@ def allows_cut(messages: Sequence[Message], index: int) -> bool:
     """
     if index <= 0 or index >= len(messages):
         return True
-    role = messages[index].get("role")
-    return role not in ("tool", "function") and not (role == "assistant" and is_only_reasoning(messages[index - 1]))
+    role, before = messages[index].get("role"), messages[index - 1]
+    if role != "assistant" or before.get("role") != "assistant":
+        return role not in ("tool", "function")
+    return bool(calls_of(before) or text_of(before).strip()) or not has_reasoning(before)
 
 
 def check_all(

@@ -192,7 +192,7 @@ class LineChoice:
     def names_left(self) -> list[str]:
         """Return the names that no chosen line has: what somebody wrote before what outputs have, the newest first."""
         named = dict.fromkeys(name for source in reversed(self.sources) for line in source.lines for name in line.names)
-        return sorted((name for name in named if self.values[name]), key=lambda name: -self.values[name])
+        return sorted((name for name in named if self.values[name]), key=self.values.__getitem__, reverse=True)
 
 
 def quotable_lines(text: str) -> list[tuple[str, bool]]:

@@ -216,7 +216,7 @@ class ConversationRecorder:
         )
         _put(conversation, new, placed)
         conversation.hint, conversation.sender, conversation.rest = sender.session, sender, rest_of(read)
-        if self.view_in_force(placed.at) is not None:
+        if not placed.is_new and self.view_in_force(placed.at) is not None:
             conversation.view = apply_view(self.store, self.dialect, conversation)
         return conversation, _places(conversation, new, placed)
 
@@ -257,7 +257,9 @@ class ConversationRecorder:
 
     # -- storing turns -------------------------------------------------------------------------------------------------
 
-    def record(self, unstored: UnstoredTurn, turn: FinishedTurn, *, is_open: bool) -> RecordedTurn:
+    def record(
+        self, unstored: UnstoredTurn, turn: FinishedTurn, *, is_open: bool, is_just_placed: bool = False
+    ) -> RecordedTurn:
         """Store a request with its turn; of one that ``is_open``, the upstream has not answered yet.
 
         Raises:
@@ -265,13 +267,15 @@ class ConversationRecorder:
         """
         conversation, read, new = unstored
         moved = None
+        if (new is not None or is_just_placed) and not is_open and conversation.session is not None:
+            at, mark = (conversation.branch, conversation.mark) if new is None else (new.at, new.mark)
+            messages, trace = ([], Trace([], [], [])) if new is None else (new.messages, new.trace)
+            added = NewMessages(messages, trace, None if mark == at.head else mark)
+            ended, opened = replace(turn, session=conversation.session), conversation.opened if new is None else None
+            followed = self.store.turns.add_following(at, added, ended, view=conversation.view_id, opened=opened)
+            if followed is not None:  # nearly always: it has not gone on differently
+                return RecordedTurn(followed[0])
         if new is not None:
-            if not is_open and conversation.session is not None:
-                added = NewMessages(new.messages, new.trace, None if new.mark == new.at.head else new.mark)
-                ended = replace(turn, session=conversation.session)
-                followed = self.store.turns.add_following(new.at, added, ended, view=conversation.view_id)
-                if followed is not None:  # nearly always: it has not gone on differently
-                    return RecordedTurn(followed[0])
             if read is None:
                 raise BodyNeeded
             moved = conversation
@@ -286,7 +290,7 @@ class ConversationRecorder:
     def record_whole(self, body: bytes, sender: Sender, turn: FinishedTurn, *, is_open: bool) -> RecordedTurn:
         """Store a request whose conversation was not looked up, with its turn."""
         conversation, places = self.open_conversation(read_body(body, self.dialect.list_name), sender)
-        stored = self.record(UnstoredTurn(conversation, None, None), turn, is_open=is_open)
+        stored = self.record(UnstoredTurn(conversation, None, None), turn, is_open=is_open, is_just_placed=True)
         return stored._replace(conversation=conversation, places=_remembered(conversation, places))
 
     def finish_turn(self, number: int, turn: FinishedTurn) -> None:

@@ -91,8 +91,8 @@ _MOVING_ENTRIES = 4
 """Entries at the end of a body that may come again in other bytes: clients move their cache markers along."""
 _LARGE_BYTES = 1_000_000
 """Larger bodies are hashed in another thread."""
-_PLACE_SECONDS = 0.2
-"""Seconds that a request waits for the place of the one before it; clients are rarely that quick."""
+_PLACE_SECONDS = 1.0
+"""Seconds that a request waits for the place of the one before it: to store all of it again costs ten times as much."""
 _HUNG_SECONDS = 3.0
 """Seconds that a request waits for its conversation; if none came, no other is looked up for as long again."""
 _VIEWS_SECONDS = 1.0
@@ -202,8 +202,6 @@ class TenantConversations(TurnQueue):
         super().__init__(recorder, writer, journal, memory)
         self.windows = windows
         self._most_new = most_new
-        self._is_file = recorder.store.database.backend.name == "sqlite"
-        """False for a server: its places come too late for the next request, which cost 30% more CPU time so."""
         self._hung_until = 0.0
         """The time, on the loop's clock, up to which the database is taken to hang."""
         self._views_read = -_VIEWS_SECONDS
@@ -236,7 +234,7 @@ class TenantConversations(TurnQueue):
         heavy, list_name = is_heavy(body, 0, None if known else values), self.recorder.dialect.list_name
         read = await asyncio.to_thread(read_body, body, list_name) if heavy else read_body(body, list_name)
         model = check_model(read.field("model"))
-        can_wait = not heavy and self._is_file and is_small(model, len(body))
+        can_wait = not heavy and is_small(model, len(body))
         clock = asyncio.get_running_loop().time
         try:
             if clock() >= self._hung_until and (not can_wait or await self._may_have_view(read)):

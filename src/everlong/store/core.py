@@ -36,7 +36,7 @@ class StoreCore:
         self.checkpoints = Checkpoints(self.chain)
         self.redact = redact
         """Takes the secrets out of a message; None if they are stored."""
-        self.recorder = Recorder(database)
+        self.recorder = Recorder(database, tenant)
         self.reader = Reader(database, tenant)
 
     def cleaned(self, message: Message) -> Message:

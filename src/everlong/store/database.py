@@ -32,6 +32,8 @@ _SHORT_SECONDS = 0.03
 
 _LEAST_PAUSE = 0.004  # others look for the lock every three milliseconds
 
+OTHERS_FIRST = "another process stored some of it at the same moment"
+
 _SAVEPOINT = "everlong_write"
 
 ATTEMPTS = 40
@@ -78,6 +80,25 @@ class Backend:
         What comes back has ``fetchone``, ``fetchall`` and ``rowcount``.
         """
         raise NotImplementedError
+
+    def run_later(
+        self, connection: Connection, statement: str, parameters: Any = (), *, changes_all: bool = False
+    ) -> Any:
+        """Run a statement at the latest with the next one; only then has it what `run` returns.
+
+        Raises:
+            TryAgain: it ``changes_all``, and has not changed or inserted every row, because others were there first.
+        """
+        done = self.run(connection, statement, parameters)
+        if changes_all and done.rowcount != (len(parameters) if isinstance(parameters, list) else 1):
+            raise TryAgain(OTHERS_FIRST)
+        return done
+
+    def run_rest(self, connection: Connection) -> None:
+        """Run the statements that wait for the next one."""
+
+    def drop_rest(self, connection: Connection) -> None:
+        """Forget the statements that wait for the next one, back to the last savepoint among them."""
 
     def prepare(self, connection: Connection) -> None:
         """Take the lock under which the schema is created or upgraded, if a transaction does not have it already."""
@@ -140,7 +161,7 @@ class Backend:
         return nullcontext()
 
     def lock_name(self, connection: Connection, name: bytes) -> None:
-        """Lock a name until the transaction ends, if a writing transaction is not alone."""
+        """Lock a name from the next statement until the transaction ends, if a writing transaction is not alone."""
 
     def give_way(self, connection: Connection) -> None:
         """Have the rest of a transaction, which holds locks by now, wait for others only shortly."""
@@ -214,6 +235,7 @@ class Database:
             try:
                 with self.engine.begin() as connection:
                     result = work(connection)
+                    self.backend.run_rest(connection)
                     counts = self.backend.counts(connection)
                 self.backend.note_committed(counts)
             except _DRIVER_ERRORS as error:
@@ -325,9 +347,10 @@ class Batch:
             try:
                 if self._works == 1:
                     backend.give_way(connection)
-                backend.run(connection, f"SAVEPOINT {_SAVEPOINT}")  # in plain SQL: one for each small conversation
+                backend.run_later(connection, f"SAVEPOINT {_SAVEPOINT}")
                 result = work(connection)
-                backend.run(connection, f"RELEASE SAVEPOINT {_SAVEPOINT}")
+                backend.run_rest(connection)
+                backend.run_later(connection, f"RELEASE SAVEPOINT {_SAVEPOINT}")
             except _DRIVER_ERRORS as error:
                 told = _as_dbapi_error(error)
                 self._back_to_savepoint(connection, told)
@@ -354,6 +377,7 @@ class Batch:
             return
         backend = self._database.backend
         try:
+            backend.run_rest(transaction.connection)
             counts = backend.counts(transaction.connection)
             transaction.commit()
             backend.note_committed(counts)
@@ -414,6 +438,7 @@ class Batch:
         """Undo one write; if the database has undone more, the whole step is lost."""
         try:
             if _is_alive(connection):
+                self._database.backend.drop_rest(connection)
                 connection.exec_driver_sql(f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
                 return
         except DBAPIError as worse:

@@ -23,13 +23,13 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from sqlalchemy import Connection, Row, delete, select, update
+from sqlalchemy import Connection, Row, select, update
 from sqlalchemy.exc import IntegrityError
 
 from everlong.errors import StoreError
 from everlong.model import Message, Trace, checked_messages, leading_system_count, seconds_of, text_of, title_from
 from everlong.store.content import Blob
-from everlong.store.database import TryAgain, in_batches
+from everlong.store.database import TryAgain
 from everlong.store.paths import leads_through, segments_to, sessions_along, stretch_of
 from everlong.store.schema import branch, log_file, session
 from everlong.store.sessions import TOTALS, clean_title, new_session_id, prompt_blob, write_prompt
@@ -592,9 +592,3 @@ class LogFiles:
             json.dumps(dict(known.state)),
         )
         self._database.write(lambda connection: self._database.backend.run(connection, self._put, values))
-
-    def drop(self, files: list[str]) -> None:
-        """Forget that some files were imported."""
-        for some in in_batches(files):
-            gone = delete(log_file).where(log_file.c.tenant == self._core.tenant, log_file.c.file.in_(some))
-            self._database.write(lambda connection, gone=gone: connection.execute(gone).rowcount)  # type: ignore[misc]

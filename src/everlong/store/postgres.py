@@ -8,7 +8,10 @@ No connection keeps a state between transactions, so that a pooler may give each
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from contextlib import nullcontext
+from itertools import chain
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Engine, Select, create_engine, event, text
 from sqlalchemy.exc import DBAPIError
@@ -16,7 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from everlong.errors import SchemaMismatch, StoreBusy, StoreError, StoreFull, StoreUnavailable
 from everlong.extras import install_command
 from everlong.redaction import hide_passwords
-from everlong.store.database import Backend
+from everlong.store.database import OTHERS_FIRST, Backend, TryAgain, in_batches
 
 SCHEMA_LOCK = 0x45_56_45_52  # "EVER": the advisory lock under which the schema changes
 
@@ -30,6 +33,21 @@ _NETWORK = {
     "keepalives_count": 3,
 }
 """How soon a machine that has vanished from the network counts as gone, unless the address says otherwise."""
+
+
+_WAITING = "everlong_waiting"
+"""The name under which a connection has the statements that wait for the next one."""
+_VALUES = re.compile(r"(?<=VALUES )(\([^)]*\))")
+
+
+class _Waiting(NamedTuple):
+    """A statement that waits for the next one."""
+
+    cursor: Any
+    statement: str
+    parameters: Any
+    changes: int | None
+    """The rows that it must change; None for any number."""
 
 
 class PostgreSQL(Backend):
@@ -62,12 +80,15 @@ class PostgreSQL(Backend):
             "postgresql+psycopg://", connect_args=options, pool_pre_ping=True, pool_size=8, max_overflow=-1
         )
         event.listen(made, "begin", self._on_begin)
+        event.listen(made, "before_cursor_execute", lambda connection, *_: self.run_rest(connection))
         return made
 
     def _on_begin(self, connection: Connection) -> None:
         """Limit the wait for locks, and have the commit on the disk even where the server's default is otherwise."""
+        connection.info.pop(_WAITING, None)  # of a transaction that was rolled back
         if not connection.get_execution_options().get("everlong_read"):
-            connection.exec_driver_sql(
+            self.run_later(
+                connection,
                 "SELECT set_config('lock_timeout', %s, true), set_config('synchronous_commit', "
                 "replace(current_setting('synchronous_commit'), 'off', 'on'), true)",
                 (str(int(self.wait * 1000)),),
@@ -112,17 +133,62 @@ class PostgreSQL(Backend):
         return statement.with_for_update()
 
     def run(self, connection: Connection, statement: str, parameters: Any = ()) -> Any:
-        """Run a statement; SQLAlchemy notices where the connection is lost."""
-        return connection.exec_driver_sql(statement, parameters)
+        """Run a statement, and before it those that wait for it: all of them go to the server together."""
+        done = self.run_later(connection, statement, parameters)
+        self.run_rest(connection)
+        return done
+
+    def run_later(
+        self, connection: Connection, statement: str, parameters: Any = (), *, changes_all: bool = False
+    ) -> Any:
+        """Have a statement wait for the next one whose result somebody needs; a list inserts so many rows at once."""
+        raw: Any = connection.connection.driver_connection
+        waiting = connection.info.setdefault(_WAITING, [])
+        if not isinstance(parameters, list):
+            waiting.append(_Waiting(raw.cursor(), statement, parameters, 1 if changes_all else None))
+        else:
+            head, values, tail = _VALUES.split(statement)
+            for rows in in_batches(parameters):
+                several = head + ",".join([values] * len(rows)) + tail
+                flat, count = [*chain.from_iterable(rows)], len(rows) if changes_all else None
+                waiting.append(_Waiting(raw.cursor(), several, flat, count))
+        return waiting[-1].cursor
+
+    def run_rest(self, connection: Connection) -> None:
+        """Run the statements that wait for the next one, in one round trip."""
+        waiting: list[_Waiting] | None = connection.info.pop(_WAITING, None)
+        if not waiting:
+            return
+        raw: Any = connection.connection.driver_connection
+        driver: Any = connection.dialect.loaded_dbapi
+        try:
+            with raw.pipeline() if len(waiting) > 1 else nullcontext():
+                for one in waiting:
+                    one.cursor.execute(one.statement, one.parameters)
+        except driver.Error as error:
+            is_gone = raw.closed or raw.broken
+            if is_gone:
+                connection.invalidate(error)
+            raise DBAPIError.instance(
+                None, None, error, driver.Error, connection_invalidated=is_gone, dialect=connection.dialect
+            ) from error
+        if any(one.changes not in {None, one.cursor.rowcount} for one in waiting):
+            raise TryAgain(OTHERS_FIRST)
+
+    def drop_rest(self, connection: Connection) -> None:
+        """Forget the statements that wait for the next one, back to the last savepoint among them."""
+        waiting: list[_Waiting] = connection.info.get(_WAITING, [])
+        while waiting and not waiting[-1].statement.startswith("SAVEPOINT"):
+            waiting.pop()
 
     def lock_name(self, connection: Connection, name: bytes) -> None:
         """Take an advisory lock, by the first bytes of the name."""
         key = int.from_bytes(name[:8].ljust(8, b"\0"), "big", signed=True)
-        connection.exec_driver_sql("SELECT pg_advisory_xact_lock(%s)", (key,))
+        self.run_later(connection, "SELECT pg_advisory_xact_lock(%s)", (key,))
 
     def give_way(self, connection: Connection) -> None:
         """Give up on a lock long before the server looks for a deadlock."""
-        connection.exec_driver_sql("SET LOCAL lock_timeout = '100ms'")
+        self.run_later(connection, "SET LOCAL lock_timeout = '100ms'")
 
     def now(self, connection: Connection) -> float:
         """Return the server's time, which all replicas share."""

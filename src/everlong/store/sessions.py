@@ -19,11 +19,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from sqlalchemy import Connection, Row, select, update
-from sqlalchemy.exc import IntegrityError
 
 from everlong.errors import NotStored, StoreError
 from everlong.model.unseen import UNSEEN
 from everlong.store.content import Blob, blob, encoded
+from everlong.store.database import TryAgain
 from everlong.store.paths import Entry
 from everlong.store.schema import branch, compaction, session
 from everlong.store.tombstones import PLACEHOLDER
@@ -229,8 +229,9 @@ class Sessions:
         # In plain SQL, because a gateway begins one with every other request.
         columns = (*_COLUMNS, *TOTALS, "cost")
         names, marks = ", ".join(f'"{name}"' for name in columns), ",".join("?" * len(columns))
-        self._insert_sql = core.database.sql(f"INSERT INTO session ({names}) VALUES ({marks})")  # noqa: S608 - our own
-        self._has_sql = core.database.sql("SELECT 1 FROM session WHERE id = ?")
+        self._insert_sql = core.database.sql(
+            f"INSERT INTO session ({names}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - our own
+        )
 
     # -- beginning and ending ------------------------------------------------------------------------------------------
 
@@ -270,7 +271,7 @@ class Sessions:
         self, connection: Connection, at: Branch, *, ident: str | None = None, opened: int | None, **about: Any
     ) -> str:
         """Open the session of a conversation that is recognised by its words, in a transaction that is under way."""
-        ident = ident or self.free_id(connection)
+        ident = ident or new_session_id(time.time())
         title = clean_title(about.pop("title", None))
         values = {**about, "branch": at.id, "from_depth": 0, "title": title, "opened": opened}
         values["source"] = session_source(about.get("platform"))
@@ -281,7 +282,7 @@ class Sessions:
         self, connection: Connection, ident: str, at: Branch, from_depth: int, *, child: str | None = None
     ) -> str:
         """Open the next part of a conversation whose last part has ended, in a transaction that is under way."""
-        child = child or self.free_id(connection)
+        child = child or new_session_id(time.time())
         self._insert_child(connection, self._row(connection, ident), child, at.id, from_depth)
         return child
 
@@ -289,13 +290,6 @@ class Sessions:
         """End a session at a depth, in a transaction that is under way."""
         values = {"ended": time.time(), "end_reason": reason, "to_depth": depth}
         connection.execute(update(session).where(session.c.id == ident).values(values))
-
-    def free_id(self, connection: Connection) -> str:
-        """Return an id that no session has."""
-        while True:
-            ident = new_session_id(time.time())
-            if self._database.backend.run(connection, self._has_sql, (ident,)).fetchone() is None:
-                return ident
 
     def roll_over(self, ident: str, at: Branch | None = None, *, compaction_id: int | None = None) -> Session:
         """End a session and open its child at the same place, in one transaction; the child takes over everything."""
@@ -472,7 +466,8 @@ class Sessions:
         row = {"id": ident, "tenant": self._core.tenant, "started": started, "active": started, "kind": "main"}
         row |= {"conversation": ident, **values}
         totals = (0,) * len(TOTALS)
-        self._database.backend.run(connection, self._insert_sql, (*(row.get(name) for name in _COLUMNS), *totals, 0.0))
+        held = (*(row.get(name) for name in _COLUMNS), *totals, 0.0)
+        self._database.backend.run_later(connection, self._insert_sql, held, changes_all=True)
 
     def _insert_child(
         self,
@@ -497,9 +492,7 @@ class Sessions:
             ident = wanted if wanted is not None and attempt == 0 else new_session_id(when)
             try:
                 self._database.write(partial(work, ident))
-            except StoreError as error:
-                if not isinstance(error.__cause__, IntegrityError):
-                    raise
+            except TryAgain:
                 continue
             return ident
         raise StoreError("no free session id was found; try again")

@@ -62,11 +62,6 @@ class WriteQueue:
         self._writer: int | None = None
         """The thread whose turn it is; one that was interrupted as its turn came still has it."""
 
-    @property
-    def length(self) -> int:
-        """The number of threads that wait."""
-        return len(self._waiting)
-
     def enter(self, seconds: float) -> bool:
         """Wait until it is this thread's turn to write; return False if that takes longer."""
         me = threading.get_ident()

@@ -10,19 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection
 
 from everlong.model import HashChain, Message, blocks_of, calls_of, parts_of, title_from
 from everlong.store.content import PLAIN, Blob, decoded, encoded, unpacked
-from everlong.store.database import in_batches
-from everlong.store.schema import tombstone
+from everlong.store.database import ask, in_batches
 
 PLACEHOLDER = "[This message was forgotten]"
 """The text in place of the words of a forgotten message."""
-
-_FORGOTTEN = select(tombstone.c.block).where(
-    tombstone.c.tenant == bindparam("whose"), tombstone.c.block.in_(bindparam("some", expanding=True))
-)
 
 Row = tuple[str, bytes, bytes | None, int, str, bytes | None]
 
@@ -73,8 +68,9 @@ def forgotten_among(connection: Connection, tenant: str, blocks: Iterable[bytes]
     asked = sorted(set(blocks))
     gone: set[bytes] = set()
     for some in in_batches(asked):
-        found = connection.execute(_FORGOTTEN, {"whose": tenant, "some": some})
-        gone.update(bytes(block) for block in found.scalars())
+        marks = ",".join("?" * len(some))
+        found = ask(connection, f"SELECT block FROM tombstone WHERE tenant = ? AND block IN ({marks})", (tenant, *some))  # noqa: S608 - marks only
+        gone.update(bytes(block) for (block,) in found.fetchall())
     return gone
 
 

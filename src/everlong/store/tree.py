@@ -12,11 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import Connection, bindparam, select
 
 from everlong.model import HashChain, Message, Node, Trace, blocks_of, is_reasoning, is_system, parts_of, text_of
 from everlong.store.content import Blob, blob, encoded
@@ -66,7 +65,7 @@ def role_name(role: str) -> str:
 BATCH = 4_096
 """The number of messages of one list that are committed together."""
 
-PROBES = (4, 8, 16, 32, 64, 128, 256, 512)
+PROBES = (8, 16, 32, 64, 128, 256, 512)
 """The numbers of ids that are asked for at once, from the end of a list backwards."""
 
 _VIEW = select(view.c.saw_depth, view.c.prev, view.c.state).where(view.c.id == bindparam("ident"))
@@ -132,6 +131,8 @@ class LockedBranch(NamedTuple):
     preamble: bytes | None
     fork_depth: int
     root: bytes | None
+    may_be_gone: bool = True
+    """False if nothing was ever forgotten."""
 
 
 @dataclass(slots=True)
@@ -162,11 +163,6 @@ class RecordRequest:
 
     def __post_init__(self) -> None:
         self.trace = self.known or self.chain.trace(map(self.clean, self.messages), self.start)
-
-    def end(self, number: int) -> Branch:
-        """Return the end of the list on a branch."""
-        ids = self.trace.ids
-        return Branch(number, ids[-1] if ids else self.start.id, self.start.depth + len(ids))
 
     def rebased(self, count: int, at: Match) -> RecordRequest:
         """Return the request as the continuation of a stored node, to which its first blocks lead by other ids."""
@@ -265,9 +261,10 @@ def find_deepest(connection: Connection, database: Database, request: RecordRequ
 class Recorder:
     """The writer of requests into one database, inside transactions that others open."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, tenant: str) -> None:
         self.database = database
-        self._run = database.backend.run
+        self._tenant = tenant
+        self._run, self._later = database.backend.run, database.backend.run_later
         sql = database.sql
         self._content = sql(
             "INSERT INTO content (tenant, digest, bytes, codec, state, stub) VALUES (?,?,?,?,?,?)"
@@ -296,6 +293,7 @@ class Recorder:
         self._locked = sql(seen) + database.backend.lock
         self._owner = sql("SELECT branch FROM node WHERE id = ? AND tenant = ?")
         self._tombstones = sql("SELECT 1 FROM tombstone WHERE tenant = ? LIMIT 1")
+        self._prompt = sql("UPDATE branch SET preamble = ? WHERE id = ?")
         self._move = sql("UPDATE branch SET head = ?, head_depth = ? WHERE id = ? AND head = ?")
 
     def add_at(
@@ -314,6 +312,7 @@ class Recorder:
             TryAgain: another process was there first.
         """
         is_head = at is not None and at.head == match.id
+        gone = None if at is not None else self._later(connection, self._tombstones, (self._tenant,))
         first = request.asides_at(match.depth)
         if not additions and not is_head and match.branch is not None:
             return Branch(match.branch, match.id, match.depth)
@@ -321,16 +320,18 @@ class Recorder:
             number = match.branch
             first = first and self._missing_asides(connection, number, match.depth, first)
         else:
-            number = self._fork(connection, request, match, at, now)
+            number = self._fork(connection, request, match, at, now, additions[-1][0] if additions else None)
             if match.branch is not None and match.depth == request.start.depth:
                 first = self._copy_asides(connection, match, number, first)
         asides = [*first, *(aside for _, following in additions for aside in following)]
+        may_be_gone = at.may_be_gone if at is not None else gone is None or gone.fetchone() is not None
         blobs: list[tuple[Blob, Sequence[bytes]]] = [(made.blob, made.blocks) for made, _ in additions]
         blobs += [*((aside.blob, []) for aside in asides), *also]
         if request.preamble is not None and (at is None or not is_head or at.preamble != request.preamble.digest):
             blobs.append((request.preamble, []))
-            connection.execute(update(branch).where(branch.c.id == number).values(preamble=request.preamble.digest))
-        self.add_contents(connection, request.chain.tenant, blobs)
+            if number == match.branch:
+                self._later(connection, self._prompt, (request.preamble.digest, number))
+        self.add_contents(connection, request.chain.tenant, blobs, may_be_gone=may_be_gone)
         if asides:
             self._add_asides(connection, request.chain.tenant, number, asides)
         if not additions:
@@ -351,63 +352,72 @@ class Recorder:
                 )
             )
             parent = addition.id
-        if self._run(connection, self._node, rows).rowcount != len(rows):
-            raise TryAgain("another process stored some of these messages at the same moment")
         last = made[-1]
-        if self._run(connection, self._move, (last.id, last.depth, number, match.id)).rowcount != 1:
-            raise TryAgain(f"branch {number} was extended at the same moment")
-        self._run(connection, self._pending, (number, match.depth, last.depth, tenant))
+        self._later(connection, self._node, rows, changes_all=True)
+        if number == match.branch:
+            self._later(connection, self._move, (last.id, last.depth, number, match.id), changes_all=True)
+        self._later(connection, self._pending, (number, match.depth, last.depth, tenant))
         return Branch(number, last.id, last.depth)
 
     def lock(self, connection: Connection, match: Match) -> LockedBranch | None:
         """Lock the branch of a match until the transaction ends; return None before the first message."""
         if match.branch is None:
             return None
-        row = self._run(connection, self._locked, (match.branch,)).fetchone()
+        locked = self._later(connection, self._locked, (match.branch,))
+        may_be_gone = self._run(connection, self._tombstones, (self._tenant,)).fetchone() is not None
+        row = locked.fetchone()
         if row is None:
             raise TryAgain(f"branch {match.branch} was removed at the same moment")
         head, view_id, preamble, fork_depth, root = row
-        known = None if preamble is None else bytes(preamble)
-        return LockedBranch(bytes(head), view_id, known, fork_depth, None if root is None else bytes(root))
+        known, its_root = None if preamble is None else bytes(preamble), None if root is None else bytes(root)
+        return LockedBranch(bytes(head), view_id, known, fork_depth, its_root, may_be_gone)
 
     def _fork(
-        self, connection: Connection, request: RecordRequest, match: Match, at: LockedBranch | None, now: float
+        self,
+        connection: Connection,
+        request: RecordRequest,
+        match: Match,
+        at: LockedBranch | None,
+        now: float,
+        last: NewMessage | None,
     ) -> int:
+        """Begin a branch that ends with its last new message."""
         shown, preamble = (None, None) if at is None else (at.view_id, at.preamble)
+        if request.preamble is not None:
+            preamble = request.preamble.digest
         parent = match.branch
         if parent is not None and match.depth:  # a place may be named by any branch that leads through it
             owner = self._run(connection, self._owner, (match.id, request.chain.tenant)).fetchone()
             parent = parent if owner is None else owner[0]
         root = request.root if at is None else at.root
         values = (
-            *(request.chain.tenant, parent, match.depth, root, match.id, match.depth),
+            *(request.chain.tenant, parent, match.depth, root),
+            *((match.id, match.depth) if last is None else (last.id, last.depth)),
             *(inherited_view(connection, shown, match.depth), 0, preamble, now),
         )
         return int(self._run(connection, self._branch, values).fetchone()[0])
 
-    def has(self, connection: Connection, request: RecordRequest, number: int) -> bool:
-        """Return whether a branch holds all of a request; False if one of its messages has no identity."""
-        ends = request.trace.ends
-        if any(before == end for before, end in pairwise((0, *ends))):
-            return False
-        last = request.trace.ids[-1] if ends else request.start.id
-        row = self._run(connection, self._owner, (last, request.chain.tenant)).fetchone()
-        return row is not None and row[0] == number
-
-    def add_contents(self, connection: Connection, tenant: str, blobs: Sequence[tuple[Blob, Sequence[bytes]]]) -> None:
+    def add_contents(
+        self,
+        connection: Connection,
+        tenant: str,
+        blobs: Sequence[tuple[Blob, Sequence[bytes]]],
+        *,
+        may_be_gone: bool = True,
+    ) -> None:
         """Store contents, each with the hashes of its blocks; one with a forgotten block becomes a tombstone."""
         if not blobs:
             return
-        if self._run(connection, self._tombstones, (tenant,)).fetchone() is not None:
+        if may_be_gone and self._run(connection, self._tombstones, (tenant,)).fetchone() is not None:
             rows = forgotten_rows(connection, tenant, blobs)
         else:  # nothing was ever forgotten, which is the rule
             rows = [(tenant, made.digest, made.bytes, made.codec, "live", None) for made, _ in blobs]
         rows.sort(key=itemgetter(1))  # two writers of the same contents meet in one order, so neither deadlocks
-        self._run(connection, self._content, rows)
+        self._later(connection, self._content, rows)
 
     def _add_asides(self, connection: Connection, tenant: str, number: int, asides: list[Aside]) -> None:
         rows = [(tenant, number, one.depth, one.ord, one.blob.digest, one.kind, True, one.ts) for one in asides]
-        self._run(connection, self._annex, rows)
+        self._later(connection, self._annex, rows)
 
     def _copy_asides(self, connection: Connection, match: Match, number: int, asides: list[Aside]) -> list[Aside]:
         """Copy the messages without identity after a place to a fork; return those to add, numbered behind them."""

@@ -113,7 +113,7 @@ class Turns:
         self._replies = identity.replies
         self._identity = identity
         self._database = core.database
-        self._run = core.database.backend.run
+        self._run, self._later = core.database.backend.run, core.database.backend.run_later
         self._linker = ReplyLinker(core)
         # In plain SQL, because these are run with every request to a model.
         sql = core.database.sql
@@ -199,7 +199,9 @@ class Turns:
                 *(held.digest, held.key, answered.node, time.time(), ident),
             )
             self._run(connection, self._finish_sql, values)
-            self._close(connection, ident, row.session, replace(past, usage=usage, cost=cost, names=names), session)
+            ended = replace(past, usage=usage, cost=cost, names=names)
+            self._add_totals(connection, ended, session)
+            self._close(connection, ident, ended, session)
             return self._row(connection, ident)
 
         return self._database.retry(lambda attempt: self._database.write(partial(work, attempt)))
@@ -228,7 +230,7 @@ class Turns:
         return self._database.retry(lambda attempt: self._database.write(partial(work, attempt)))
 
     def add_following(
-        self, at: Branch, new: NewMessages, past: FinishedTurn, *, view: int | None
+        self, at: Branch, new: NewMessages, past: FinishedTurn, *, view: int | None, opened: int | None = None
     ) -> tuple[Branch, int] | None:
         """Store messages at the end of a branch and the turn in which they were sent, in one step.
 
@@ -237,6 +239,8 @@ class Turns:
             new: The messages since then.
             past: The turn in which they were sent.
             view: The view that the caller believes to be in force.
+            opened: The depth of its first request, if the place was just found by its words: replies before it may
+                have come back on the way to it.
 
         Returns:
             The place of the request, and the number of the turn. None, with nothing stored, if the branch has gone on
@@ -245,6 +249,8 @@ class Turns:
         core, now = self._core, time.time()
         reply = past.reply if past.status == "done" else None
         request, count = self._request_after(at, new, reply)
+        if not request.trace.ids:  # a reply that says nothing or broke off
+            return None
         held = self._held(past.reply)
         match = Match(at.id, at.head, at.depth)
 
@@ -257,6 +263,8 @@ class Turns:
                 return None
             if place == match and new.messages:
                 self._linker.link_next(connection, at, request.trace.ids[request.trace.ends[0] - 1])
+            elif opened is not None and at.depth > opened:
+                self._linker.link(connection, at)
             additions = list(request.additions(place.depth))
             end = core.recorder.add_at(branch, request, place, additions, now, connection, held.contents)
             depth = request.trace.ends[count - 1] if count else 0
@@ -363,8 +371,9 @@ class Turns:
             *(preamble, storable(past.model), past.status, self._told_error(past.error), told, past.cost),
             *(held.digest, held.key, node, now if past.began is None else past.began, now),
         )
+        self._add_totals(connection, past, session)
         ident = int(self._run(connection, self._insert_sql, values).fetchone()[0])
-        self._close(connection, ident, past.session, past, session)
+        self._close(connection, ident, past, session)
         return ident
 
     def _held(self, reply: Message | None) -> _HeldReply:
@@ -375,18 +384,19 @@ class Turns:
         made, blocks = blob(self._core.tenant, encoded(said)), self._core.chain.trace([said]).blocks
         return _HeldReply([(made, blocks)], made.digest, blocks[0] if blocks else None)
 
-    def _close(
-        self, connection: Connection, ident: int, before: str | None, past: FinishedTurn, session: str | None
-    ) -> None:
-        """Store the names of a turn, and add what it used to its session, which another one may have been before."""
-        if rows := [(self._core.tenant, name, ident) for name in sorted(set(past.names)) if is_name(name)]:
-            self._run(connection, self._name_sql, rows)
+    def _add_totals(self, connection: Connection, past: FinishedTurn, session: str | None) -> None:
+        """Add what a turn used to its session."""
         if session is not None:
             added = usage_totals(past.usage or {}) | {"api_calls": 1}
             totals = [added[name] for name in TOTALS]
-            self._run(connection, self._totals_sql, (*totals, past.cost, time.time(), session, self._core.tenant))
-        if before is not None and session != before:  # its reply showed where it belongs
-            self._identity.drop_if_empty(connection, before)
+            self._later(connection, self._totals_sql, (*totals, past.cost, time.time(), session, self._core.tenant))
+
+    def _close(self, connection: Connection, ident: int, past: FinishedTurn, session: str | None) -> None:
+        """Store the names of a turn, which another session may have been before."""
+        if rows := [(self._core.tenant, name, ident) for name in sorted(set(past.names)) if is_name(name)]:
+            self._later(connection, self._name_sql, rows)
+        if past.session is not None and session != past.session:  # its reply showed where it belongs
+            self._identity.drop_if_empty(connection, past.session)
 
     def _row(self, connection: Connection, ident: int, *, lock: bool = False) -> Turn:
         values = (ident, self._core.tenant)

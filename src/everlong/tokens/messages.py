@@ -57,8 +57,9 @@ class MessageCounter:
 
     def count_text(self, text: str) -> int:
         """Return the tokens of a bare text."""
-        count = self._cache.get(hash(text))
-        return self._learn(text) if count is None else count
+        key = hash(text)
+        count = self._cache.get(key)
+        return self._remember(key, self.counter.count_text(text)) if count is None else count
 
     def count(self, message: Message) -> int:
         """Return the tokens of one message, its frame included."""
@@ -79,7 +80,7 @@ class MessageCounter:
             if type(content) is str:
                 tokens = known(hash(content))
                 if tokens is None:
-                    tokens = self._learn(content)
+                    tokens = self.count_text(content)
                 if len(message) == 2:
                     append(tokens + MESSAGE_OVERHEAD)
                     continue
@@ -107,9 +108,6 @@ class MessageCounter:
     def count_tools(self, tools: Sequence[dict[str, Any]] | None) -> int:
         """Return the tokens of tool schemas, as the JSON that is sent."""
         return self.count_text(_as_text(list(tools))) if tools else 0
-
-    def _learn(self, text: str) -> int:
-        return self._remember(hash(text), self.counter.count_text(text))
 
     def _remember(self, key: int, count: int) -> int:
         cache = self._cache

@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, select
 
 from everlong.errors import NotStored
 from everlong.model import Message, parts_of, text_of
 from everlong.store.identity.cleared_results import MOST_BLOCKS_PER_LEFT, blocks_told_by, find_shift
 from everlong.store.identity.known_messages import MOST_ALIKE, KnownMessage, Recognizer
-from everlong.store.paths import leads_through, segments_to
-from everlong.store.schema import branch, session, turn
+from everlong.store.paths import leads_through, message_of, segments_to
+from everlong.store.schema import branch, session
 from everlong.store.tree import Branch, RecordRequest
 
 if TYPE_CHECKING:
@@ -58,6 +58,19 @@ class KnownSession(NamedTuple):
 
 
 _COLUMNS = ", ".join(KnownSession._fields)
+_REPLIES = (
+    "SELECT s.conversation, s.kind, c.bytes, c.codec, c.state, c.stub FROM turn t JOIN session s ON s.id = t.session"
+    " LEFT JOIN content c ON c.digest = t.reply WHERE s.tenant = ?"
+)
+_AMONG_NEWEST = f" AND t.id > (SELECT max(id) FROM turn) - {_NEWEST_TURNS}"  # noqa: S608 - a number
+
+
+class _BranchEnd(NamedTuple):
+    """The end of a branch, and its sessions, each with the depth at which it begins."""
+
+    head: bytes
+    preamble: bytes | None
+    sessions: list[tuple[int, KnownSession]]
 
 
 class Continuation(NamedTuple):
@@ -98,15 +111,14 @@ class ContinuationFinder:
         self._recognizer = recognizer
         self._run = core.database.backend.run
         sql = core.database.sql
-        self._on_branch = sql(
-            # Without the tenant, to whom the branch belongs: SQLite would look through all sessions of the tenant.
-            f"SELECT {_COLUMNS} FROM session WHERE branch = ?"  # noqa: S608 - our own names
-            " ORDER BY (CASE WHEN from_depth < ? THEN 0 ELSE 1 END), started DESC, id DESC LIMIT 1"
-        )
         self._by_id = sql(f"SELECT {_COLUMNS} FROM session WHERE id = ? AND tenant = ?")  # noqa: S608 - our own names
         self._branch_of = sql("SELECT branch FROM node WHERE id = ? AND tenant = ?")
         self._newest_status = sql("SELECT status FROM turn WHERE branch = ? AND node = ? ORDER BY id DESC LIMIT 1")
-        self._head = sql("SELECT head, head_depth, preamble FROM branch WHERE id = ?")
+        self._end = sql("SELECT head_depth FROM branch WHERE id = ?")
+        self._ends = (
+            f"SELECT b.id, b.head, b.preamble, s.from_depth, s.{_COLUMNS.replace(', ', ', s.')} FROM branch b"  # noqa: S608
+            " LEFT JOIN session s ON s.branch = b.id WHERE b.id IN ({})"
+        )
         self._forks = sql(
             "SELECT id FROM branch WHERE parent = ? AND fork_depth >= ?"  # noqa: S608 - a number
             f" ORDER BY id DESC LIMIT {_MOST_FORKS}"
@@ -122,13 +134,16 @@ class ContinuationFinder:
             " SELECT s.id FROM ahead a JOIN session s ON s.branch = a.id ORDER BY s.started, s.id LIMIT 1"
         )
 
-    def find(self, connection: Connection, request: RecordRequest, after: Branch | None) -> Continuation | None:
-        """Return where a request goes on, or None if it begins a conversation.
+    def find(
+        self, connection: Connection, request: RecordRequest, after: Branch | None
+    ) -> tuple[Continuation | None, bool]:
+        """Return where a request goes on, or None if it begins a conversation; and whether any of it is stored.
 
         ``after`` is the stored message that the request follows, where its client has named it.
         """
         recognizer = self._recognizer
         candidates = self._candidates(connection, request)
+        is_known = bool(candidates)
         if after is not None:
             base = KnownMessage(0, after.head, self._owner(connection, after), after.depth)
             own = recognizer.find(connection, request.rebased(0, base.match)) or [base]
@@ -139,10 +154,12 @@ class ContinuationFinder:
             mine = recognizer.find_more(connection, request, None, is_own=True)
             rival = None if mine is None else self._choose(connection, request, after, [mine])
             if rival is not None and rival.is_own and rival.rank >= chosen.rank:
-                return rival
+                return rival, True
         best = chosen.found if chosen is not None else (candidates[0] if candidates else None)
         more = recognizer.find_more(connection, request, best)
-        return chosen if more is None else self._choose(connection, request, after, [more])
+        if more is not None:
+            chosen = self._choose(connection, request, after, [more])
+        return chosen, is_known or more is not None
 
     def find_window(
         self, connection: Connection, request: RecordRequest, chosen: Continuation | None
@@ -181,7 +198,7 @@ class ContinuationFinder:
         if first < len(request.messages) and _is_result(request.clean(request.messages[first])):
             numbers += [row[0] for row in self._run(connection, self._forks, (found.branch, found.depth)).fetchall()]
         for number in numbers:
-            _, head_depth, _ = self._run(connection, self._head, (number,)).fetchone()
+            (head_depth,) = self._run(connection, self._end, (number,)).fetchone()
             low = self._cleared_until(connection, request, found, number, head_depth)
             if low is None:
                 continue
@@ -213,30 +230,28 @@ class ContinuationFinder:
         sealed = {seal for message in opening.messages for seal in _seals(message)}
         if len(said) < _LEAST_CHARACTERS and not sealed:
             return None
-        own = [session.c.tenant == self._core.tenant, session.c.client_session == name]
+        whose, own = " AND s.client_session = ?", [self._core.tenant, name]
         if name is None:  # as many sessions are; only the newest turns are looked at
-            newest_turn = select(func.max(turn.c.id)).scalar_subquery()
-            own += [session.c.client == client, turn.c.id > newest_turn - _NEWEST_TURNS]
-        turns = select(turn.c.reply, session.c.conversation, session.c.kind).join(
-            session, session.c.id == turn.c.session
-        )
-        newest = turns.where(*own, turn.c.reply.is_not(None)).order_by(turn.c.id.desc()).limit(_NEWEST_REPLIES)
-        rows = connection.execute(newest).all()
-        values = self._core.reader.values(connection, [bytes(row.reply) for row in rows])
-        for row in rows:
-            reply = values.get(bytes(row.reply))
-            if reply is None or not (_repeats(said, text_of(reply)) or not sealed.isdisjoint(_seals(reply))):
+            whose = f" AND s.client_session IS NULL AND s.client = ?{_AMONG_NEWEST}"
+            own[1] = client
+        sql = self._core.database.sql
+        newest = sql(f"{_REPLIES}{whose} AND t.reply IS NOT NULL ORDER BY t.id DESC LIMIT {_NEWEST_REPLIES}")
+        for conversation, kind, *held in self._run(connection, newest, (*own,)).fetchall():
+            reply = message_of(*held)
+            if not (_repeats(said, text_of(reply)) or not sealed.isdisjoint(_seals(reply))):
                 continue
-            if row.kind == "main":
-                return str(row.conversation)
-            main = turns.where(*own, session.c.kind == "main").order_by(turn.c.id.desc()).limit(1)
+            if kind == "main":
+                return str(conversation)
+            main, end = f"{_REPLIES}{whose} AND s.kind = 'main'", " ORDER BY t.id DESC LIMIT 1"
             count = opening.last_reply(len(opening.trace.ids))
             begins = [0, *opening.trace.ends]
             keys = [opening.trace.blocks[low] for low, high in pairwise(begins) if high == count and low < high]
-            found = connection.execute(main.where(turn.c.reply_key.in_(keys))).first()
+            found = None
+            if keys:
+                found = self._run(connection, sql(f"{main} AND t.reply_key = ?{end}"), (*own, keys[0])).fetchone()
             if found is None and name:
-                found = connection.execute(main).first()
-            return None if found is None else str(found.conversation)
+                found = self._run(connection, sql(f"{main}{end}"), (*own,)).fetchone()
+            return None if found is None else str(found[0])
         return None
 
     def session(self, connection: Connection, ident: str) -> KnownSession | None:
@@ -245,7 +260,8 @@ class ContinuationFinder:
 
     def session_at(self, connection: Connection, number: int, depth: int) -> KnownSession | None:
         """Return the newest session on a branch, preferably one that began before a depth."""
-        return _known(self._run(connection, self._on_branch, (number, depth)).fetchone())
+        end = self._read_ends(connection, {number}).get(number)
+        return None if end is None else _newest_at(end.sessions, depth)
 
     # -- candidates ----------------------------------------------------------------------------------------------------
 
@@ -288,15 +304,18 @@ class ContinuationFinder:
         """Return the best of the candidates to whose conversation the request belongs, or None."""
         ranked: list[Continuation] = []
         preamble = None if request.preamble is None else request.preamble.digest
+        ends = self._read_ends(connection, {one.branch for one in candidates})
         for one in candidates:
-            known, is_on_it = self._session_at_message(connection, one)
-            head, _, newest = self._run(connection, self._head, (one.branch,)).fetchone()
-            is_end = bytes(head) == one.id
+            head, newest, sessions = ends[one.branch]
+            known, is_on_it = _newest_at(sessions, one.depth), True
+            if known is None:
+                known, is_on_it = self._session_beside(connection, one)
+            is_end = head == one.id
             if known is not None and not self._belongs_to(request, after, one, known, is_end):
                 continue
             is_named = known is not None and _is_of_same(known, request)
             # Two that were told apart by their system prompts stay so, even where they were answered alike.
-            is_prompted = preamble in (None if newest is None else bytes(newest), known.preamble if known else None)
+            is_prompted = preamble in (newest, known.preamble if known else None)
             began = known.started if known is not None else 0.0
             rank = (request.last_reply(one.blocks), is_named, is_prompted, is_on_it, one.blocks, is_end, began)
             ranked.append(Continuation(rank, one, known))
@@ -320,8 +339,22 @@ class ContinuationFinder:
     def _session_at_message(self, connection: Connection, found: KnownMessage) -> tuple[KnownSession | None, bool]:
         """Return the newest session at a message, and whether the message is on its path rather than beside it."""
         known = self.session_at(connection, found.branch, found.depth)
-        if known is not None:
-            return known, True
+        return self._session_beside(connection, found) if known is None else (known, True)
+
+    def _read_ends(self, connection: Connection, numbers: set[int]) -> dict[int, _BranchEnd]:
+        """Return the ends of some branches, with their sessions."""
+        found: dict[int, _BranchEnd] = {}
+        if numbers:
+            statement = self._core.database.sql(self._ends.format(",".join("?" * len(numbers))))
+            for number, head, prompt, low, *about in self._run(connection, statement, (*numbers,)).fetchall():
+                newest = None if prompt is None else bytes(prompt)
+                end = found.setdefault(number, _BranchEnd(bytes(head), newest, []))
+                if low is not None and (known := _known(about)) is not None:
+                    end.sessions.append((low, known))
+        return found
+
+    def _session_beside(self, connection: Connection, found: KnownMessage) -> tuple[KnownSession | None, bool]:
+        """Return the session at a message on whose branch there is none, and whether the message is on its path."""
         beside = self._run(connection, self._answering, (self._core.tenant, found.id)).fetchone()
         if beside is not None:  # a reply that broke off stands on a branch of its own
             return self.session(connection, beside[0]), False
@@ -353,6 +386,12 @@ class ContinuationFinder:
 def _is_of_same(known: KnownSession, request: RecordRequest) -> bool:
     """Return whether a session has the name of a request, and works in its folder."""
     return known.client_session == request.ext_id and request.folder in {None, known.folder}
+
+
+def _newest_at(sessions: list[tuple[int, KnownSession]], depth: int) -> KnownSession | None:
+    """Return the newest of a branch's sessions, preferably one that began before a depth."""
+    best = max(sessions, key=lambda one: (one[0] < depth, one[1].started, one[1].id), default=None)
+    return None if best is None else best[1]
 
 
 def _known(row: Sequence[object] | None) -> KnownSession | None:

@@ -93,20 +93,22 @@ class Recognizer:
         )
         newest = f" ORDER BY n.seq DESC LIMIT {MOST_ALIKE}"
         called = "SELECT n.id, n.branch, n.depth FROM node n"
-        self._by_id = self._sql(f"{called} WHERE n.id = ?")
-        self._by_mark = self._sql(f"{called} WHERE n.mark = ?{newest}")
-        self._by_alias = self._sql(f"{called} JOIN alias a ON a.node = n.id WHERE a.id = ?{newest}")
+        self._by_any = self._sql(
+            f"{called} WHERE n.id = ? UNION ALL SELECT * FROM ({called} WHERE n.mark = ?{newest}) AS marked"  # noqa: S608
+            f" UNION ALL SELECT * FROM ({called} JOIN alias a ON a.node = n.id WHERE a.id = ?{newest}) AS renamed"
+        )
         self._role = self._sql("SELECT role FROM node WHERE branch = ? AND depth = ?")
         self._on_part = self._sql(
             "SELECT depth FROM node WHERE branch = ? AND depth > ? AND depth <= ?"
             " AND (id = ? OR mark = ? OR id IN (SELECT node FROM alias WHERE id = ?))"
         )
         # Very many replies may be equal: only the newest ones are looked at for those of one client.
-        equal = f"(SELECT * FROM turn WHERE reply_key = ? ORDER BY id DESC LIMIT {_NEWEST})"  # noqa: S608 - ours
+        self._equal = f"WITH equal AS (SELECT * FROM turn WHERE reply_key = ? ORDER BY id DESC LIMIT {_NEWEST}) "  # noqa: S608
         named = "EXISTS (SELECT 1 FROM session s WHERE s.id = t.session AND COALESCE(s.client_session, '') = ?)"
-        self._by_sender = self._sql(f"{turn.format(equal)}t.preamble = ? AND {named}{end}")
-        self._by_client = self._sql(f"{turn.format(equal)}{named}{end}")
-        self._by_reply = self._sql(f"{turn.format(equal)}t.reply_key IS NOT NULL{end}")
+        equal = f"SELECT * FROM ({turn.format('equal')}{{}}{end}) AS newest"  # noqa: S608 - ours
+        self._by_sender = equal.format(f"t.preamble = ? AND {named}")
+        self._by_client = equal.format(named)
+        self._by_reply = equal.format("t.reply_key IS NOT NULL")
         self._answers = self._sql(
             "SELECT n.branch, n.depth FROM turn t JOIN node n ON n.id = t.echo_node"
             " WHERE t.branch = ? AND t.depth >= ? AND t.depth <= ?"
@@ -233,9 +235,8 @@ class Recognizer:
     def _called(self, connection: Connection, ident: bytes) -> list[tuple[bytes, int, int]]:
         """Return the newest messages that an id leads to, each with its id, branch and depth."""
         found: dict[bytes, tuple[bytes, int, int]] = {}
-        for statement in (self._by_id, self._by_mark, self._by_alias):
-            for own, branch, depth in self._run(connection, statement, (ident,)).fetchall():
-                found.setdefault(bytes(own), (bytes(own), branch, depth))
+        for own, branch, depth in self._run(connection, self._by_any, (ident, ident, ident)).fetchall():
+            found.setdefault(bytes(own), (bytes(own), branch, depth))
         return list(found.values())
 
     # -- changed words -------------------------------------------------------------------------------------------------
@@ -291,15 +292,18 @@ class Recognizer:
 
         A sender has the same name, system prompt and tools; a client the same name.
         """
-        seen = set() if seen is None else seen
-        key, tenant, name = request.trace.blocks[place], self._core.tenant, request.ext_id or ""
+        tenant, name = self._core.tenant, request.ext_id or ""
+        parts: list[str] = []
+        values: list[Any] = [request.trace.blocks[place]]
         if request.preamble is not None:
-            values = (key, tenant, request.preamble.digest, name)
-            yield from self._turns(connection, self._by_sender, values, seen)
-        if whose == "client":
-            yield from self._turns(connection, self._by_client, (key, tenant, name), seen)
-        elif whose == "anyone":
-            yield from self._turns(connection, self._by_reply, (key, tenant), seen)
+            parts.append(self._by_sender)
+            values += [tenant, request.preamble.digest, name]
+        if whose != "sender":
+            parts.append(self._by_client if whose == "client" else self._by_reply)
+            values += [tenant, name] if whose == "client" else [tenant]
+        if parts:
+            statement = self._sql(self._equal + " UNION ALL ".join(parts))
+            yield from self._turns(connection, statement, tuple(values), set() if seen is None else seen)
 
     def _turns(
         self, connection: Connection, statement: str, values: tuple[Any, ...], seen: set[_Turn]
@@ -372,7 +376,7 @@ class Recognizer:
         ids = request.marks if request.marks is not None else request.trace.ids
         ident = ids[request.trace.ends[at] - 1]
         if ident != node:
-            self._run(connection, self._alias, (ident, node, self._core.tenant))
+            self._core.database.backend.run_later(connection, self._alias, (ident, node, self._core.tenant))
 
 
 def _next_reply(request: RecordRequest, found: KnownMessage | None) -> int | None:

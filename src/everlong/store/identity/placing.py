@@ -27,7 +27,7 @@ from everlong.store.identity.cleared_results import carry, view_to_carry
 from everlong.store.identity.known_messages import KnownMessage, Recognizer
 from everlong.store.paths import Segment, segments_to
 from everlong.store.schema import branch, content, node, session, turn
-from everlong.store.sessions import TOTALS, Sessions, next_title, usage_totals
+from everlong.store.sessions import TOTALS, Sessions, new_session_id, next_title, usage_totals
 from everlong.store.tombstones import title_of_opening
 from everlong.store.tree import Branch, Match, RecordRequest
 
@@ -89,6 +89,8 @@ class PlacedRequest(NamedTuple):
     """The id by which the client finds the place."""
     opened: int
     """The depth of the first request of the conversation."""
+    is_new: bool = False
+    """True if nothing was stored of it, so that it has no view."""
 
 
 class Identity:
@@ -220,7 +222,7 @@ class Identity:
         messages = [entry.message for entry in entries]
         trace = core.chain.trace(messages)
         marks = self._marks_along(connection, at)
-        child = self._sessions.free_id(connection)
+        child = new_session_id(time.time())
         root = core.chain.root(child)
         request = RecordRequest(
             *(core.chain, root, messages, [entry.ts for entry in entries]),
@@ -255,7 +257,7 @@ class Identity:
         request = self._record_request(asked)
         self._core.database.backend.lock_name(connection, request.trace.ids[0] if request.trace.ids else b"")
         is_apart = attempt >= ATTEMPTS_IN_PLACE
-        chosen = None if is_apart else self._finder.find(connection, request, asked.after)
+        chosen, is_known = (None, True) if is_apart else self._finder.find(connection, request, asked.after)
         if chosen is not None and self._finder.awaits_reply(connection, request, chosen):
             chosen = self._find_without_waiting(connection, request, asked)
         if asked.after is None and may_slide and not is_apart:
@@ -265,7 +267,6 @@ class Identity:
         if chosen is None and asked.after is not None:  # several begin so; the whole history tells them apart
             return self._place_with_history(connection, asked, attempt)
         if chosen is None:
-            is_known = is_apart or bool(self.recognizer.find(connection, request))
             return self._begin(connection, request, asked, is_known=is_known)
         return self._continue(connection, request, asked, chosen)
 
@@ -278,7 +279,7 @@ class Identity:
         """
         for one in sorted(self.recognizer.find(connection, request), key=lambda one: one.branch):
             self._core.recorder.lock(connection, one.match)
-        chosen = self._finder.find(connection, request, asked.after)
+        chosen, _ = self._finder.find(connection, request, asked.after)
         return None if chosen is None or self._finder.awaits_reply(connection, request, chosen) else chosen
 
     def _continue(
@@ -299,7 +300,7 @@ class Identity:
         if is_end or found.blocks == len(request.trace.ids):
             at = self._add(connection, rest, found.match)
             ident = self._go_on(connection, known, at, asked.sender) if is_end else known.id
-            return self._locate(connection, rest, at, ident, low)
+            return self._locate(rest, at, ident, low, known.opened or 0, connection)
         cleared = self._finder.find_cleared(connection, rest, found, known)
         at = self._add(connection, rest, found.match)
         if cleared is not None:
@@ -308,7 +309,7 @@ class Identity:
             ident = self._open(connection, at, asked.sender, forked_from=known)
             path = segments_to(connection, found.branch, found.depth)
             self._share_turns(connection, known.conversation, path, found.depth, ident)
-        return self._locate(connection, rest, at, ident, low)
+        return self._locate(rest, at, ident, low, known.opened or 0, connection)
 
     def _place_with_history(self, connection: Connection, asked: StatelessRequest, attempt: int) -> PlacedRequest:
         """Place a request that names the message it follows as if its client had sent the whole history."""
@@ -344,13 +345,13 @@ class Identity:
         self, connection: Connection, request: RecordRequest, asked: StatelessRequest, *, is_known: bool
     ) -> PlacedRequest:
         """Begin a conversation, with a root of its own if others begin with the same words."""
-        ident = self._sessions.free_id(connection)
+        ident = new_session_id(time.time())
         if is_known:
             root = self._core.chain.root(ident)
             request = replace(request.rebased(0, Match(None, root.id, 0)), root=root.id)
         at = self._add(connection, request, Match(None, request.start.id, 0))
         self._open(connection, at, asked.sender, ident=ident, opening=request)
-        return self._locate(connection, request, at, ident, 0)
+        return self._locate(request, at, ident, 0, at.depth, connection)._replace(is_new=True)
 
     def _add(self, connection: Connection, request: RecordRequest, match: Match) -> Branch:
         core = self._core
@@ -493,7 +494,7 @@ class Identity:
 
     def _go_on_cleared(self, connection: Connection, part: KnownSession, at: Branch, low: int, head_depth: int) -> str:
         """Go on with a conversation on the branch of a client that left out old results; return the session."""
-        child = self._sessions.free_id(connection)
+        child = new_session_id(time.time())
         if part.ended is None:
             self._sessions.end_in(connection, part.id, _CLEARED, head_depth)
         return self._sessions.continue_in(connection, part.id, at, low, child=child)
@@ -574,14 +575,14 @@ class Identity:
             self.move_turn(connection, row, ident)
 
     def _locate(
-        self, connection: Connection, request: RecordRequest, at: Branch, ident: str, low: int
+        self, request: RecordRequest, at: Branch, ident: str, low: int, opened: int, connection: Connection
     ) -> PlacedRequest:
         """Return the place of each message of a request that begins after a depth."""
         marks = request.marks if request.marks is not None else request.trace.ids
         count, base = request.base or (0, None)
-        is_own = list(marks) == request.trace.ids and request.start.depth == low
+        is_own = request.start.depth == low
         if base is not None and count:
-            is_own = is_own and base.id == request.trace.ids[count - 1]
+            is_own = is_own and list(marks) == request.trace.ids and base.id == request.trace.ids[count - 1]
         known: dict[bytes, tuple[bytes, int]] = {}
         if not is_own:
             for part in segments_to(connection, at.id, at.depth):
@@ -605,7 +606,6 @@ class Identity:
             ends.append(place)
             depths.append(depth)
         mark = bytes(marks[-1]) if len(marks) else at.head
-        opened = self._session(connection, ident).opened or 0
         return PlacedRequest(at, ident, ends, depths, mark, opened)
 
 
