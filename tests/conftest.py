@@ -84,6 +84,14 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The folder in which an agent works."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out the tests of browser, site, container and heavy frameworks unless they are asked for by their path."""
     if collection_path not in _APART:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -19,3 +21,10 @@ def until(found: Callable[[], T]) -> T:
         assert time.monotonic() < end, f"waited {PATIENCE} seconds in vain"
         time.sleep(0.01)
     return value
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and is not only waiting to be buried."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    return False

@@ -35,13 +35,6 @@ def heard() -> list[AgentEvent]:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
 def opened(store: Store, heard: list[AgentEvent], root: Path) -> Iterator[Opened]:
     made: list[Agent] = []
 

@@ -6,14 +6,12 @@ import os
 import signal
 import sys
 import threading
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
 from everlong.agent.tools import process
 from tests.agent.desk import Desk
-from tests.waiting import until
+from tests.waiting import is_running, until
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="commands of a POSIX shell")
 
@@ -22,13 +20,6 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="commands of a P
 def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "GRACE", 0.2)
     monkeypatch.setattr(process, "QUIET", 0.1)
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process is there and is not only waiting to be buried."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
 
 
 def test_every_command_begins_in_the_root_folder_with_no_input_and_no_terminal(desk: Desk) -> None:

@@ -24,6 +24,7 @@ from everlong.store import Store
 from everlong.testing import ModelServer
 from tests.channels.discord_stand_in import DiscordStandIn, discord_stand_in
 from tests.channels.recorder import RecordingPlatform
+from tests.channels.telegram_stand_in import TelegramStandIn, stand_in
 from tests.examples import few
 from tests.testing_server.conftest import serve
 from tests.waiting import PATIENCE
@@ -192,3 +193,11 @@ def _utc() -> Iterator[None]:
         time.tzset()
         yield
     time.tzset()
+
+
+@pytest.fixture
+def api() -> Iterator[TelegramStandIn]:
+    """A Telegram in which Anna has a chat."""
+    with stand_in() as server:
+        server.private_chat(501, "Anna")
+        yield server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -19,20 +19,13 @@ from everlong.channels.platform import (
 )
 from everlong.channels.telegram import TelegramPlatform
 from everlong.config.settings import TelegramSettings
-from tests.channels.telegram_stand_in import BOT_NAME, TOKEN, TelegramStandIn, once, stand_in
+from tests.channels.telegram_stand_in import BOT_NAME, TOKEN, TelegramStandIn, once
 from tests.waiting import PATIENCE
 
 T = TypeVar("T")
 ANNA, BEN = 501, 502
 GROUP, FORUM = -1001, -1002
 HOME = Place("telegram", str(ANNA))
-
-
-@pytest.fixture
-def api() -> Iterator[TelegramStandIn]:
-    with stand_in() as server:
-        server.private_chat(ANNA, "Anna")
-        yield server
 
 
 def act(api: TelegramStandIn, job: Callable[[TelegramPlatform], Awaitable[T]], token: str = TOKEN, **extra: Any) -> T:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.channels.telegram_stand_in import TOKEN, TelegramStandIn, stand_in
+from tests.channels.telegram_stand_in import TOKEN, TelegramStandIn
 from tests.cli.conftest import Run, run
 
 __all__ = ["run"]
 
 ANNA = 501
-
-
-@pytest.fixture
-def api() -> Iterator[TelegramStandIn]:
-    with stand_in() as server:
-        server.private_chat(ANNA, "Anna")
-        yield server
 
 
 @pytest.fixture

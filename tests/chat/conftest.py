@@ -43,14 +43,6 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """The folder in which the chat works."""
-    folder = tmp_path / "project"
-    folder.mkdir()
-    return folder
-
-
 def configure(home: Path, **sections: Any) -> None:
     """Write ``config.yaml``: no memory, summaries by the model that is talked to, windows as the servers have them."""
     values: dict[str, Any] = {

@@ -55,6 +55,15 @@ def test_calls_and_results_that_stand_alone_are_counted(run: Run, tmp_path: Path
     assert "1 call without a result" in run("inspect", str(path)).out
 
 
+def test_a_file_of_two_conversations_has_a_total_and_a_small_share_is_not_nothing(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "two.jsonl"
+    one = [{"role": "user", "content": "Where? " * 999}, {"role": "assistant", "content": "There."}]
+    path.write_text("\n".join(json.dumps({"messages": one}) for _ in range(2)))
+    tokens, out = 2 * sum(MessageCounter().counts(one)), run("inspect", str(path)).out
+    assert out.endswith(f"2 conversations: {tokens:,} tokens in 4 messages\n")
+    assert re.findall(r"^  assistant +\d+ +(\S+) ", out, re.MULTILINE) == ["<1%", "<1%"]
+
+
 def test_a_binary_file_is_called_no_text_file(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "bin.dat"
     file.write_bytes(bytes(range(256)) * 4 + b"\xd8\x00\x00")

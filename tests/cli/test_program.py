@@ -17,7 +17,11 @@ from tests.waiting import PATIENCE
 
 @pytest.mark.parametrize(
     ("given", "near"),
-    [(["compres"], "Did you mean 'compress'?"), (["wrap", "--prot", "1", "--", "true"], "Did you mean '--port'?")],
+    [
+        (["compres"], "Did you mean 'compress'?"),
+        (["config", "list"], "There are: set, show."),
+        (["wrap", "--prot", "1", "--", "true"], "Did you mean '--port'?"),
+    ],
 )
 def test_a_misspelt_command_or_option_is_refused_with_the_nearest_name(run: Run, given: list[str], near: str) -> None:
     ran = run(*given)

@@ -220,7 +220,7 @@ BROKEN = [
     spoilt("Attributes", "protect_last_n is None; it must be an int of 0 or more", {"protect_last_n": None}),
     spoilt("Attributes", "must be a share of the window between 0.0 and 1.0", {"threshold_percent": 50}),
     spoilt("Attributes", "is 0 in a window of 16000; it must be an int from 1 to 16000", {"threshold_tokens": 0}),
-    spoilt("Usage", 'is 0; take over usage["prompt_tokens"]', update_from_response=answering(None)),
+    spoilt("Usage", 'usage["prompt_tokens"]; "prompt_tokens" has', update_from_response=answering(None)),
     Broken("Usage", "raised KeyError: 'total_tokens' (broken.py, line", TrustsUsage),
     Broken("Usage", "last_completion_tokens is None; it must stay an int: use usage.get(…) or 0", KeepsNone),
     Broken("Usage", "changed the dict that it was given; only read it", EmptiesUsage),

@@ -29,7 +29,7 @@ from everlong.store import Store
 from everlong.store.database import Database
 from everlong.store.opening import open_database
 from everlong.testing import ModelServer
-from tests.gateway.upstream import Hangup, Headers, Wire, read_headers
+from tests.gateway.upstream import Hangup, Headed, Headers, Wire, read_headers
 from tests.waiting import PATIENCE
 
 TENANT = "x-test-tenant"
@@ -146,21 +146,13 @@ def modelled(
 
 
 @dataclass
-class Answer:
+class Answer(Headed):
     """An answer as it came."""
 
     status: int
     reason: str
     headers: Headers
     body: bytes
-
-    def header(self, name: str) -> str | None:
-        """The first value of a header."""
-        return next((value for key, value in self.headers if key.lower() == name.lower()), None)
-
-    def all(self, name: str) -> list[str]:
-        """All values of a header."""
-        return [value for key, value in self.headers if key.lower() == name.lower()]
 
     def json(self) -> Any:
         """The body as JSON."""

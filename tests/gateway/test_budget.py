@@ -170,6 +170,27 @@ def test_requests_at_once_do_not_pass_the_limit_together(upstream: Upstream, tmp
     assert len(upstream.requests) <= 3
 
 
+@pytest.mark.parametrize("name", ["reserve", "settle"])
+def test_a_database_that_hangs_keeps_nobody_waiting_and_no_dollars(
+    name: str, upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("everlong.gateway.budget._HUNG_SECONDS", 0.1)
+    real, released, done = getattr(Spending, name), threading.Event(), list[None]()
+
+    def hang(*given: Any) -> Any:
+        released.wait(PATIENCE)
+        found = real(*given)
+        done.append(None)
+        return found
+
+    monkeypatch.setattr(Spending, name, hang)
+    with serving(upstream.url, tmp_path, capped(1.0), models=PRICES) as hosted, raw(hosted.address) as client:
+        client.wire.socket.settimeout(PATIENCE / 2)
+        assert client.ask(body(), CHAT, OWN).status == (503 if name == "reserve" else 200)
+        released.set()
+        until(lambda: done and spent(tmp_path) < 0.001)
+
+
 def test_a_stream_without_figures_is_counted_here(upstream: Upstream, tmp_path: Path) -> None:
     words = "a word and another one " * 200
     piece = json.dumps({"choices": [{"index": 0, "delta": {"role": "assistant", "content": words}}]}).encode()
@@ -367,6 +388,16 @@ def test_what_is_not_in_the_request_is_reserved_for(upstream: Upstream, tmp_path
                 assert (sent, client.ask(sent, path, OWN).status) == (sent, 429)
         assert upstream.requests == []
         assert client.ask(asked(CHAT, [{"type": "text", "text": "hi"}], max_tokens=100), CHAT, OWN).status == 200
+
+
+def test_a_prompt_beyond_the_known_window_is_reserved_for(upstream: Upstream, tmp_path: Path) -> None:
+    # A full window costs 0.30 dollars; some upstreams serve a larger one to clients that ask for it in a header.
+    off = [*OWN, ("x-everlong", "off"), ("anthropic-beta", "context-1m-2025-08-07")]
+    with serving(upstream.url, tmp_path, capped(1.0), models=PRICES) as hosted, raw(hosted.address) as client:
+        within, beyond = (asked("/v1/messages", "word " * words, max_tokens=100) for words in (90_000, 500_000))
+        assert client.ask(beyond, "/v1/messages", off).status == 429
+        assert upstream.requests == []
+        assert client.ask(within, "/v1/messages", off).status == 200
 
 
 @pytest.mark.spec("12.5")

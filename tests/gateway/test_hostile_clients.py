@@ -321,6 +321,11 @@ def test_a_response_of_another_key_is_not_read(upstream: Upstream, tmp_path: Pat
         for path in ("/v1/responses/", "/v1/conversations/", "//v1/responses/", "/v1//Responses//", "/v1/responses;/"):
             assert client.ask(b"", path + ident, [("x-everlong-key", BOB)], "GET").status == 404, path
         assert client.ask(b"", f"/v1/responses/{ident}", [("x-everlong-key", ADA)], "GET").status == 200
+        own = json.dumps({"model": "m", "input": "what was it?", "previous_response_id": ident}).encode()
+        for path in ("//v1/responses", "/v1/responses/", "/V1/Responses", "/v1/responses;x", "/v1/responses%2f"):
+            assert client.ask(own, path, [("x-everlong-key", BOB)]).status == 404, path
+            assert client.ask(gzip.compress(own), path, [("x-everlong-key", BOB)]).status == 400, path
+            assert client.ask(own, path, [("x-everlong-key", ADA)]).status == 200, path
 
 
 # -- structure ---------------------------------------------------------------------------------------------------------

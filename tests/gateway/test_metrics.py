@@ -145,12 +145,19 @@ def test_a_log_that_cannot_be_written_holds_up_nothing() -> None:
     log.say("error", "something")
 
 
-def test_a_request_is_one_line_for_people_with_its_client_and_no_number_of_ours() -> None:
+def test_a_request_is_one_line_for_people_with_its_client_and_no_number_of_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     shown = io.BytesIO()
     log = GatewayLog(shown, "info", for_people=True)
     usage = Usage(input_tokens=1_249, output_tokens=189, cache_read_tokens=50_000)
     log.request(RequestAccount("req_1", program="claude-code", model="claude-sonnet-5", usage=usage, cost=0.1283))
+    named, why = "claude-sonnet-4-5-20250929", ["overflow"]
+    log.request(RequestAccount("req_2", program="sdk", model=named, usage=usage, cost=0.1283, compactions=why))
     log.say("info", "gateway", message="20261119_114034_1e690b compacted at 51,141 tokens (threshold)")
-    request, compaction = (line.split("  ", 1)[1] for line in shown.getvalue().decode().splitlines())
-    assert request.startswith("claude-code  claude-sonnet-5  51,249 → 189 tokens, 98% cached  $0.1283  0.")
+    request, cut, compaction = (line.split("  ", 1)[1] for line in shown.getvalue().decode().splitlines())
+    assert request.startswith("claude-code  claude-sonnet-5  51,249 → 189, 98% cached  $0.1283  0.")
+    assert cut.startswith("sdk  claude-sonnet-4-5-2025…  51,249 → ")
+    assert len(cut) == 70
     assert compaction == "20261119_114034_1e690b compacted at 51,141 tokens (threshold)"

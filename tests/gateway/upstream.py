@@ -22,16 +22,10 @@ class Hangup(ConnectionError):  # noqa: N818 - what the other side did
     """The other side closed the connection."""
 
 
-@dataclass
-class Received:
-    """One request as it came."""
+class Headed:
+    """Something with headers."""
 
-    method: str
-    target: str
     headers: Headers
-    body: bytes
-    head: bytes
-    is_chunked: bool = False
 
     def header(self, name: str) -> str | None:
         """The first value of a header."""
@@ -40,6 +34,18 @@ class Received:
     def all(self, name: str) -> list[str]:
         """All values of a header."""
         return [value for key, value in self.headers if key.lower() == name.lower()]
+
+
+@dataclass
+class Received(Headed):
+    """One request as it came."""
+
+    method: str
+    target: str
+    headers: Headers
+    body: bytes
+    head: bytes
+    is_chunked: bool = False
 
 
 def read_headers(head: bytes) -> tuple[str, Headers]:

@@ -60,6 +60,7 @@ def test_now_shows_every_part_of_the_context_in_order(site: Site, ferry: Ferry) 
     assert "read_file" in page.words
     assert "You plan ferries." in page.words
     assert "TidesReader" in page.words
+    assert re.search(r"Kept messages \d+–\d+ ", page.words)
     assert len(set(re.findall(r'Summary <span class="quiet">([\d,]+)</span>', page.text))) == 1
     assert re.search(r"compacted away\. messages \d+ to \d+ in the transcript", page.words)
 
@@ -177,7 +178,9 @@ def test_pages_of_a_transcript_are_stable_and_hold_two_hundred_turns(site: Site,
     assert re.findall(r'id="t(\d+)"', second.text) == [str(turn) for turn in range(201, 401)]
 
 
-def test_the_timeline_has_a_table_and_the_data_of_its_chart(site: Site, ferry: Ferry) -> None:
+def test_the_timeline_has_a_table_and_the_data_of_its_chart(site: Site, store: Store, ferry: Ferry) -> None:
+    asked = store.sessions.start(store.record([user("Which pier?")]), title="Asked", from_depth=0).id
+    assert "no answer has come yet" in site.get(f"/inspector/c/{asked}/timeline").words
     page = site.get(f"{ferry.link}/timeline")
     assert page.text.count("<tr data-row>") == 8
     chart = json.loads(site.get(f"{ferry.link}/timeline.json").text)

@@ -10,11 +10,11 @@ import pytest
 
 from everlong.agent import Agent, AgentEvent, Notice
 from everlong.testing import Answer, Ask, Call
-from tests.agent.conftest import Opened, heard, opened, root
+from tests.agent.conftest import Opened, heard, opened
 from tests.examples import length
 from tests.testing_server.conftest import Serve, serve
 
-__all__ = ["heard", "opened", "root", "serve"]
+__all__ = ["heard", "opened", "serve"]
 
 collect_ignore = ["folders"]  # plugins, some with tests of their own that need another host on the path
 

@@ -25,7 +25,7 @@ from everlong.agent.tools.shell import command_environment
 from everlong.store import Store
 from tests.agent.desk import Desk
 from tests.security.conftest import Listener
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, is_running, until
 
 PYTHON = Path(sys.executable).resolve()
 """The interpreter itself: a virtual environment may stand where the sandbox shows nothing, such as in /tmp."""
@@ -73,12 +73,6 @@ def test_further_variables_pass_where_the_user_names_them() -> None:
 
 
 # -- the end ----------------------------------------------------------------------------------------------------------
-
-
-def is_running(pid: int) -> bool:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
 
 
 LEAVING = "import os, sys, time; os.fork() and os._exit(0); os.setsid(); open('pid', 'w').write(str(os.getpid()))"

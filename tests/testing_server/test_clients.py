@@ -16,6 +16,7 @@ import anthropic
 import openai
 import pytest
 
+from everlong.model import SUMMARY_STARTS
 from everlong.testing import Answer, Ask, Call, ModelServer
 from everlong.testing.__main__ import repeat_question
 from tests.testing_server.conftest import Serve
@@ -174,7 +175,7 @@ def test_it_prints_its_addresses_and_answers_both_apis(shell: type[Shell]) -> No
 
 def test_it_runs_a_command_and_writes_a_summary() -> None:
     tool = {"name": "run_command", "parameters": {"type": "object", "properties": {"command": {"type": "string"}}}}
-    told: list[Any] = [{"role": "user", "content": "run: ls -l"}]
+    told: list[Any] = [{"role": "user", "content": text} for text in (f"{SUMMARY_STARTS[0]} …", "run: ls -l")]
     with ModelServer(repeat_question) as server, openai.OpenAI(base_url=server.openai_url, api_key="any") as client:
         ask = partial(client.chat.completions.create, model="gpt-4o")
         called = ask(messages=told, tools=[{"type": "function", "function": tool}]).choices[0].message
@@ -186,9 +187,11 @@ def test_it_runs_a_command_and_writes_a_summary() -> None:
         answered = ask(messages=told).choices[0].message
         told += [answered.to_dict(), {"role": "user", "content": "The headings are\n\n## Goal\n## Progress"}]
         summary = ask(messages=told).choices[0].message
+        part = ask(messages=[{"role": "system", "content": "…\n\n## Goal\n"}, {"role": "user", "content": "Part 1"}])
     assert called.tool_calls[0].to_dict()["function"] == {"name": "run_command", "arguments": '{"command": "ls -l"}'}
     assert answered.content == "The tool said: total 8"
     assert summary.content == "## Progress\n### Done\n- run: ls -l\n"
+    assert part.choices[0].message.content == "## Progress\n### Done\n- a part of the conversation\n"
 
 
 def test_a_port_that_is_taken_is_named() -> None:

@@ -86,7 +86,7 @@ class Agent(Loop):
             parts.engine,
             listen,
             CompactionHooks(
-                self._prepare_compaction,
+                lambda: self.watch.call(self.flush_memory),
                 parts.side_calls.take_cost,
                 self.session_facts,
                 self._follow_roll_over,
@@ -227,9 +227,6 @@ class Agent(Loop):
             "conversation_id": self._conversation_id,
             "hermes_home": str(plugin_home()),
         }
-
-    def _prepare_compaction(self) -> str | None:
-        return self.watch.call(self.flush_memory)
 
     def _follow_roll_over(self, parent: str, child: str) -> None:
         self.tools.context.session_id = child

@@ -173,7 +173,7 @@ class _Opening:
         if settings.context.engine not in (options.engines or {}):
             self.plugins.load()
         self.memory = self._make_memory() if settings.memory.enabled else None
-        self.side_calls = SideCalls(store, self._session_id, self.warn)
+        self.side_calls = SideCalls(store, lambda: self._opened().conversation.session_id, self.warn)
 
     def warn(self, text: str) -> None:
         self.listen(Notice(text))
@@ -181,9 +181,6 @@ class _Opening:
     def _opened(self) -> Agent:
         assert self._agent is not None  # noqa: S101 - see `_agent`
         return self._agent
-
-    def _session_id(self) -> str:
-        return self._opened().conversation.session_id
 
     def _check_watch(self) -> None:
         self._opened().watch.check()  # each prompt has a watch of its own

@@ -16,6 +16,7 @@ import click
 
 from everlong import config
 from everlong.cli.chosen_store import open_chosen_store, store_option
+from everlong.cli.main import HintingGroup
 from everlong.cli.output import json_option, print_values, say
 from everlong.cli.trust import tell_notices
 from everlong.errors import ConfigError
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _NAMES = click.Choice(["telegram", "discord"])
 
 
-@click.group("channels")
+@click.group("channels", cls=HintingGroup)
 def channels_group() -> None:
     """Talk to the agent in Telegram and Discord."""
 

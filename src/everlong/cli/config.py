@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from everlong import config
+from everlong.cli.main import HintingGroup
 from everlong.cli.output import json_option, print_values
 from everlong.cli.trust import tell_notices
 from everlong.errors import ConfigError
@@ -26,15 +27,22 @@ _WIDEST = 40
 """The longest setting that moves the column of origins."""
 
 
-@click.group("config")
+@click.group("config", cls=HintingGroup)
 def config_group() -> None:
     """Show or change settings."""
 
 
 @config_group.command("show")
+@click.argument("key", required=False)
 @json_option
-def show(as_json: bool) -> None:
-    """Print the configuration files, and every setting with its value in effect and where that comes from."""
+def show(key: str | None, as_json: bool) -> None:
+    """Print the configuration files, and every setting with its value in effect and where that comes from.
+
+    With KEY, a setting or a section, print what it means and what it may be.
+    """
+    if key is not None:
+        click.echo("\n".join(_meanings(key)))
+        return
     loaded = config.load_settings()
     tell_notices(loaded)
     if as_json:
@@ -49,6 +57,20 @@ def _files() -> Iterator[str]:
     yield f"# your file: {user}{'' if user.is_file() else ' (does not exist)'}"
     if project is not None:
         yield f"# this folder's file: {project}"
+
+
+def _meanings(key: str) -> list[str]:
+    """Return what a setting, or each one of a section, means and may be."""
+    from everlong.config import listing  # noqa: PLC0415 - keeps `--help` quick
+
+    named = {f"{top}.NAME.{one.key}": one for top in listing.NAMED for one in listing.named_settings(top).values()}
+    section = listing.named_section(key)
+    meant = key if section in (None, key) else f"{section}.NAME.{key.rpartition('.')[2]}"
+    known = {**listing.catalog(), **named}
+    wanted = [name for name in known if f"{name}.".startswith(f"{meant}.")]
+    if not wanted:
+        raise ConfigError(listing.unknown_setting(key, "command line").sentence, key)
+    return [f"{name}: {known[name].description} ({known[name].allowed})" for name in wanted]
 
 
 @config_group.command("set")

@@ -70,6 +70,9 @@ def inspect_command(
         return
     for figure in figures:
         _print(figure)
+    if len(figures) > 1:
+        tokens, messages = (sum(figure[key] for figure in figures) for key in ("tokens", "messages"))
+        console().print(f"{len(figures)} conversations: {tokens:,} tokens in {messages:,} messages", style="bold")
 
 
 def inspect_conversation(conversation: TranscriptConversation, counter: MessageCounter) -> dict[str, Any]:

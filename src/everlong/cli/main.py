@@ -20,7 +20,24 @@ from everlong.cli.screen import spelling_out
 from everlong.errors import EverlongError
 
 
-class LazyGroup(click.Group):
+class HintingGroup(click.Group):
+    """A click group that refuses an unknown command with the nearest name, or with all names."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that is called; an unknown one is refused."""
+        if args[0] not in self.list_commands(ctx) and not ctx.resilient_parsing:
+            from difflib import get_close_matches  # noqa: PLC0415 - only for a name that was not found
+
+            known = self.list_commands(ctx)
+            near = get_close_matches(args[0], known, 1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
+            ctx.fail(f"No such command {args[0]!r}. {hint}")
+        return super().resolve_command(ctx, args)
+
+
+class LazyGroup(HintingGroup):
     """A click group whose commands are named by ``module:attribute``, each with its line in the help."""
 
     def __init__(self, *arguments: Any, lazy: Mapping[str, tuple[str, str]], **options: Any) -> None:
@@ -38,17 +55,6 @@ class LazyGroup(click.Group):
         module, _, attribute = self.lazy[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that is called; an unknown one is refused with the nearest name."""
-        if args[0] not in self.list_commands(ctx) and not ctx.resilient_parsing:
-            from difflib import get_close_matches  # noqa: PLC0415 - only for a name that was not found
-
-            near = get_close_matches(args[0], self.list_commands(ctx), 1)
-            ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click calls it so
         """Write the list of commands without importing any."""

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from everlong.cli import screen
 from everlong.context.report import MessageFate, compare_lists
-from everlong.model import Message, calls_of, is_image, parts_of, text_of
+from everlong.model import Message, calls_of, format_share, is_image, parts_of, text_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -95,7 +95,7 @@ def bars(rows: Sequence[tuple[str, int, str]], total: int, out: Console, title: 
         length = value / most * room if most else 0
         bar = ("█" * int(length) + ("▌" if length % 1 >= 0.5 else "")) or "▏"
         shown = set_cell_size(fit(label, label_width), label_width)
-        line = Text(f"  {shown} {value:>{value_width},} {value / max(1, total):>4.0%} ")
+        line = Text(f"  {shown} {value:>{value_width},} {format_share(value / max(1, total)):>4} ")
         line.append(f"{bar:<{room + 1}}", style="cyan")
         line.append(fit(remark, max(1, out.width - line.cell_len - 1)), style="dim")
         out.print(line, no_wrap=True, overflow="ellipsis")

@@ -16,6 +16,7 @@ import click
 
 from everlong import config
 from everlong.cli.config import override_note
+from everlong.cli.main import HintingGroup
 from everlong.cli.output import json_option, print_values, say
 from everlong.cli.screen import pick_line
 from everlong.config import Settings
@@ -29,7 +30,7 @@ _WINDOW = 128_000
 """The context window that engines are checked with."""
 
 
-@click.group("plugins", invoke_without_command=True)
+@click.group("plugins", cls=HintingGroup, invoke_without_command=True)
 @json_option
 @click.pass_context
 def plugins_group(context: click.Context, as_json: bool) -> None:

@@ -72,7 +72,7 @@ def _drain(settings: Settings, folder: Path) -> None:
     with open_database() as database:
         stored = store_left_behind(lambda tenant: Store(database, tenant, redact=redact), folder)
     left = len([*folder.glob("*.jsonl"), *folder.glob("*.broken")])
-    _say(f"stored {stored:,} entries of {folder}; left are {left} files, of running gateways or refused")
+    _say(f"stored {stored:,} entries of {folder}; {left} files stay, of running gateways or refused")
 
 
 def _serve(settings: Settings, overrides: dict[str, Any], *, until_eof: bool, as_json: bool) -> int:

@@ -410,7 +410,7 @@ def compactions(session: str | None, as_json: bool) -> None:
         return
     heads = ["#", "when", "session", "why", "tokens", "cost", "messages", "written by", "quality"]
     rows = [_compaction_row(row, "" if named is not None else row.conversation) for row in history]
-    print_table(heads, rows, right={0, 5}, spare=(8, 6, 7, 0, 2))
+    print_table(heads, rows, right={0, 5}, spare=(8, 6, 7, 0, 5, 1, 2))
 
 
 class _HistoryRow(NamedTuple):

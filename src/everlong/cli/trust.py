@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from everlong.cli.main import HintingGroup
 from everlong.cli.output import json_option, print_values, say
 from everlong.errors import ConfigError
 
@@ -24,7 +25,7 @@ trust_option = click.option("--trust", is_flag=True, help="Trust this folder: it
 _PATH = click.Path(path_type=Path, exists=True, file_okay=False)
 
 
-@click.group("trust")
+@click.group("trust", cls=HintingGroup)
 def trust_group() -> None:
     """Choose the folders you trust: only their settings and instructions count."""
 

@@ -188,17 +188,14 @@ def _key_of(location: tuple[int | str, ...]) -> str:
     return ".".join(parts)
 
 
-def _is_plugin(key: str) -> bool:
-    return key.startswith(f"{PLUGINS}.")
-
-
 def _sentence(key: str, detail: Any, place: str, remedy: str) -> str:
     named = named_setting(key)
     if named is not None:
         return f"{key} ({place}) is {spell(detail['input'])}, but must be {named[1].allowed}; {remedy}"
     if named_section(key) is not None and detail["type"] != "extra_forbidden":
         return f"{key} ({place}) is {spell(detail['input'])}, but must be a section with settings of its own; {remedy}"
-    if detail["type"] == "extra_forbidden" or not (key in sections() or key in catalog() or _is_plugin(key)):
+    is_known = key in sections() or key in catalog() or key.startswith(f"{PLUGINS}.")
+    if detail["type"] == "extra_forbidden" or not is_known:
         return unknown_setting(key, place).sentence
     value = spell(detail["input"])
     if key == PLUGINS:

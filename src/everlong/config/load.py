@@ -181,7 +181,7 @@ def _env_layer(env: Mapping[str, str]) -> _Layer:
             problems.append(_unknown_variable(variable, key))
             continue
         problems.extend(_put(values, key, value, f"env {variable}"))
-        origins[_shorten_key(key)] = Origin("env", variable)
+        origins[".".join(key.split(".")[:DEPTH])] = Origin("env", variable)
     place = {key: str(origin) for key, origin in origins.items()}
     problems.extend(problems_in(values, lambda key: place.get(key, "env"), "change or unset the variable"))
     return _Layer(values, origins, problems)
@@ -231,10 +231,6 @@ def _merge(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
         else:
             result[name] = value
     return result
-
-
-def _shorten_key(key: str) -> str:
-    return ".".join(key.split(".")[:DEPTH])
 
 
 def _variable(key: str) -> str:

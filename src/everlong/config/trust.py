@@ -14,7 +14,6 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from everlong.config.files import write_whole
 from everlong.config.paths import (
@@ -130,7 +129,7 @@ def folder_wishes(folder: Path, env: Mapping[str, str] | None = None) -> FolderW
         digest = "" if text is None else _digest(text)
         for key, value in leaves(parse_document(text, str(path)).values if text is not None else {}):
             if may_set(key):
-                settings.append((_printable(key), _describe_value(value)))
+                settings.append((_printable(key), "…" if isinstance(value, dict | list) else _printable(str(value))))
             else:
                 ignored.append(_printable(key))
     except ConfigError as error:
@@ -140,10 +139,6 @@ def folder_wishes(folder: Path, env: Mapping[str, str] | None = None) -> FolderW
 
 def _is_users_own(path: Path, env: Mapping[str, str] | None) -> bool:
     return os.path.realpath(path) == os.path.realpath(user_config_path(env))  # unlike resolve, survives circular links
-
-
-def _describe_value(value: Any) -> str:
-    return "…" if isinstance(value, dict | list) else _printable(str(value))
 
 
 def _printable(text: str, most: int = _SHOWN_CHARS) -> str:

@@ -225,8 +225,8 @@ class WarmPrefixSummarizer:
         needed = sent + request.count(text_of(prompt[-1])[-20_000:]) + request.budget_tokens
         if needed > self._window:
             raise SummarizerError(
-                f"the conversation up to the cut needs {needed:,} of a window of {self._window:,} tokens; "
-                "chain a CompletionSummarizer behind this one, which reads in parts"
+                f"the conversation and a summary need {needed:,} tokens of a window of {self._window:,}; "
+                "a CompletionSummarizer reads in parts"
             )
         return self._complete(prompt, request.budget_tokens)
 

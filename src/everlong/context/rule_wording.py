@@ -15,6 +15,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from everlong.context.text import sentence_ends
+from everlong.model.typed import SOURCE
 
 _LONGEST_RULE = 600
 _LONGEST_TYPED = 6_000  # what follows the first paragraph of a longer text is probably pasted
@@ -249,18 +250,24 @@ _OWN_LABEL = re.compile(
 """A label or heading before a person's own words, of these words alone; any other may introduce somebody else's."""
 _NO_SPEECH = re.compile(
     r"(?!\[Image)[ \t]*(?:[^\w\s\0(¿¡【@/.*_•–-]|[@/._-](?![\w\s_])|-(?=\w)|[*_]{3}|[*_]+[^.!?]+[*_]:?$|\d\d?:\d"
-    r"|\S{2,}> |[\w.]+ ?=\s|(?=[!-~]*\w[./]\w)[!-~]+$)|(?: {2}|\t)(?!\s*(?:[-*•]|\d{1,3}[.)])\s)"
+    r"|\S{2,}> |[\w.]+ ?=\s|(?=[!-~]*\w[./_]\w)[!-~]+$)|(?: {2}|\t)(?!\s*(?:[-*•]|\d{1,3}[.)])\s)"
     r"|[^\n]*(?:[{}|│]|\d:\d\d(?:\W| ?[AP]M)?|[.!?\0] [-–—]{1,2} ?\w+(?: \w+)?)$|(?!\s*[-*•\d])[^\n]*;$"
     r"|[^\n]*(?:\t|[^.!?:\s] {2,}\S| \| )"
 )
 """A heading, a divider; a line of code, of a table, of a log, of a quotation with its author; indented, in brackets."""
+
+_REPORT = re.compile(
+    rf"(?i)(?!.*\b(?:i|you|we|my|me|our|us|please|always|never|must)\b)(?=.*\b{SOURCE})(?=.*[^\W_]{{2}}ed\b)"
+    r"(?:[^.!?]|[.!?](?=\S))*[.!]?|\([^()]*\d\)"
+)
+"""A line that tells what became of a command, tool or file, and names no person: a harness announces a result."""
 
 
 @lru_cache(maxsize=1_024)
 def sentences(text: str) -> tuple[tuple[str, str], ...]:
     """Return the sentences of a person's own speech in a typed text, as they stand and with quotations masked.
 
-    There are none behind a label of other words than a person's own, nor behind a line that is no speech.
+    There are none behind a label of other words than a person's own, a program's report, or a line that is no speech.
     """
     text = text if len(text) <= _LONGEST_TYPED else text.lstrip().partition("\n\n")[0][:_LONGEST_TYPED]
     masked = _MASKED.sub(_mask, text).replace("’", "'")
@@ -272,7 +279,7 @@ def sentences(text: str) -> tuple[tuple[str, str], ...]:
             before = len(found)
         elif _OWN_LABEL.fullmatch(line):
             continue
-        elif _NO_SPEECH.match(line) and not _is_wrapped(masked, start):
+        elif (_NO_SPEECH.match(line) or _REPORT.fullmatch(line)) and not _is_wrapped(masked, start):
             return tuple(found[:before])
         else:
             for first, last, is_whole in _spans(masked, start, end):

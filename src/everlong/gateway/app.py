@@ -431,6 +431,8 @@ class _Endpoints:
                 )
         if caller.spoken and (named := _NAMED_PATH.search(request.path)) is not None:
             await self._gateway.responses.check_name(caller.tenant, named[1])  # the upstream knows no tenants
+        if caller.spoken and request.body_exists and "responses" in request.path.lower():  # spelled in another way
+            await self._gateway.responses.check_names(caller.tenant, await request.read())
         if account.charge is not None and request.method not in _FREE_METHODS:
             raise Refused(
                 403,

@@ -13,11 +13,13 @@ import asyncio
 import json
 import logging
 import re
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from everlong.errors import StoreError
 from everlong.gateway.auth import Refused
@@ -107,10 +109,12 @@ _SEARCHES = re.compile(r"(?<!re)search|deep-research|sonar|\bcompound\b|[:-]onli
 """Names of models that search the web for every request."""
 _HEARD = ("audio", "video")
 _DATA = ("data:audio", "data:video")
+_HUNG_SECONDS = 3.0
+"""Seconds that a request waits for what its key has spent."""
 _INSIDE = ("content", "output", "summary", "tool_calls")
 """The fields with items and parts inside of others."""
 
-
+T = TypeVar("T")
 Said = Callable[[], Awaitable["Message | None"]]
 """A function that returns the part of the newest answer that has arrived; None if its bytes have to be counted."""
 
@@ -170,8 +174,8 @@ class _SentCost:
         else:
             dollars = await asyncio.to_thread(self._counted, budget, None if said is None else await said())
         try:
-            await asyncio.to_thread(budget.spending.settle, self.held, dollars)
-        except StoreError as error:  # it stays reserved
+            await budget.ask(partial(budget.spending.settle, self.held, dollars))
+        except StoreError as error:  # it stays reserved, maybe until the database goes on
             _log.error("what a request cost could not be stored: %s", type(error).__name__)
         return dollars
 
@@ -193,6 +197,19 @@ class Budget:
     def __init__(self, database: Database, windows: Windows, days: Days | None = None) -> None:
         self.spending = Spending(database, days or Days())
         self._windows = windows
+        self._threads = ThreadPoolExecutor(4, thread_name_prefix="everlong-budget")
+
+    async def ask(self, work: Callable[[], T]) -> T:
+        """Return what the database says, in threads that nobody else waits for.
+
+        Raises:
+            StoreError: it does not answer; the work goes on.
+        """
+        doing = asyncio.get_running_loop().run_in_executor(self._threads, work)
+        doing.add_done_callback(lambda done: done.cancelled() or done.exception())  # seen, if nobody waits
+        if not (await asyncio.wait({doing}, timeout=_HUNG_SECONDS))[0]:
+            raise StoreError("the database does not answer")
+        return doing.result()
 
     async def reserve(
         self,
@@ -212,21 +229,32 @@ class Budget:
             Refused: it cannot be read or priced, or there is not enough left of the day's dollars.
         """
         charge.budget = self
-        sent = await asyncio.to_thread(self._bounded, words, dialect, ModelName(route.provider, model))
+        name = ModelName(route.provider, model)
+        sent = await asyncio.to_thread(self._bounded, words, dialect, name, may_shrink=only_checks)
         dollars = await asyncio.to_thread(
             self.cost, sent.name, Usage(sent.prompt_tokens, sent.answer_tokens), is_most=True
         )
         if dollars is None:
             raise _no_price(model, route)
-        held = None
+        held, left = None, 0.0
+        has_left = threading.Event()
+
+        def take() -> Reservation | None:
+            taken = self.spending.reserve(charge.tenant, dollars, charge.most)
+            if taken is not None and has_left.is_set():
+                self.spending.settle(taken, 0.0)
+            return taken
+
         try:
             if not only_checks:
-                held = await asyncio.to_thread(self.spending.reserve, charge.tenant, dollars, charge.most)
-            left = (
-                0.0 if held is not None else charge.most - await asyncio.to_thread(self.spending.spent, charge.tenant)
-            )
+                held = await self.ask(take)
+            if held is None:
+                left = charge.most - await self.ask(partial(self.spending.spent, charge.tenant))
         except StoreError as error:
             raise Refused(503, "what this key has spent cannot be looked up; try again", 5) from error
+        finally:
+            if held is None:
+                has_left.set()
         if held is not None:
             sent.held = held
             charge.sends.append(sent)
@@ -252,8 +280,11 @@ class Budget:
             kinds += [Usage(0, answer, cache_write_tokens=prompt), Usage(0, answer, 0, prompt, prompt)]
         return max(float(rates.cost(kind)) for kind in kinds)
 
-    def _bounded(self, words: bytes | None, dialect: Dialect, name: ModelName) -> _SentCost:
-        """Return a request with the most tokens that it and its answer can have."""
+    def _bounded(self, words: bytes | None, dialect: Dialect, name: ModelName, *, may_shrink: bool) -> _SentCost:
+        """Return a request with the most tokens that it and its answer can have.
+
+        Some upstreams serve a larger window than is known; a request that may be shortened yet is not meant for it.
+        """
         if words is None:
             raise _unpriced("its body cannot be read")
         try:
@@ -276,7 +307,8 @@ class Budget:
         longest = window if is_known else _MOST_ANSWER
         count = max(whole_number(request.get(field)) for field in ("n", "best_of")) or 1
         answer = min(_answer_tokens(request, _LIMITS[dialect.name]), longest, _MOST_ANSWER * 8) * count
-        prompt = min(prompt, window) if is_known else prompt
+        if is_known and prompt > window:
+            prompt = window if may_shrink else min(prompt, max(window, count_request(dialect, words)))
         passes = _passes(request)
         return _SentCost(Reservation("", 0, 0.0), words, dialect, name, answer * passes, prompt * passes)
 

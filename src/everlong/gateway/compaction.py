@@ -414,6 +414,7 @@ class ConversationCompactor:
         if outcome == "unchanged":
             return False
         relayed.account.compactions.append("oversized")
+        _log.info("%s compacted: a message is larger than the window", conversation.session)
         relayed.conversations.note_view(conversation)
         self._metrics.compacted("oversized", outcome)
         return len(turn.sent(relayed.dialect)) < len(before.body)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from everlong.gateway.body import Change, Draft, Read, dump_json, parse_json
@@ -405,9 +405,7 @@ class LiveConversations:
 
 def unplaced(read: Read, sender: Sender) -> LiveConversation:
     """Return the conversation of a whole body whose place in the store is not known yet."""
-    lead = 0
-    while lead < len(read.entries) and is_leading(read.entries[lead].value):
-        lead += 1
+    lead = sum(1 for _ in takewhile(lambda entry: is_leading(entry.value), read.entries))
     ends = array("Q", [entry.end for entry in read.entries])
     found = LiveConversation(read.beginning(), lead, ends, array("Q", bytes(8 * len(ends))), Branch(0, b"", 0), None)
     found.sender = sender

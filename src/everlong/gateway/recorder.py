@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.errors import NotStored, StoreUnavailable
@@ -159,9 +160,7 @@ class ConversationRecorder:
 
     def read_conversation(self, read: Read) -> tuple[LiveConversation, ClientAddition]:
         """Return a whole body as a conversation by itself; neither reads nor writes the database."""
-        lead = 0
-        while lead < len(read.entries) and is_leading(read.entries[lead].value):
-            lead += 1
+        lead = sum(1 for _ in takewhile(lambda entry: is_leading(entry.value), read.entries))
         new = self.read_entries(read.entries[lead:], None, None)
         depths = array("Q", [*(0 for _ in range(lead)), *(place.depth for place in new.branches)])
         ends = array("Q", [entry.end for entry in read.entries])

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from io import RawIOBase
+from shutil import get_terminal_size
 from typing import IO, TYPE_CHECKING, Any
 
 import orjson
@@ -43,6 +44,8 @@ LEVELS = ("debug", "info", "warning", "error")
 _SOON = 0.05
 _MOST_LINES = 10_000
 _MOST_CHARS = 200
+_LEAST_NAME = 11
+"""Characters of a model's name that stay where the terminal is too narrow for the line."""
 
 
 @dataclass(slots=True)
@@ -240,20 +243,21 @@ def _request_line(level: str, now: float, account: RequestAccount) -> bytes:
 
 
 def _people_line(level: str, now: float, account: RequestAccount) -> bytes:
-    """Return the end of a request for people: time, client, model, tokens, cache share, dollars, compactions."""
-    usage = account.usage
-    named = [_without_key(account, name)[:_MOST_CHARS] for name in (account.program or "", account.model)]
-    told = [*filter(None, named)] if account.model else [f"{account.method} {account.path}"[:_MOST_CHARS]]
+    """Return the end of a request for people: time, client, model, tokens, cache share, dollars, seconds."""
+    usage, told = account.usage, list[str]()
+    client, model = (_without_key(account, name)[:_MOST_CHARS] for name in (account.program or "", account.model))
     if usage is not None and usage.prompt_tokens:
         share = usage.cache_read_tokens / usage.prompt_tokens
-        told.append(f"{usage.prompt_tokens:,} → {usage.output_tokens:,} tokens, {share:.0%} cached")
+        told.append(f"{usage.prompt_tokens:,} → {usage.output_tokens:,}, {share:.0%} cached")
     if account.cost:
         told.append(f"${account.cost:.4f}")
-    if account.compactions:
-        told.append(f"compacted ({', '.join(account.compactions)})")
     if account.status >= 400 or account.problem:
         told.append(" ".join(filter(None, [str(account.status), account.problem])))
-    return _people_event(level, "  ".join(told), now, {"": f"{account.seconds:.1f} s"})
+    end = "  ".join([*told, f"{account.seconds:.1f} s"])
+    room = max(get_terminal_size().columns - len(f"00:00:00  {client}    {end}"), _LEAST_NAME)
+    shown = model if len(model) <= room else f"{model[: room - 1]}…"
+    named = [client, shown] if account.model else [f"{account.method} {account.path}"[:_MOST_CHARS]]
+    return _people_event(level, "  ".join(filter(None, [*named, end])), now, {})
 
 
 def _people_event(level: str, event: str, now: float, fields: dict[str, Any]) -> bytes:

@@ -23,6 +23,7 @@ from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 
 from everlong.inspector.pages.transcript import page_of_turn
+from everlong.model import format_share
 from everlong.redaction import redact
 from everlong.store.transcripts import one_line, plain
 
@@ -67,7 +68,7 @@ def _environment() -> Environment:
         "said": said,
         "seconds": format_seconds,
         "segment": lambda text: quote(str(text), safe=""),
-        "share": lambda value: "<1%" if 0 < value < 0.005 else ">99%" if 0.995 <= value < 1 else f"{value:.0%}",
+        "share": format_share,
         "short": format_short,
         "when": format_time,
     }

@@ -144,3 +144,8 @@ def without_thinking(message: Message, *, entirely: bool = False) -> Message:
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, such as ``2 messages``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def format_share(share: float) -> str:
+    """Return a share in percent; only nothing is 0%, and only all is 100%."""
+    return "<1%" if 0 < share < 0.005 else ">99%" if 0.995 <= share < 1 else f"{share:.0%}"

@@ -99,14 +99,14 @@ _NAME = r"(?:[^\W\d]|\|)[\w.:|-]*+"
 _OPEN = re.compile(rf"{_LINE}<++({_NAME})(?=[\s>])")
 _CLOSE = re.compile(rf"</({_NAME})")
 _SUBJECT = r"(?:fwd?|subject|betreff|asunto|objet|тема|主题|件名)"
-_SOURCE = (
+SOURCE = (
     rf"(?:\b(?:{_THING}|articles?|command|contents?|e-?mails?|errors?|files?|history|information|messages?|observations?"
     r"|pages?|screen(?:shot)?|state|summary|terminal|tool|transcripts?|website|got|printed|produced|replied|returned|said"
     r"|says|wrote|ergebnis|ausgabe|inhalt|datei|r[ée]sultats?|sortie|contenus?|fichier|resultados?|salida|contenido"
     r"|archivo)\b|结果|输出|内容|文件|出力|結果|результат|вывод|файл)"
 )
 """Words for what is put into a message: the thing, where it stood, or how it came."""
-_LABEL = rf"(?=[^\n]{{1,200}}:{_END})(?:[^\n]*[.!?] )?+[^\n]*?{_SOURCE}[^\n]*+"
+_LABEL = rf"(?=[^\n]{{1,200}}:{_END})(?:[^\n]*[.!?] )?+[^\n]*?{SOURCE}[^\n]*+"
 """A line whose last sentence announces such words: "The tool returned:", "Fix these errors:"."""
 _WHICH = r"(?: (?:by|for|from|of) [^\n:]{1,80}| ?[\[(#][^\n\])]{0,80}[\])]?| ?\d+)?"
 _HEADINGS = (
@@ -123,7 +123,7 @@ _HEADINGS = (
     rf"|{_THING})\b[^\n]{{0,120}}?:{_END}|[^\n:]{{0,20}}(?:结果|输出|結果|出力):",
     # passages and pastes
     rf"\[(?:(?!…|i have edited|image|message of|request interrupted)[^\]\n]*+\]?\]{_END}"
-    rf"|(?=[^\]\n]*+\]:)[^\]\n]*?{_SOURCE}[^\]\n]*+\]:)",
+    rf"|(?=[^\]\n]*+\]:)[^\]\n]*?{SOURCE}[^\]\n]*+\]:)",
     r"[-=]{3,} ?\w[^\n]{2,80}? ?[-=]{3,}|(?:agent|ai|assistant|bot|model|system|tool)\*{0,2}:",
     rf"#{{0,4}} ?(?:current )?(?:document|file|page|path|url)(?:name|path)?: ?\S++{_END}"
     rf"|(?:#{{1,6}} ?|\*\*|`)(?:https?://\S++|[\w./-]+\.\w{{1,8}}[`*]*+:?){_END}|[\w./-]+\.\w{{1,8}}(?::{_END}|\n---{_END})",

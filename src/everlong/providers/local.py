@@ -17,7 +17,6 @@ import tempfile
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 from urllib.request import ProxyHandler, Request, build_opener
 
@@ -67,7 +66,7 @@ def _checked(path: Path) -> Path:
     return path
 
 
-class LocalServer:
+class LocalServer(contextlib.AbstractContextManager["LocalServer"]):
     """A server of one model on loopback, until it is closed.
 
     Args:
@@ -153,12 +152,7 @@ class LocalServer:
             process.kill()
             process.wait()
 
-    def __enter__(self) -> LocalServer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

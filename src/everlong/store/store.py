@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, delete, select, update
@@ -71,8 +70,8 @@ _BELIEVED_SECONDS = 30 * 86_400
 """How long a noted window is believed: a server may be started with a larger one."""
 
 
-class Store(StoreCore):
-    """Conversations of one tenant in one database.
+class Store(StoreCore, AbstractContextManager["Store"]):
+    """Conversations of one tenant in one database; ``sessions``, ``conversations`` and ``turns`` list and read them.
 
     >>> with Store.open("conversations.db") as store:
     ...     branch = store.record(messages)
@@ -113,12 +112,7 @@ class Store(StoreCore):
         """Close the database."""
         self.database.close()
 
-    def __enter__(self) -> Store:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- recording -----------------------------------------------------------------------------------------------------

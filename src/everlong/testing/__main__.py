@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
+from everlong.model import SUMMARY_STARTS
 from everlong.testing.server import Answer, Ask, Call, ModelServer
 
 __all__ = ["main"]
@@ -47,8 +48,9 @@ def repeat_question(ask: Ask) -> Answer | str:
     shell = next((name for name in ask.tools if name in _SHELLS), None)
     if shell and command and order.lower() == "run":
         return Answer(calls=[Call(shell, {"command": command.strip()})])
-    earlier = [turn.text for turn in ask.turns if turn.role == "user" and turn.text][:-1]
-    if earlier and "\n## Goal\n" in ask.last_user:
+    if "\n## Goal\n" in ask.system + ask.last_user:
+        said = [turn.text for turn in ask.turns if turn.role == "user" and turn.text][:-1]
+        earlier = [text for text in said if not text.startswith(SUMMARY_STARTS)] or ["a part of the conversation"]
         done = "".join(f"- {_beginning(text)}\n" for text in earlier)
         return f"## Progress\n### Done\n{done}"
     return f"You said: {_beginning(ask.last_user)}"
@@ -90,6 +92,7 @@ def _describe(server: ModelServer) -> str:
         '  everlong                   and type "run: ls", to be asked first\n'
         '  everlong run -m openai:gpt-5 "Hello"\n'
         "  everlong wrap -- claude\n"
+        f"  everlong serve --upstream {server.url}\n"
         "With --window 12000 the window is small, and a compaction comes soon.\n"
         "\n"
         "Ctrl-C ends it.\n"

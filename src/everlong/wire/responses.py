@@ -62,7 +62,7 @@ def message_of_answer(items: Sequence[Item]) -> Message:
     order = ""
     for item in items:
         kind = _kind_of(item)
-        if _is_call(item, kind):
+        if isinstance(item.get("call_id"), str) and kind.endswith("_call"):
             calls.append(_call(item, kind))
             order += "c"
             continue
@@ -90,10 +90,6 @@ def _is_said(item: Item, kind: str) -> bool:
     if kind == "message":
         return bool(item["role"] == "assistant")
     return not kind.endswith("_output") and kind not in _USER_ITEMS and kind not in _SILENT
-
-
-def _is_call(item: Item, kind: str) -> bool:
-    return isinstance(item.get("call_id"), str) and kind.endswith("_call")
 
 
 def _said_parts(item: Item, kind: str) -> list[Any]:

@@ -16,7 +16,7 @@ _MOST_LISTED = 20
 """Messages listed of those that a summary tells of."""
 _SPEAKERS = {"user": "you", "assistant": "the model", "tool": "a tool"}
 REASONS = {
-    "preflight": "the next request would not fit",
+    "preflight": "the next request was over the threshold",
     "overflow": "refused as too long",
     "hygiene": "resumed with an almost full window",
 }

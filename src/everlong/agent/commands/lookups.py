@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import zip_longest
 from typing import TYPE_CHECKING, NamedTuple
 
-from everlong.agent.commands.registry import ChatError, Desk, pick
+from everlong.agent.commands.registry import ChatError, Desk
 from everlong.errors import NotStored
 from everlong.model import counted, is_system
 
@@ -29,15 +29,15 @@ def search(desk: Desk, words: str) -> None:
     store = desk.agent.conversation.store
     if not words:
         raise ChatError("say what to look for: /search WORDS; then /search NUMBER opens a hit")
-    if words.isdigit() and desk.found:
-        text = store.read(pick(desk.found, words)).text
+    if words.isdecimal() and 0 < int(words) <= len(desk.found):  # a larger number is a word like others
+        text = store.read(desk.found[int(words) - 1]).text
         desk.show.line(_without_marks(text) if text.startswith("<user_rules>") else text)
         return
     hits = [hit for hit in _find(desk, words) if hit.node is not None][:_MOST_HITS]
     desk.found = [hit.node for hit in hits if hit.node is not None]
     for number, hit in enumerate(hits, 1):
         when = datetime.fromtimestamp(hit.at).astimezone()
-        where = hit.title or hit.session or "in no conversation"
+        where = f'in "{hit.title}"' if hit.title else f"in {hit.session or 'no conversation'}"
         where += f" ({hit.status})" if hit.status else ""
         desk.show.line(f"{number}  {when:%Y-%m-%d %H:%M}  {hit.speaker or hit.role}, {where}", "bold")
         text = _without_marks(hit.snippet.text) if hit.role == "user" else hit.snippet.text

@@ -87,7 +87,7 @@ def takes_usage_over(bench: Workbench) -> None:
         subject.call("update_from_response", dict(usage))
         for name, key in zip(_COUNTERS, ("prompt_tokens", "completion_tokens", "total_tokens"), strict=False):
             found = subject.get(name)
-            advice = f'take over usage["{key}"], which has cache reads and writes in it'
+            advice = f'take over usage["{key}"]; "prompt_tokens" has cache reads and writes in it'
             require(found == usage[key], f"after update_from_response({usage}) {name} is {found!r}; {advice}")
 
 

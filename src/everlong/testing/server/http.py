@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
-from types import TracebackType
 from typing import Any, Self
 
 from everlong.testing.server import anthropic_api, openai_api
@@ -179,16 +178,14 @@ class ModelServer:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.closing.set()
         assert self._http is not None  # noqa: S101 - set by __enter__
         assert self._thread is not None  # noqa: S101 - as above
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
-        if error is None and self.problems:
+        if kind is None and self.problems:
             raise AssertionError("the script or the server failed: " + "; ".join(self.problems))
 
 
