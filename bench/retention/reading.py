@@ -2,7 +2,7 @@
 
     python -m bench.retention.reading [--labels FILE]
 
-The labels were made by reading the built-in summaries of thirty cuts line by line. They hold no text of the
+The labels were made by reading the built-in summaries of forty cuts line by line. They hold no text of the
 conversations: of each summary its digest, how many lines each section has, and the numbers of those that are wrong,
 each with a word why. A line is wrong where it stands in the wrong section, says nothing by itself, is a piece of code
 or data outside of Critical Context, repeats another, or was overtaken by a later turn.

@@ -10,7 +10,7 @@ import pytest
 from everlong import ContextCompressor, ExtractiveSummarizer, Message, SummaryRequest
 from everlong.context.chronicle import Chronicle
 from everlong.context.document import SECTIONS, SummaryDocument
-from everlong.context.record import Step, read_steps
+from everlong.context.record import read_steps
 from everlong.tokens import EstimatingCounter
 from tests.context.builders import assistant, call, long_session, output, summary_text, user
 
@@ -57,16 +57,9 @@ def test_turns_are_told_in_order_with_their_numbers_and_what_came_of_them() -> N
     assert '→ "The tests pass; the build does not."; ' in done[0]  # what came last, with the outcomes of commands
     assert "`pytest tests/test_ports.py` → 4 passed; `npm run build` failed → error: berth_count is missing" in done[0]
     assert '"Add berth 17 to data/berths.csv." → "Berth 17 is in."' in done[1]
-
-
-def test_a_turn_under_way_has_no_outcome_yet() -> None:
-    assert told(TALK[:3]).items["Done"] == []
-
-
-def test_a_changed_file_stands_among_the_files_and_not_among_the_outcomes() -> None:
-    document = told(TALK)
-    assert "- src/: ports.py (edited)" in document.items["Relevant Files"]
-    assert "`edit" not in document.items["Done"][0]
+    assert told(TALK[:3]).items["Done"] == []  # a turn under way has no outcome yet
+    assert "`edit" not in done[0]  # a changed file stands among the files
+    assert "- src/: ports.py (edited)" in told(TALK).items["Relevant Files"]
 
 
 def test_a_quotation_that_is_too_long_keeps_its_first_sentence_before_one_with_more_names() -> None:
@@ -112,11 +105,8 @@ def test_only_the_last_failing_command_that_has_not_run_better_since_is_blocked(
     assert "berth_count is missing" in blocked
     mended = [*TALK, *bash(6, "npm run build", "built\n<returncode>0</returncode>")]
     assert told(mended).items["Blocked"] == []
-
-
-def test_an_error_is_blocked_no_longer_when_two_more_requests_came() -> None:
     asked = [user("Name the berths in data/berths.csv."), assistant("Seventeen of them.")]
-    assert told([*TALK, *asked]).items["Blocked"] == []
+    assert told([*TALK, *asked]).items["Blocked"] == []  # after two more requests
 
 
 def test_an_open_error_is_told_with_the_first_line_that_speaks_of_it() -> None:
@@ -188,6 +178,9 @@ def test_what_a_call_was_given_is_dated_and_of_a_refused_one_nothing_is_told() -
     plan = call(1, "submit_plan", "The user goes on planning.", text=f"{'A plan. ' * 9}\nUse the token_a.")
     (source,) = (source for source, lines in quotes(plan, OTHER).items() if "Use the token_a." in lines)
     assert source.endswith(", before quay.py changed:")
+    written = call(1, "write", "ok", path="plan.md", content="In quay.py depth_x is 7.")
+    again = call(2, "edit", "ok", path="plan.md", old_string="7", new_string="9")
+    assert "In quay.py depth_x is 7." in quotes(written, again, OTHER)["plan.md, before plan.md changed:"]
     refused = bash(1, "rm -rf berth_b\ntouch token_a", "The user doesn't want to proceed with this tool use.")
     assert not any("token_a" in line for lines in quotes(refused).values() for line in lines)
 
@@ -238,6 +231,12 @@ def test_a_line_that_a_harness_cut_is_not_quoted(mark: str) -> None:
         ),
         pytest.param('wet_x = probe(\n  "quay_1",\n)', ["wet_x = probe(", '"quay_1",', ")"], id="a statement"),
         pytest.param("probe(\n" + "  quay_1,\n" * 30 + ")\nlamp_q = 1", ["lamp_q = 1"], id="a part of a long one"),
+        pytest.param("if wet_x:\n  probe(\n" + "quay_1,\n" * 30 + ")\nlamp_q = 1", ["lamp_q = 1"], id="a heading"),
+        pytest.param(
+            "def probe_a():\n  wet_x = 1\n  lamp_q = 2\n  lit_a = 3\ndef probe_b():\n  wet_x = 1\n  lamp_q = 2",
+            ["def probe_a():", "wet_x = 1", "lit_a = 3", "def probe_b():", "wet_x = 1", "lamp_q = 2"],
+            id="a line that comes again",
+        ),
         pytest.param(") and depth_x > (\n  7\n)\nlamp_q = 1", ["lamp_q = 1"], id="the end of a statement"),
         pytest.param("I want `depth_x` to be\n\nI want `lamp_", ["I want `depth_x` to be"], id="a broken quotation"),
         pytest.param("lamp_q is lit.\nNow look at depth_x:\n", ["lamp_q is lit."], id="an announcement at the end"),
@@ -392,11 +391,6 @@ def test_a_plan_that_was_refused_is_none_and_a_list_that_the_agent_says_counts_w
 # -- outcomes and files ------------------------------------------------------------------------------------------------
 
 
-def one(messages: list[Message]) -> Step:
-    (step,) = read_steps(messages)
-    return step
-
-
 @pytest.mark.parametrize(
     ("command", "result", "has_failed"),
     [
@@ -410,7 +404,8 @@ def one(messages: list[Message]) -> Step:
     ],
 )
 def test_a_command_failed_if_its_exit_code_says_so(command: str, result: str, has_failed: bool) -> None:
-    assert one(bash(1, command, result)).failed == has_failed
+    (step,) = read_steps(bash(1, command, result))
+    assert step.failed == has_failed
 
 
 def test_files_are_those_that_were_changed_and_are_still_there() -> None:
@@ -422,7 +417,9 @@ def test_files_are_those_that_were_changed_and_are_still_there() -> None:
             *bash(3, "cat <<'EOF' > fix.py\nopen('x')\nEOF\npython fix.py > log.txt", ""),
             *bash(4, "rm fix.py && git checkout -- src/tables.py", ""),
             *call(5, "write", "ok", path="tests/test_berths.py", content="..."),
-            *call(6, "edit", "<error>no such file</error>", path="gone.py", old="x"),
+            *bash(6, "sed -i s/a/b/ src/quay.py && sed s/b/c/ src/quay.py > new && mv new src/quay.py", ""),
+            *call(7, "edit", "<error>no such file</error>", path="gone.py", old="x"),
         ]
     )
-    assert chronicle.files == {"log.txt": "created", "tests/test_berths.py": "created"}
+    changed = {"log.txt": "created", "tests/test_berths.py": "created", "src/quay.py": "edited"}
+    assert chronicle.files == changed

@@ -296,7 +296,7 @@ class Chronicle:
         for change in step.changes:
             known = self.files.pop(change.path, "")
             if change.how != "removed" and not change.path.startswith("/tmp/"):  # noqa: S108 - nothing is made there
-                self.files[change.path] = "created" if "created" in (known, change.how) else "edited"
+                self.files[change.path] = known or change.how
         if step.result is not None and not step.was_stopped:
             self.last = step
             # A tool that was called again with other arguments, and worked, has made its error good.
@@ -339,7 +339,9 @@ class Chronicle:
         names_of = names_by_line([line.replace("\n", " ") for line, _ in lines])
         for (before, tells), (line, is_whole), names in zip((("", False), *lines), lines, names_of, strict=False):
             if names and line not in source:
-                named[line] = QuotedLine(line, names, before if tells and " " in before else "", is_whole)
+                named.pop(line, None)
+                stands = is_whole and not line.endswith(":")
+                named[line] = QuotedLine(line, names, before if tells and " " in before else "", stands)
         if is_said:
             self.said.update(*(line.names for line in named.values()))
         if named:

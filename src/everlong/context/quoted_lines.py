@@ -77,7 +77,7 @@ class QuotedLine(NamedTuple):
     before: str
     """The line before it, with which it is quoted: it tells what the names are about. Empty if it is one word."""
     is_whole: bool
-    """False for a part of a statement; only its names are told."""
+    """False for a part of a statement, and for a heading; only its names are told."""
 
 
 class SourceLines(NamedTuple):
@@ -92,7 +92,7 @@ class SourceLines(NamedTuple):
     """The files whose change overtakes the lines; None where a change only dates them, as it does what was said."""
 
     def as_of(self, changed: Mapping[str, int]) -> SourceLines:
-        """Return the lines dated by what changed since, best by what they name; worth less if they show just that."""
+        """Return the lines dated by what changed since: their file, or what they name; worth less if they show that."""
         since = [name for name, at in reversed(list(changed.items())) if at > self.at]
         if not since or self.reads == frozenset():
             return self
@@ -100,7 +100,7 @@ class SourceLines(NamedTuple):
         if self.reads is not None and named.isdisjoint(since) and self.reads.isdisjoint(since):
             return self
         events = [name for name in since if name not in (ANY, CALLS)]
-        event = next(filter(named.__contains__, events), events[0])
+        event = [*filter((self.reads or named).__contains__, events), *filter(named.__contains__, events), *events][0]
         happened = f"{event} changed" if "." in event else event
         dated = f"{self.source.partition(', before ')[0].removesuffix(':')}, before {happened}:"
         return self._replace(source=dated, factor=self.factor * (1 if self.reads is None else _PAST))
@@ -139,8 +139,8 @@ class LineChoice:
         self.values = {name: 0.0 if name in known else 1.0 if name in said else _UNSAID for name in names}
         """The value of each name; 0 once it stands in the summary."""
         self.shown: set[str] = set()
-        self.taken: dict[int, set[int]] = {}
-        """The chosen lines by source, as indices."""
+        self.taken: set[tuple[int, int]] = set()
+        """The chosen lines, each as the indices of its source and of itself."""
         self.spent = 0.0
         """Characters of the chosen lines."""
 
@@ -165,7 +165,7 @@ class LineChoice:
                 heapq.heappush(heap, (-worth, place, number, factor))
             elif worth > 0 and (cost := self._cost(place, line)) <= room:
                 room -= cost
-                self.taken.setdefault(place, set()).add(number)
+                self.taken.add((place, number))
                 self.values.update(dict.fromkeys((*line.names, *entities(line.before)), 0.0))
                 self.shown.update((line.text, line.before, self.sources[place].source))
         self.spent -= room
@@ -182,11 +182,9 @@ class LineChoice:
     def items(self) -> list[str]:
         """Return the chosen lines under their sources, in order of time."""
         by_source: dict[str, dict[str, None]] = {}
-        for place in sorted(self.taken):
-            quoted = by_source.setdefault(self.sources[place].source, {})
-            for number in sorted(self.taken[place]):
-                line = self.sources[place].lines[number]
-                quoted.update(dict.fromkeys(filter(None, (line.before, line.text))))
+        for place, number in sorted(self.taken):
+            source, line = self.sources[place].source, self.sources[place].lines[number]
+            by_source.setdefault(source, {}).update(dict.fromkeys(filter(None, (line.before, line.text))))
         return ["\n".join([source, *lines]).replace("\n", "\n  ") for source, lines in by_source.items()]
 
     def names_left(self) -> list[str]:
@@ -221,7 +219,7 @@ def quotable_lines(text: str) -> list[tuple[str, bool]]:
         is_whole = len(statement) <= LONGEST_LINE and min(closed[start : end + 1]) >= 0 and not statement.endswith(_CUT)
         is_whole = is_whole and statement.count('"""') % 2 == 0 and statement.count("`") % 2 == 0
         if not is_whole and closed[start] == start < len(lines) - 1 and lines[start].endswith(":"):
-            statement, end, is_whole = lines[start], start, True  # a heading stands by itself too
+            statement, end, is_whole = lines[start], start, True  # a heading, for the line after it
         said = [statement] if is_whole else lines[start : end + 1]
         found += [(line, is_whole) for line in said if _has_words(line) and "```" not in line]
         start = end + 1
