@@ -297,7 +297,7 @@ def _check_conversations(connection: Connection, tenant: str) -> Iterator[str]:
 def _check_vectors(connection: Connection, tenant: str) -> Iterator[str]:
     """Check that each vector belongs to words that are still there."""
     live = select(node.c.seq).join(content, content.c.digest == node.c.digest).where(content.c.state == "live")
-    lost = select(vector.c.seq).where(vector.c.tenant == tenant, vector.c.seq.not_in(live))
+    lost = select(vector.c.seq).where(vector.c.tenant == tenant).except_(live)
     for number in connection.execute(lost).scalars():
         yield f"there is a vector of message number {number}, which is not there or forgotten"
 
