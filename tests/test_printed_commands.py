@@ -59,7 +59,7 @@ INSTEAD = {
 NOT_RUN = {
     r"channels pair": "needs a bot; tests/cli/test_channels.py has one",
     r"channels run$": "needs a bot's token",
-    r"(?:serve$|inspect --web|demo --web)": "runs until it is stopped",
+    r"(?:serve$|serve --upstream|inspect --web|demo --web)": "runs until it is stopped",
     r"wrap -- claude": "needs the client",
     r"setup$": "asks at a terminal; tests/chat/test_first_run.py answers",
     r"--local": "needs a model file; tests/cli/test_run.py has one",

@@ -212,7 +212,7 @@ _ADDED = (node.c.digest, summary.c.digest, view_item.c.digest)
 def _delete_unused_contents(core: StoreCore) -> int:
     """Delete contents that nothing uses; found by reading, and looked up again before they go."""
     with core.database.read() as connection:
-        # EXCEPT, because PostgreSQL goes through all users for each content where it is NOT IN more than fit its memory.
+        # For NOT IN, PostgreSQL goes through all users for each content where they do not fit its memory.
         used = (select(column).where(column.is_not(None)) for column in USERS_OF_CONTENT)
         query = select(content.c.digest).where(content.c.tenant == core.tenant).except_(*used)
         unused = [bytes(digest) for digest in connection.execute(query).scalars()]
