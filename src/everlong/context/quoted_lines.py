@@ -58,7 +58,7 @@ _SHORTEST_WRAPPED = 50
 _LEAST_WRAPPED = 5
 """Words of a line that is prose."""
 _NUMBERS = "0123456789\t→ "
-"""What stands before a line: its number."""
+"""The characters of a line's number, as programs print it before the line."""
 _COMMENTS = ("#", "//")
 _SENTENCE_ENDS = (".", "!", "?", ":")
 _DEEPEST = 4

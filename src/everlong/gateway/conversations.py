@@ -14,11 +14,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
-from itertools import accumulate, takewhile
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from everlong.gateway.body import Change, Draft, Read, dump_json, parse_json
-from everlong.gateway.formats import PLATFORM, is_leading
+from everlong.gateway.formats import PLATFORM, count_leading
 from everlong.store.compaction import SeenContext, see
 from everlong.store.identity import Sender
 from everlong.store.tree import Branch
@@ -405,7 +405,7 @@ class LiveConversations:
 
 def unplaced(read: Read, sender: Sender) -> LiveConversation:
     """Return the conversation of a whole body whose place in the store is not known yet."""
-    lead = sum(1 for _ in takewhile(lambda entry: is_leading(entry.value), read.entries))
+    lead = count_leading(read.entries)
     ends = array("Q", [entry.end for entry in read.entries])
     found = LiveConversation(read.beginning(), lead, ends, array("Q", bytes(8 * len(ends))), Branch(0, b"", 0), None)
     found.sender = sender

@@ -10,13 +10,14 @@ import base64
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from everlong.errors import EverlongError, TranscriptError
-from everlong.gateway.body import BrokenBody, Change, Read, dump_json, parse_json
+from everlong.gateway.body import BrokenBody, Change, Read, Span, dump_json, parse_json
 from everlong.model import Message, is_system, text_of, with_part_appended
 from everlong.providers.anthropic_api import AnthropicAssembler, anthropic_reply
 from everlong.providers.base import Reply
@@ -37,6 +38,7 @@ __all__ = [
     "Dialect",
     "ResponsesRequest",
     "client_of",
+    "count_leading",
     "folder_in_path",
     "hint_in",
     "is_leading",
@@ -260,6 +262,11 @@ def _unmarked(entries: Sequence[Any], depth: int = 2) -> list[Any]:
 def is_leading(entry: Any) -> bool:
     """Return whether an entry at the beginning of a list belongs to the system prompt."""
     return isinstance(entry, dict) and is_system(entry)
+
+
+def count_leading(entries: Iterable[Span]) -> int:
+    """Return how many entries at the beginning of a list belong to the system prompt."""
+    return sum(1 for _ in takewhile(lambda entry: is_leading(entry.value), entries))
 
 
 def whole_number(value: Any) -> int:

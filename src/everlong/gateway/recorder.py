@@ -13,14 +13,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from everlong.errors import NotStored, StoreUnavailable
 from everlong.gateway.auth import Refused
 from everlong.gateway.body import Draft, Read, Span, check_model, parse_json, read_body
 from everlong.gateway.conversations import BodyPlace, LiveConversation, apply_view, kept_lengths
-from everlong.gateway.formats import OPENAI, Dialect, ResponsesRequest, hint_in, is_leading, looks_aside
+from everlong.gateway.formats import OPENAI, Dialect, ResponsesRequest, count_leading, hint_in, is_leading, looks_aside
 from everlong.gateway.journal import AWAY
 from everlong.model import Node, Trace, text_of
 from everlong.store.compaction import Occasion
@@ -160,7 +159,7 @@ class ConversationRecorder:
 
     def read_conversation(self, read: Read) -> tuple[LiveConversation, ClientAddition]:
         """Return a whole body as a conversation by itself; neither reads nor writes the database."""
-        lead = sum(1 for _ in takewhile(lambda entry: is_leading(entry.value), read.entries))
+        lead = count_leading(read.entries)
         new = self.read_entries(read.entries[lead:], None, None)
         depths = array("Q", [*(0 for _ in range(lead)), *(place.depth for place in new.branches)])
         ends = array("Q", [entry.end for entry in read.entries])

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 
 _BELIEVED_SECONDS = 30 * 86_400
-"""How long a noted window is believed: a server may be started with a larger one."""
+"""Seconds after which a noted window counts no more; the server may have a larger one by then."""
 
 
 class Store(StoreCore, AbstractContextManager["Store"]):

@@ -326,9 +326,8 @@ def standing_views(core: StoreCore, path: ShownPath) -> set[int]:
             found |= waiting
             before = select(view.c.prev, view.c.origin).where(view.c.id.in_(list(waiting)))
             waiting = {ident for row in connection.execute(before) for ident in row if ident is not None} - found
-        found |= set(
-            connection.execute(select(view.c.id).where(view.c.state == "void", view.c.tenant == core.tenant)).scalars()
-        )
+        forgotten = view.c.branch.in_([run.branch for run in path.runs]), view.c.state == "void"
+        found |= set(connection.execute(select(view.c.id).where(*forgotten)).scalars())
     return found
 
 

@@ -54,10 +54,7 @@ class Weights:
 WEIGHTS = Weights()
 
 ROWS = 600
-"""The newest passages of each word that are scored."""
-
-SAID_ROWS = 2_000
-"""The newest passages of a speaker whom a query names."""
+"""The newest passages of each word, and of each speaker whom a query names, that are scored."""
 
 LENDERS = 8
 """The best short texts that lend weight to their neighbours."""
@@ -160,7 +157,7 @@ class Ranking:
         The name itself stands in what others say about somebody, so it counts only if nothing else is asked.
         """
         names = [SPEAKER + term for term in order]
-        said = self._index.newest_passages(self._connection, names, SAID_ROWS, self._scope)
+        said = self._index.newest_passages(self._connection, names, ROWS, self._scope)
         self._said = {seq_of(key) for keys in said for key in keys}
         silent = {place for place, keys in enumerate(said) if keys}
         if len(silent) < len(order):
